@@ -1,0 +1,43 @@
+"""Extensions only: all metadata is in pyproject.toml.
+
+ALIGNUP_ANNOTATE=1 writes Cython's annotated HTML beside each module; ALIGNUP_TRACE=1 builds with line tracing.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+SOURCES = Path("cython/alignup")
+annotate = bool(os.environ.get("ALIGNUP_ANNOTATE"))
+trace = bool(os.environ.get("ALIGNUP_TRACE"))
+
+extensions = [
+    Extension(
+        f"alignup.{source.stem}",
+        [str(source)],
+        extra_compile_args=["-O3", "-Wall", "-Wno-unused-function"],
+        define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else [],
+    )
+    for source in sorted(SOURCES.glob("*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["cython"],
+        build_dir="build/cython",
+        annotate=annotate,
+        compiler_directives={
+            "language_level": 3,
+            "embedsignature": True,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "freethreading_compatible": True,
+            "linetrace": trace,
+        },
+    ),
+)
