@@ -1,0 +1,181 @@
+"""The set of CPU numbers: `CPUSet`, its arithmetic, and its text form, the CPU list (`0-3,8`).
+
+Which CPUs there are, and who gets which, is decided elsewhere; inside the providers a set is a bare int whose
+bit i is the CPU that the kernel numbers i, and a `CPUSet` is that int made presentable.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from alignup.errors import InputError
+
+__all__ = ["CPU_LIMIT", "CPUSet"]
+
+CPU_LIMIT: Final = 65536
+"""CPU numbers are below this: eight times what the kernel can be built for, so that a slip of the pen in a
+list costs an error and not gigabytes."""
+
+_SHOWN: Final = 40
+
+
+class CPUSet(AbstractSet[int]):
+    """An immutable, hashable set of CPU numbers: ascending when iterated, equal to any set of the same ints.
+
+    >>> cpus = CPUSet([0, 1, 2, 8])
+    >>> str(cpus), int(cpus), 8 in cpus, len(cpus)
+    ('0-2,8', 263, True, 4)
+    >>> cpus & CPUSet.parse("2-9")
+    CPUSet.parse('2,8')
+    """
+
+    __slots__ = ("_bits",)
+
+    _bits: int
+
+    def __init__(self, cpus: Iterable[int] = ()) -> None:
+        """Hold the numbers in `cpus`.
+
+        Raises:
+            InputError: A number is negative or not below `CPU_LIMIT`.
+            TypeError: Something in `cpus` is not an integer.
+        """
+        bits = 0
+        for cpu in cpus:
+            number = operator.index(cpu)
+            if not 0 <= number < CPU_LIMIT:
+                raise InputError.at("a set of CPUs", f"a CPU number from 0 to {CPU_LIMIT - 1}", number)
+            bits |= 1 << number
+        self._bits = bits
+
+    @classmethod
+    def from_int(cls, bits: int) -> CPUSet:
+        """Return the set whose members are the positions of the one bits in `bits`.
+
+        Raises:
+            InputError: `bits` is negative.
+        """
+        if bits < 0:
+            raise InputError.at("a set of CPUs", "a bit set that is not negative", bits)
+        made = cls.__new__(cls)
+        made._bits = bits  # noqa: SLF001  # past __init__, which would count bit by bit
+        return made
+
+    @classmethod
+    def parse(cls, text: str, where: str = "a CPU list") -> CPUSet:
+        """Return the set that a CPU list describes, as the kernel and `reservedSystemCPUs` write them.
+
+        Numbers and ranges are separated by commas, in any order, and may overlap; a range may have a stride,
+        as in taskset's `0-31:2`. White space around the whole is ignored, since files in sysfs end in a
+        newline. An empty list is the empty set.
+
+        Args:
+            text: The list, such as `0-3,8`.
+            where: The place that an error names.
+
+        Raises:
+            InputError: A part of the list is no number or range, goes backwards, or is too large.
+        """
+        bits = 0
+        stripped = text.strip()
+        if stripped:
+            for part in stripped.split(","):
+                bits |= _part_bits(part, where)
+        return cls.from_int(bits)
+
+    def __int__(self) -> int:
+        return self._bits
+
+    def __bool__(self) -> bool:
+        return self._bits != 0
+
+    def __len__(self) -> int:
+        return self._bits.bit_count()
+
+    def __iter__(self) -> Iterator[int]:
+        bits = self._bits
+        while bits:
+            lowest = bits & -bits
+            yield lowest.bit_length() - 1
+            bits ^= lowest
+
+    def __contains__(self, cpu: object) -> bool:
+        return isinstance(cpu, int) and cpu >= 0 and bool(self._bits >> cpu & 1)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, CPUSet):
+            return self._bits == other._bits
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        # equal to the hash of the frozenset that it is equal to
+        return hash(frozenset(self))
+
+    def __le__(self, other: AbstractSet[object]) -> bool:
+        if isinstance(other, CPUSet):
+            return not self._bits & ~other._bits
+        return super().__le__(other)
+
+    def __and__(self, other: AbstractSet[object]) -> CPUSet:
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits & other._bits)
+        return super().__and__(other)  # type: ignore[return-value]  # made by our constructor
+
+    # the library's types let the union of sets be of mixed elements; a set of CPUs holds nothing else
+    def __or__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits | other._bits)
+        return super().__or__(other)  # type: ignore[return-value]
+
+    def __sub__(self, other: AbstractSet[int | None]) -> CPUSet:
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits & ~other._bits)
+        return super().__sub__(other)  # type: ignore[return-value]
+
+    def __xor__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits ^ other._bits)
+        return super().__xor__(other)  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        """Return the CPU list: runs as ranges, ascending, `` when empty."""
+        parts: list[str] = []
+        bits = self._bits
+        base = 0
+        while bits:
+            skipped = (bits & -bits).bit_length() - 1
+            bits >>= skipped
+            run = (~bits & (bits + 1)).bit_length() - 1
+            first = base + skipped
+            parts.append(str(first) if run == 1 else f"{first}-{first + run - 1}")
+            bits >>= run
+            base = first + run
+        return ",".join(parts)
+
+    def __repr__(self) -> str:
+        return f"CPUSet.parse({str(self)!r})" if self._bits else "CPUSet()"
+
+
+def _part_bits(part: str, where: str) -> int:
+    """Return the bits of one part of a CPU list: `8`, `0-3` or `0-31:2`."""
+    span, colon, stride_text = part.partition(":")
+    first_text, dash, last_text = span.partition("-")
+    numbers = [first_text, last_text if dash else first_text, stride_text if colon else "1"]
+    if (colon and not dash) or not all(
+        text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers
+    ):
+        raise InputError.at(where, "a CPU number or range such as 8 or 0-3", part[:_SHOWN])
+    first, last, stride = map(int, numbers)
+    if last >= CPU_LIMIT:
+        raise InputError.at(where, f"CPU numbers below {CPU_LIMIT}", part)
+    if first > last or stride < 1:
+        raise InputError.at(where, "a range that ascends", part)
+    if stride == 1:
+        return (1 << last + 1) - (1 << first)
+    bits = 0
+    for cpu in range(first, last + 1, stride):
+        bits |= 1 << cpu
+    return bits
