@@ -1,0 +1,30 @@
+"""Sets of up to 64 NUMA nodes as machine words, and the Python class around one such word."""
+
+from libc.stdint cimport uint64_t
+
+
+cdef extern from *:
+    int __builtin_popcountll(unsigned long long) noexcept nogil
+    int __builtin_ctzll(unsigned long long) noexcept nogil
+
+
+cdef inline int popcount(uint64_t mask) noexcept nogil:
+    """Return how many nodes are in the mask."""
+    return __builtin_popcountll(mask)
+
+
+cdef inline int lowest(uint64_t mask) noexcept nogil:
+    """Return the position of the lowest node; the mask must not be empty."""
+    return __builtin_ctzll(mask)
+
+
+cdef inline uint64_t all_nodes(int count) noexcept nogil:
+    """Return the mask of the first `count` nodes."""
+    return ~<uint64_t>0 if count >= 64 else ((<uint64_t>1) << count) - 1
+
+
+cdef class BitMask:
+    cdef uint64_t word
+
+
+cdef BitMask mask_of(uint64_t word)

@@ -1,0 +1,23 @@
+"""Hints, packed lists of hints, and what makes them. The one importer of the compiled `_hints`."""
+
+from __future__ import annotations
+
+from alignup._hints import MAX_NUMA_NODES, HintList, TopologyHint, feasible_hints, smallest_size
+from alignup.bitmask import BitMask
+
+__all__ = [
+    "IMPOSSIBLE",
+    "MAX_NUMA_NODES",
+    "NO_PREFERENCE",
+    "BitMask",
+    "HintList",
+    "TopologyHint",
+    "feasible_hints",
+    "smallest_size",
+]
+
+NO_PREFERENCE = HintList([TopologyHint(None, True)])
+"""What a merge sees of a provider or resource that has no preference: any node, and preferred."""
+
+IMPOSSIBLE = HintList([TopologyHint(None, False)])
+"""What a merge sees of a resource that cannot be satisfied: any node, and not preferred."""
