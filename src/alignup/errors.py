@@ -6,7 +6,7 @@ what came, and where; they are lower case, without a final stop, and show values
 
 from __future__ import annotations
 
-__all__ = ["AlignupError", "AllocationError", "ConfigError", "InputError", "UnknownPodError"]
+__all__ = ["AlignupError", "AllocationError", "ConfigError", "InputError", "PodExistsError", "UnknownPodError"]
 
 
 class AlignupError(Exception):
@@ -42,6 +42,10 @@ class AllocationError(AlignupError, RuntimeError):
         super().__init__(detail)
         self.detail = detail
         self.reason = reason
+
+
+class PodExistsError(AlignupError, ValueError):
+    """Raised when a pod is admitted whose uid is admitted already."""
 
 
 class UnknownPodError(AlignupError, KeyError):

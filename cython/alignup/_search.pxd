@@ -1,0 +1,11 @@
+"""Best hints over more than 8 NUMA nodes, by search."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef struct Searched:
+    uint64_t mask
+    bint preferred
+
+
+cdef Searched search_best(list lists, int numa_nodes, bint single_nodes, const int64_t* distances) except *
