@@ -6,6 +6,8 @@ what came, and where; they are lower case, without a final stop, and show values
 
 from __future__ import annotations
 
+import reprlib
+
 __all__ = ["AlignupError", "AllocationError", "ConfigError", "InputError", "PodExistsError", "UnknownPodError"]
 
 
@@ -23,8 +25,11 @@ class InputError(AlignupError, ValueError):
 
     @classmethod
     def at(cls, where: str, expected: str, got: object) -> InputError:
-        """Return the error whose message says what was expected, what came and where."""
-        return cls(f"expected {expected}, got {got!r} at {where}")
+        """Return the error whose message says what was expected, what came (cut to a line's worth) and where."""
+        short = reprlib.Repr()
+        short.maxlevel = 2
+        short.maxstring = short.maxother = 80
+        return cls(f"expected {expected}, got {short.repr(got)} at {where}")
 
 
 class ConfigError(InputError):
