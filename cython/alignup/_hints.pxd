@@ -17,6 +17,8 @@ cdef class HintList:
     cdef WideFamily wide
     cdef tuple given            # the hints in the order they came, when a caller listed them
     cdef bint holds_nothing(self)
+    cdef list any_node_pairs(self, list found)
+    cdef list all_wide_pairs(self)
 
 
 cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred)

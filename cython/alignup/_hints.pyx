@@ -10,9 +10,14 @@ from alignup._bitmask cimport all_nodes, lowest, mask_of, popcount
 from alignup._family cimport (
     NARROW_MASKS, NARROW_NODES, has, is_empty, keep_holding, put_hint, smallest_count,
 )
-from alignup._wide cimport described_family, holds, listed_family, prefers
+from alignup._cover cimport smallest_described
+from alignup._listing cimport best_of_family, sample_pairs, total_of
+from alignup._wide cimport Description, described_family, holds, listed_family, prefers
 
 MAX_NUMA_NODES = 64
+# A described list of more hints than this is sampled, never walked.
+MOST_HINTS = 65536
+SEARCH_STEPS = 5_000_000
 
 
 cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
@@ -107,18 +112,47 @@ cdef class HintList:
                 found.append((None if hint.affinity is None else hint.affinity.word, bool(hint.preferred)))
             return found
         if self.wide is not None:
-            return wide_pairs(self.wide)
+            return self.any_node_pairs(self.all_wide_pairs())
         for mask in range(NARROW_MASKS):
             if has(self.family.preferred, mask):
                 found.append((mask, True))
             elif has(self.family.other, mask):
                 found.append((mask, False))
         found.sort(key=narrowest_first)
+        return self.any_node_pairs(found)
+
+    cdef list any_node_pairs(self, list found):
+        """Add the hints without a mask at the end."""
         if self.family.any_preferred:
             found.append((None, True))
         if self.family.any_other:
             found.append((None, False))
         return found
+
+    cdef list all_wide_pairs(self):
+        total = total_of(self.wide)
+        if total is None or total > MOST_HINTS:
+            count = "too many to count" if total is None else total
+            raise OverflowError(f"expected at most {MOST_HINTS} hints to walk through, got {count}; use sample()")
+        return sample_pairs(self.wide, total)
+
+    def total(self):
+        """Return how many hints there are, None when there are too many to count.
+
+        Beyond 8 NUMA nodes a list may describe more hints than can be walked; `len` and iteration then raise
+        OverflowError, and `sample` shows some.
+        """
+        if self.given is not None or self.wide is None:
+            return len(self)
+        total = total_of(self.wide)
+        return None if total is None else total + self.family.any_preferred + self.family.any_other
+
+    def sample(self, int limit):
+        """Return the first `limit` hints; of a described list that are the narrowest."""
+        if self.given is not None or self.wide is None:
+            return self.hints()[:limit]
+        pairs = self.any_node_pairs(sample_pairs(self.wide, limit))
+        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in pairs[:limit]])
 
     def best(self):
         """Return (mask, preferred) of the best hint with a mask, None if there is none.
@@ -129,7 +163,10 @@ cdef class HintList:
 
     def best_containing(self, uint64_t inner):
         """Return the same as `best`, among the hints whose mask includes `inner`."""
-        cdef list found = [
+        cdef list found
+        if self.wide is not None and self.given is None:
+            return best_of_family(self.wide, inner)
+        found = [
             (not preferred, popcount(mask), mask)
             for mask, preferred in self.pairs()
             if mask is not None and (<uint64_t>mask) & inner == inner
@@ -177,10 +214,6 @@ cdef class HintList:
 
 cdef tuple narrowest_first(tuple pair):
     return popcount(pair[0]), pair[0]
-
-
-cdef list wide_pairs(WideFamily family):
-    raise NotImplementedError
 
 
 cdef bint is_single(uint64_t mask) noexcept nogil:
@@ -240,7 +273,9 @@ def smallest_size(int numa_nodes, demands, uint64_t universe):
 
 
 cdef int wide_smallest_size(int numa_nodes, object demands, uint64_t universe) except -1:
-    raise NotImplementedError
+    cdef WideFamily family = described_family(numa_nodes, demands, universe, (), 0, (), -1)
+    cdef int64_t steps = SEARCH_STEPS
+    return max(smallest_described(&family.description, &steps), 0)
 
 
 def feasible_hints(
@@ -333,4 +368,16 @@ cdef WideFamily wide_feasible(
     int numa_nodes, object demands, uint64_t universe, int preferred_size, object touching, object sockets,
     int preferred_sockets, uint64_t alone, object groups, object extra,
 ):
-    raise NotImplementedError
+    """Describe the free combinations, and list what is beside them: single nodes, whole groups, extra masks."""
+    cdef WideFamily family = described_family(
+        numa_nodes, demands, universe, touching, preferred_size, sockets, preferred_sockets
+    )
+    cdef Description* description = &family.description
+    cdef list beside = [(<uint64_t>1) << node for node in range(numa_nodes) if (alone & ~universe) >> node & 1]
+    cdef list masks
+    beside += [group for group in groups if group & ~universe and group not in beside]
+    masks = [mask for mask in beside if holds(description, mask)]
+    family.described = holds(description, universe)
+    masks += [mask for mask in extra if mask not in masks and family.membership(mask) == 0]
+    family.list_masks(masks, [bool(prefers(description, mask)) for mask in masks])
+    return family
