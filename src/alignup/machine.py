@@ -8,7 +8,7 @@ kernel numbers i. Masks of NUMA nodes are ints whose bit i is position i, `machi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-__all__ = ["NUMA_NODE_LIMIT", "Core", "HugePages", "Machine", "NumaNode", "PciDevice"]
+__all__ = ["NUMA_NODE_LIMIT", "Core", "HugePages", "Machine", "NumaNode", "PciDevice", "cores_within"]
 
 NUMA_NODE_LIMIT: Final = 64
 """A mask of NUMA nodes is one machine word."""
@@ -97,9 +97,9 @@ class PciDevice:
     address: str
     """`0000:17:00.0`; the domain can have more than four digits."""
     class_: str
-    """Class, subclass and programming interface, six digits: `030200`."""
+    """Class and subclass, four digits: `0302`."""
     vendor: str
-    """Four digits: `10de`."""
+    """Four digits: `10de`; `0000` if the kernel does not say, as for the other two."""
     device: str
     """Four digits."""
     numa_node: int | None
@@ -129,6 +129,8 @@ class Machine:
     """Bit set of the CPUs of all NUMA nodes."""
     node_cpus: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Bit set of the CPUs of each node, by position."""
+    overlapping_cpus: int = field(init=False, repr=False, compare=False)
+    """Bit set of the CPUs that more than one node lists; see `disjoint`."""
     sockets: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Ids of the sockets that have CPUs in a NUMA node, ascending."""
     socket_cpus: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -146,13 +148,15 @@ class Machine:
         node_cpus = tuple(_bits(cpu for core in node.cores for cpu in core.cpus) for node in self.numa_nodes)
         socket_cpus, socket_nodes = _by_socket(self.numa_nodes)
         rows = tuple(node.distances for node in self.numa_nodes)
-        cpus = 0
+        cpus = overlapping = 0
         for bits in node_cpus:
+            overlapping |= cpus & bits
             cpus |= bits
         for name, value in (
             ("numa_node_ids", ids),
             ("cpus", cpus),
             ("node_cpus", node_cpus),
+            ("overlapping_cpus", overlapping),
             ("sockets", tuple(socket_cpus)),
             ("socket_cpus", tuple(socket_cpus.values())),
             ("socket_nodes", tuple(socket_nodes.values())),
@@ -176,17 +180,34 @@ class Machine:
                 "the machine", f"the id of one of its NUMA nodes ({known})", numa_id
             ) from None
 
+    def disjoint(self) -> Machine:
+        """Return this machine with every CPU in one NUMA node only: the first of those that list it.
+
+        Broken firmware, and emulated nodes (`numa=fake`), can make the kernel list a CPU in several nodes.
+        Discovery reports what the kernel says; work can only be placed when each CPU is in one place.
+        """
+        if not self.overlapping_cpus:
+            return self
+        left = self.cpus
+        nodes = []
+        for node, listed in zip(self.numa_nodes, self.node_cpus, strict=True):
+            nodes.append(replace(node, cores=cores_within(node.cores, left & listed)))
+            left &= ~listed
+        return replace(self, numa_nodes=tuple(nodes))
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Machine:
         """Return the machine that a decoded JSON document describes, in the schema of `to_dict`.
 
         `numaNodes[]` has `id`, `memory` in bytes, `cores[]` of `cpus`, `socket` and perhaps `l3`, and perhaps
         `hugepages` {size: pages} and `distances`: a row indexed by node id, or as long as there are nodes.
-        `offlineCpus`, `pciDevices` and `unassignedCores` may be missing; keys that are not known are ignored.
+        `offlineCpus`, `pciDevices`, `unassignedCores` and `overlappingCpus` may be missing; others are
+        ignored.
 
         Raises:
             InputError: A field is missing or of the wrong kind, a number is negative, a node id or a CPU
-                comes twice, a node's hugepages are larger than its memory, or the machine has no CPUs.
+                comes twice (and is not one of `overlappingCpus`), a node's hugepages are larger than its
+                memory, or the machine has no CPUs.
         """
         from alignup.discovery.machine_json import machine_from_dict  # noqa: PLC0415  # keeps `import alignup` light
 
@@ -197,7 +218,9 @@ class Machine:
 
         A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
         """
-        from alignup.discovery.machine_json import machine_to_dict  # noqa: PLC0415  # keeps `import alignup` light
+        from alignup.discovery.machine_json import machine_to_dict  # noqa: PLC0415  # keeps `import alignup`
+
+        light
 
         return machine_to_dict(self)
 
@@ -215,9 +238,21 @@ class Machine:
     @staticmethod
     def catalog() -> Mapping[str, Machine]:
         """Return the machines that come with the package, by name; each is read when it is looked up."""
-        from alignup.discovery.catalog import catalog_machines  # noqa: PLC0415  # keeps `import alignup` light
+        from alignup.discovery.catalog import catalog_machines  # noqa: PLC0415  # keeps `import alignup`
+
+        light
 
         return catalog_machines()
+
+
+def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
+    """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs."""
+    chosen = []
+    for core in cores:
+        inside = tuple(cpu for cpu in core.cpus if cpus >> cpu & 1)
+        if inside:
+            chosen.append(core if inside == core.cpus else Core(inside, core.socket, core.l3))
+    return tuple(chosen)
 
 
 def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None:

@@ -120,8 +120,8 @@ def test_what_to_dict_writes_from_dict_reads():
         ),
         offline_cpus=(9, 12),
         pci_devices=(
-            PciDevice("0000:17:00.0", "030200", "10de", "2330", 3),
-            PciDevice("10000:00:02.0", "060400", "8086", "2030", None),
+            PciDevice("0000:17:00.0", "0302", "10de", "2330", 3),
+            PciDevice("10000:00:02.0", "0604", "8086", "2030", None),
         ),
         unassigned_cores=(Core((5,), 7),),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from alignup.cpuset import CPU_LIMIT
+from alignup.cpuset import CPU_LIMIT, CPUSet
 from alignup.discovery.wire import convert
 from alignup.errors import InputError
 from alignup.machine import Core, HugePages, Machine, NumaNode, PciDevice
@@ -55,6 +55,7 @@ class _MachineWire(msgspec.Struct, rename="camel"):
     offline_cpus: list[_CpuNumber] = []
     pci_devices: list[_PciDeviceWire] = []
     unassigned_cores: list[_CoreWire] = []
+    overlapping_cpus: list[_CpuNumber] = []
 
 
 def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machine:
@@ -90,8 +91,9 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
 
 
 def _check_cpus(wire: _MachineWire, where: str) -> None:
-    """Refuse a CPU that is listed twice, and a core of no CPUs."""
+    """Refuse a core of no CPUs, and a CPU that is listed twice without being said to be."""
     seen: set[int] = set()
+    overlapping = set(wire.overlapping_cpus)
     places = [(f"{where}.numaNodes[{index}].cores", node.cores) for index, node in enumerate(wire.numa_nodes)]
     for place, cores in (*places, (f"{where}.unassignedCores", wire.unassigned_cores)):
         for index, core in enumerate(cores):
@@ -99,7 +101,7 @@ def _check_cpus(wire: _MachineWire, where: str) -> None:
             if not core.cpus:
                 raise InputError.at(here, "a core's CPUs", core.cpus)
             for cpu in core.cpus:
-                if cpu in seen:
+                if cpu in seen and cpu not in overlapping:
                     raise InputError.at(here, "a CPU that is not listed before", cpu)
                 seen.add(cpu)
     both = seen.intersection(wire.offline_cpus)
@@ -160,6 +162,8 @@ def machine_to_dict(machine: Machine) -> dict[str, Any]:
         }
         for pci in machine.pci_devices
     ]
+    if machine.overlapping_cpus:
+        described["overlappingCpus"] = list(CPUSet.from_int(machine.overlapping_cpus))
     if machine.unassigned_cores:
         described["unassignedCores"] = list(map(_core_to_dict, machine.unassigned_cores))
     return described

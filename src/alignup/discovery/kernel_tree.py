@@ -1,0 +1,116 @@
+"""Reads the kernel's files beneath a root: mounted file systems, a copy of them, or an archive in memory.
+
+What the files mean is not decided here. A file that is missing, or that the kernel refuses to read, is None.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Protocol
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["DirectoryTree", "KernelTree", "MemoryTree"]
+
+_CHUNK: Final = 65536
+
+
+class KernelTree(Protocol):
+    """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`."""
+
+    source: str
+    """What errors call it."""
+
+    def read(self, path: str) -> str | None:
+        """Return the whole text of a file, or None."""
+
+    def head(self, path: str) -> str | None:
+        """Return the first few hundred lines of a file that can be long and slow, or None."""
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder, in no order; none if there is no such folder."""
+
+
+class DirectoryTree:
+    """The kernel files beneath a directory."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """Look at `root`.
+
+        Raises:
+            InputError: It is no directory, or may not be read.
+        """
+        self.source = os.fspath(root)
+        self._prefix = self.source.rstrip("/") + "/"
+        try:
+            os.scandir(self.source).close()
+        except OSError as error:
+            message = f"expected a directory with sys and proc in it, got {error.strerror!r} at {self.source}"
+            raise InputError(message) from error
+
+    def read(self, path: str) -> str | None:
+        """Return the whole text of a file, or None."""
+        return self._read(path, whole=True)
+
+    def head(self, path: str) -> str | None:
+        """Return the first 64 KiB of a file, or None."""
+        return self._read(path, whole=False)
+
+    def _read(self, path: str, *, whole: bool) -> str | None:
+        # os.open, since a file object costs three times the read; O_NONBLOCK for pipes in a copied tree
+        try:
+            descriptor = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError):
+            return None
+        try:
+            data = os.read(descriptor, _CHUNK)
+            chunk = data
+            while chunk and whole:
+                chunk = os.read(descriptor, _CHUNK)
+                data += chunk
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return data.decode("ascii", "replace")
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder, in no order; none if there is no such folder."""
+        try:
+            return os.listdir(self._prefix + path)  # noqa: PTH208  # a Path object for each costs more
+        except (OSError, ValueError):
+            return ()
+
+
+class MemoryTree:
+    """Kernel files that are held in memory, such as those of a snapshot."""
+
+    def __init__(self, source: str, files: Mapping[str, str]) -> None:
+        """Hold `files`, texts by path; `source` is what errors call them."""
+        self.source = source
+        self._files = files
+        folders: dict[str, dict[str, None]] = {}
+        for path in files:
+            child = path
+            while child:
+                folder, _, name = child.rpartition("/")
+                if name in folders.setdefault(folder, {}):
+                    break
+                folders[folder][name] = None
+                child = folder
+        self._folders = folders
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file, or None."""
+        return self._files.get(path)
+
+    def head(self, path: str) -> str | None:
+        """Return the text of a file, or None."""
+        return self._files.get(path)
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder; none if there is no such folder."""
+        return tuple(self._folders.get(path, ()))
