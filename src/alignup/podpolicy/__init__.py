@@ -1,4 +1,4 @@
-"""A NUMA topology policy for each pod, after Koordinator's design: what a pod asks for, and what follows from it.
+"""A NUMA topology policy for each pod, after Koordinator's design: what it asks for, what follows from it.
 
 For a node that admits pods itself: `pod_policy`, `effective_policy`, `ExclusivityTracker`. For a scheduler
 before it: `alignup.podpolicy.scheduling`, under one of the two profiles in `alignup.podpolicy.profiles`. For

@@ -1,13 +1,15 @@
-"""The JSON shapes of conformance cases, as records; what is asked of them is `alignup.podpolicy.koordinator`'s."""
+"""The JSON shapes of conformance cases, as records; `alignup.podpolicy.koordinator` answers them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
 from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["FilterCase", "HintCase", "MergeCase", "PodOnNode", "decoded"]
 

@@ -8,9 +8,8 @@ them from annotations and labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from alignup.errors import InputError
 from alignup.podpolicy.spec import (
@@ -28,6 +27,9 @@ from alignup.podpolicy.spec import (
     present_place,
 )
 from alignup.podpolicy.status import Status, StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "Annotated",

@@ -6,12 +6,14 @@ what they are worth. Whose policy is what is decided by `alignup.podpolicy.effec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import SupportsInt
+from typing import TYPE_CHECKING, SupportsInt
 
 from alignup.hints import HintList, TopologyHint
 from alignup.podpolicy.occupancy import Occupancy
 from alignup.podpolicy.spec import PREFERRED, REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["ExclusivityTracker", "document_score"]
 
@@ -76,8 +78,8 @@ class ExclusivityTracker:
         single = self._occupancy.single
         if exclusive != REQUIRED or not single:
             return hints
-        # bounded by the single nodes first: most lists that reach this point have something to skip
-        return HintList([hint for hint in hints if not self._mixes(hint)])
+        kept: Sequence[TopologyHint] = HintList([hint for hint in hints if not self._mixes(hint)])
+        return kept
 
     def attempts(self, exclusive: str) -> tuple[str, ...]:
         """Return under which exclusivities to merge, one after the other.

@@ -6,10 +6,9 @@ of their own behind them: `alignup.podpolicy.merging` and `alignup.podpolicy.sch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.cpuset import CPUSet
 from alignup.errors import InputError
@@ -21,11 +20,15 @@ from alignup.podpolicy.placement import Demand
 from alignup.podpolicy.profiles import DocumentProfile, Exclusivity, KoordinatorProfile, PlacedPod, Profile
 from alignup.podpolicy.scheduling import NodeView, evaluate
 from alignup.podpolicy.spec import NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
-from alignup.podpolicy.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.podpolicy.status import Status
 
 __all__ = ["PROFILES", "filter_case", "merge_case"]
 
-PROFILES: Final[Mapping[str, type[KoordinatorProfile] | type[DocumentProfile]]] = {
+PROFILES: Final[Mapping[str, type[KoordinatorProfile | DocumentProfile]]] = {
     "koordinator": KoordinatorProfile,
     "document": DocumentProfile,
 }
@@ -38,8 +41,9 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to one case of `merge.jsonl.gz`, which is about the profile `koordinator`.
 
     Args:
-        case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and `providers`: a list of
-            null, {} or {resource: null | list of {`nodes` (ids or null), `preferred`, `unsatisfied`, `score`}}.
+        case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and `providers`: each
+            null, {} or {resource: null | list of hints}; a hint is {`nodes` (ids or null), `preferred`,
+            `unsatisfied`, `score`}.
 
     Returns:
         {`admit`, `hint`: {`nodes`, `preferred`, `unsatisfied`, `score`}, `reasons` (sorted), `status`}.
@@ -53,7 +57,7 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
         expected = f"a state for each NUMA node id up to {all_nodes.bit_length() - 1}"
         raise InputError.at("node_states", expected, list(asked.node_states))
     exclusivity = Exclusivity(asked.exclusive, Occupancy.from_states(asked.node_states))
-    providers = [hints and _scored(hints) for hints in asked.providers]
+    providers = [None if hints is None else _scored(hints) for hints in asked.providers]
     profile = KoordinatorProfile()
     merged = merge(asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity))
     status = "Success" if merged.admitted else "Unschedulable"
@@ -76,7 +80,7 @@ def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[s
         profile: `koordinator` or `document`.
 
     Returns:
-        {`node_states`, `effective_policy`, `prefilter`, `filter`, `reserve` (each {`code`, `reasons`} or null),
+        {`node_states`, `effective_policy`, `prefilter`, `filter` and `reserve` ({`code`, `reasons`} or null),
         `hints`, `affinity_after_filter`, `affinity`, `allocation`}.
 
     Raises:
@@ -100,7 +104,9 @@ def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[s
         "prefilter": _status_json(verdict.prefilter),
         "filter": _status_json(verdict.filter),
         "reserve": _status_json(verdict.reserve),
-        "hints": {resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()},
+        "hints": {
+            resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()
+        },
         "affinity_after_filter": _hint_json(verdict.affinity_after_filter),
         "affinity": _hint_json(verdict.affinity),
         "allocation": [

@@ -1,4 +1,4 @@
-"""Makes one hint of all providers' scored hints under a named policy, and words a refusal as Koordinator does.
+"""Makes one hint of all providers' scored hints under a named policy; words a refusal as Koordinator does.
 
 The walk over combinations is `alignup.podpolicy.ordered`'s; who violates exclusivity is the caller's to say.
 """

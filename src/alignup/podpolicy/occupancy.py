@@ -1,4 +1,4 @@
-"""Keeps which NUMA nodes of one machine are held by pods in a single NUMA node, and which by pods across several.
+"""Says which NUMA nodes of a machine are held by pods in a single one, and which by pods across several.
 
 What follows from it for a further pod is decided by `alignup.podpolicy.profiles` and
 `alignup.podpolicy.exclusivity`.
@@ -6,16 +6,19 @@ What follows from it for a further pod is decided by `alignup.podpolicy.profiles
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["NumaNodeState", "Occupancy"]
 
 
-class NumaNodeState(str, Enum):
+class NumaNodeState(StrEnum):
     """Koordinator's words for who is in a NUMA node."""
 
     IDLE = "idle"
@@ -61,5 +64,5 @@ class Occupancy:
         return NumaNodeState.SINGLE if self.single >> position & 1 else NumaNodeState.IDLE
 
     def mixes(self, mask: int) -> bool:
-        """Return whether a placement on `mask` goes across nodes and into one that a single-node pod holds."""
+        """Return whether `mask` goes across nodes, and into one that a single-node pod holds."""
         return mask.bit_count() > 1 and bool(mask & self.single)

@@ -20,9 +20,13 @@ The shape used instead rests on four facts.
 4. Before that, no score has been collected that can count: only hints equal to the final mask add to it. So
    the stretch that follows depends on (list, running intersection), and on nothing else.
 
-A preferred combination is one mask throughout: by fact 3 one pass over the hints, with a tail for each mask.
-Otherwise there is one block for each list and intersection: lists x reachable masks x hints steps, where the
-walk takes the product of the list lengths. No case is left in which the product is walked.
+A preferred combination is one mask throughout: by fact 3 one pass over the hints, with a tail for each mask,
+and the walk's order matters only between single elements. Otherwise there is one block for each list and
+intersection: lists x reachable intersections x hints steps, where the walk takes the product of the lengths.
+
+So the product itself is never walked, but the saving rests on combinations meeting in the same intersection.
+Up to 8 nodes there are at most 255 of these. On more nodes they can be as many as there are combinations of
+all lists but the last: then every step is needed, since any of them may hold a record.
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
 def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> set[int]:
     """Return the masks that every list has as a preferred hint, or has a preferred null in place of.
 
-    If every list has a preferred null, these make a combination without any mask, whose result is `all_nodes`.
+    If every list has a preferred null, they make a combination without a mask, whose result is `all_nodes`.
     """
     union: set[int] = set()
     closed: set[int] | None = None
@@ -134,7 +138,7 @@ def _lengthened(
 def _longer(
     key: int, result: int, candidates: Iterable[ScoredHint], tails: Mapping[int, _Tail]
 ) -> dict[int, _Tail]:
-    """Return {key: its tail with one more list in front}, or nothing if no candidate of that list keeps it."""
+    """Return {key: its tail with one more list in front}; {} if no candidate of that list keeps it."""
     first_highest = max(candidates, key=lambda hint: _gain(hint, result), default=None)
     if first_highest is None:
         return {}

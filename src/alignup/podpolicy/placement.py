@@ -1,4 +1,4 @@
-"""Splits a request evenly over NUMA nodes, and offers scored hints for the sets of nodes over which it splits.
+"""Splits a request evenly over NUMA nodes, and offers scored hints for the sets over which it splits.
 
 Amounts are whole numbers in any unit (here thousandths of a CPU, and bytes). Masks are by position.
 """
@@ -16,7 +16,7 @@ from alignup.podpolicy.ordered import ScoredHint
 __all__ = ["MAX_NODES", "Demand", "Split", "masks_by_size", "offered_hints", "split", "utilisations"]
 
 MAX_NODES: Final = 16
-"""Every set of NUMA nodes is looked at, in a given order, as the definition wants; above this they are too many."""
+"""Every set of NUMA nodes is looked at, in the order of the definition. More would take too long."""
 
 Utilisations: TypeAlias = Sequence[tuple[int, int]]
 """(requested including the new pod, capacity) of each resource on one set of nodes."""

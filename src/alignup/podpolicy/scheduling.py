@@ -6,18 +6,22 @@ answers. `alignup.podpolicy.koordinator` is the door for those who have a case i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
 from alignup.podpolicy.effective import default_exclusive, joined_policy
 from alignup.podpolicy.merging import merge
-from alignup.podpolicy.occupancy import Occupancy
-from alignup.podpolicy.ordered import ScoredHint
 from alignup.podpolicy.placement import Demand, Split, offered_hints, split
 from alignup.podpolicy.profiles import Exclusivity, Profile
 from alignup.podpolicy.spec import BEST_EFFORT, RESTRICTED, NumaTopologySpec
 from alignup.podpolicy.status import SUCCESS, Status, StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.podpolicy.occupancy import Occupancy
+    from alignup.podpolicy.ordered import ScoredHint
 
 __all__ = ["NodeView", "Verdict", "evaluate"]
 
@@ -111,6 +115,7 @@ class _Alignment:
             skips=lambda mask: self.profile.skips(mask, exclusivity),
             all_preferred=policy == RESTRICTED,
         )
+        hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
         merged = merge(policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))

@@ -1,17 +1,19 @@
-"""Reads what pods and nodes say about their NUMA topology policy: annotations, the node label, kubelet policies.
+"""Reads what pods and nodes say about their NUMA topology policy: annotations, a label, kubelet policies.
 
 What the two policies make together is decided by `alignup.podpolicy.effective`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "BEST_EFFORT",
@@ -25,8 +27,8 @@ __all__ = [
     "NumaTopologySpec",
     "check_policy",
     "check_spec",
-    "decode_spec",
     "declared_node_policy",
+    "decode_spec",
 ]
 
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["SUCCESS", "Status", "StatusCode"]
 
 
-class StatusCode(str, Enum):
+class StatusCode(StrEnum):
     """What a step of a scheduler says about a pod and a node; names are the framework's."""
 
     SUCCESS = "Success"

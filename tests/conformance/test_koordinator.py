@@ -1,0 +1,36 @@
+"""What Koordinator's released scheduler answered, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.podpolicy.koordinator import filter_case, merge_case
+from vectors import vectors, vectors_file
+
+
+def cases(name):
+    if not vectors_file(name).exists():
+        pytest.skip(f"no vectors at {vectors_file(name)}")
+    return vectors(name)
+
+
+def disagreements(name, answer):
+    return [case["id"] for case in cases(name) if not answers_agree(answer(case), case["expect"])]
+
+
+def answers_agree(given, expected):
+    """A decoder's message is its own: of a PreFilter error only the code is compared."""
+    if expected.get("prefilter", {}).get("code") == "Error":
+        given = (
+            given | {"prefilter": expected["prefilter"]} if given["prefilter"]["code"] == "Error" else given
+        )
+    return given == expected
+
+
+def test_merge_agrees_on_every_case():
+    assert disagreements("koordinator/merge", merge_case) == []
+
+
+@pytest.mark.parametrize("name", ["koordinator/matrix", "koordinator/filter"])
+def test_filter_agrees_on_every_case(name):
+    assert disagreements(name, filter_case) == []
