@@ -218,9 +218,7 @@ class Machine:
 
         A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
         """
-        from alignup.discovery.machine_json import machine_to_dict  # noqa: PLC0415  # keeps `import alignup`
-
-        light
+        from alignup.discovery.machine_json import machine_to_dict  # noqa: PLC0415  # keeps `import alignup` light
 
         return machine_to_dict(self)
 
@@ -238,9 +236,7 @@ class Machine:
     @staticmethod
     def catalog() -> Mapping[str, Machine]:
         """Return the machines that come with the package, by name; each is read when it is looked up."""
-        from alignup.discovery.catalog import catalog_machines  # noqa: PLC0415  # keeps `import alignup`
-
-        light
+        from alignup.discovery.catalog import catalog_machines  # noqa: PLC0415  # keeps `import alignup` light
 
         return catalog_machines()
 
