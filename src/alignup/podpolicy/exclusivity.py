@@ -25,6 +25,7 @@ class ExclusivityTracker:
     container they went to. A pod under another policy holds the nodes of every affinity that spans more than
     one, as a multi-node pod. All other pods hold nothing: the document protects and restrains only these two.
 
+    >>> from alignup.bitmask import BitMask
     >>> tracker = ExclusivityTracker()
     >>> tracker.add("a", [0b01], "single-numa-node")
     >>> tracker.filtered(HintList([TopologyHint(BitMask([0, 1]), True)]), "Required")
