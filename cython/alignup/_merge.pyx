@@ -12,12 +12,12 @@ Up to 8 nodes this happens here, over 256 masks at once; wider lists go to `_sea
 the result is said in `alignup.policy`.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from alignup._bitmask cimport all_nodes, popcount
 from alignup._family cimport (
-    NARROW_MASKS, NARROW_NODES, Family, has, is_empty, sum_over_supersets, undo_sum_over_supersets,
+    NARROW_MASKS, NARROW_NODES, Family, has, is_empty, put, sum_over_supersets, undo_sum_over_supersets,
 )
 from alignup._hints cimport HintList, TopologyHint, hint_of
 from alignup._search cimport Searched, search_best
@@ -27,6 +27,27 @@ cdef enum:
     MOST_LISTS = 64
     # Counts of permutations fit 64 bits for so many lists of 256 hints.
     LISTS_A_PRODUCT = 6
+
+
+# All masks of 8 nodes, ascending by size, then by value; where each size starts; and each size as a set of masks.
+cdef uint8_t BY_SIZE[NARROW_MASKS]
+cdef int STARTS[NARROW_NODES + 2]
+cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
+
+
+cdef void fill_tables() noexcept nogil:
+    cdef int size, mask, place = 0
+    for size in range(NARROW_NODES + 1):
+        STARTS[size] = place
+        for mask in range(NARROW_MASKS):
+            if popcount(mask) == size:
+                BY_SIZE[place] = mask
+                put(OF_SIZE[size], mask)
+                place += 1
+    STARTS[NARROW_NODES + 1] = place
+
+
+fill_tables()
 
 
 cdef struct Best:
@@ -45,22 +66,6 @@ cdef inline bint fitter(uint64_t one, uint64_t other, const int64_t* distances) 
     return one < other
 
 
-cdef inline bint better_unpreferred(
-    uint64_t one, uint64_t other, int wanted, const int64_t* distances
-) noexcept nogil:
-    """Return whether `one` beats `other` when neither is preferred.
-
-    Wanted is the size of the neediest list's smallest mask: nearest to it from below comes first, then the
-    sizes above it, smallest first.
-    """
-    cdef int one_count = popcount(one), other_count = popcount(other)
-    if one_count == other_count:
-        return fitter(one, other, distances)
-    if one_count > wanted or other_count > wanted:
-        return one_count < other_count
-    return one_count > other_count
-
-
 cdef void keep_single_nodes(Family* family) noexcept nogil:
     """Keep the preferred hints of exactly one node, and the preferred any-node hint."""
     cdef int word, node
@@ -76,14 +81,16 @@ cdef void keep_single_nodes(Family* family) noexcept nogil:
 
 cdef int wanted_size(const Family* families, int count) noexcept nogil:
     """Return the largest of the lists' smallest mask sizes; lists without a masked hint do not count."""
-    cdef int index, mask, smallest, wanted = 0
+    cdef int index, size, word, wanted = 0
     for index in range(count):
-        smallest = 0
-        for mask in range(NARROW_MASKS):
-            if has(families[index].preferred, mask) or has(families[index].other, mask):
-                if smallest == 0 or popcount(mask) < smallest:
-                    smallest = popcount(mask)
-        wanted = max(wanted, smallest)
+        for size in range(NARROW_NODES + 1):
+            for word in range(4):
+                if OF_SIZE[size][word] & (families[index].preferred[word] | families[index].other[word]):
+                    break
+            else:
+                continue
+            wanted = max(wanted, size)
+            break
     return wanted
 
 
@@ -123,14 +130,15 @@ cdef Best best_preferred(const Family* families, int count, uint64_t full, const
 
 cdef void count_permutations(const Family* family, uint64_t full, int nodes, uint64_t* counts) noexcept nogil:
     """Count, for each mask, the hints of a list whose mask includes it."""
-    cdef int mask
-    cdef uint64_t word = 0
+    cdef int index, mask
+    cdef uint64_t word
     memset(counts, 0, sizeof(uint64_t) << nodes)
-    for mask in range(NARROW_MASKS):
-        if mask & 63 == 0:
-            word = family.preferred[mask >> 6] | family.other[mask >> 6]
-        if (word >> (mask & 63)) & 1:
-            counts[<uint64_t>mask & full] += 1
+    for index in range(4):
+        word = family.preferred[index] | family.other[index]
+        if not word:
+            continue
+        for mask in range(64):
+            counts[<uint64_t>(index << 6 | mask) & full] += (word >> mask) & 1
     if family.any_preferred or family.any_other:
         counts[full] += 1
     sum_over_supersets(counts, nodes)
@@ -155,10 +163,14 @@ cdef void reach(const Family* families, int count, uint64_t full, int nodes, uin
 
 
 cdef Best merge_families(const Family* families, int count, int nodes, const int64_t* distances) noexcept nogil:
-    """Return the best result of the product of `count` lists on a machine of `nodes` nodes."""
+    """Return the best result of the product of `count` lists on a machine of `nodes` nodes.
+
+    Where nothing is preferred the size comes first: nearest to that of the neediest list's smallest mask from
+    below, then above it.
+    """
     cdef uint64_t reached[NARROW_MASKS]
     cdef uint64_t full = all_nodes(nodes)
-    cdef int index, mask, wanted
+    cdef int index, size, wanted
     cdef Best best
     best.found = False
     best.preferred = False
@@ -173,11 +185,31 @@ cdef Best merge_families(const Family* families, int count, int nodes, const int
     best.mask = full
     wanted = wanted_size(families, count)
     reach(families, count, full, nodes, reached)
-    for mask in range(1, 1 << nodes):
-        if reached[mask] and (not best.found or better_unpreferred(mask, best.mask, wanted, distances)):
-            best.found = True
-            best.mask = mask
+    for size in range(min(wanted, nodes), 0, -1):
+        if best_of_size(reached, size, nodes, distances, &best.mask):
+            return best
+    for size in range(wanted + 1, nodes + 1):
+        if best_of_size(reached, size, nodes, distances, &best.mask):
+            return best
     return best
+
+
+cdef bint best_of_size(
+    const uint64_t* reached, int size, int nodes, const int64_t* distances, uint64_t* best
+) noexcept nogil:
+    """Find the best reached mask of a size: the nearest nodes when distances count, then the lowest value."""
+    cdef int index, mask
+    cdef bint found = False
+    for index in range(STARTS[size], STARTS[size + 1]):
+        mask = BY_SIZE[index]
+        if mask >> nodes:
+            break
+        if reached[mask] and (not found or (distances != NULL and distances[mask] < distances[best[0]])):
+            found = True
+            best[0] = mask
+            if distances == NULL:
+                break
+    return found
 
 
 cdef class Merger:

@@ -1,0 +1,163 @@
+"""Say why a pod was refused: first as data, then in a sentence.
+
+The facts come from a `Refusal`: what each provider offered, and what the policy made of it. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from alignup.hints import BitMask, HintList, TopologyHint
+from alignup.scope import Refusal
+
+__all__ = ["Explanation", "ResourceView", "explain", "refusal_message"]
+
+SHOWN = 4
+"""How many sets of NUMA nodes a sentence lists before it says how many more there are."""
+
+LOOKED_AT = 4096
+"""How many hints of a list are looked at; longer lists exist only beyond 12 NUMA nodes."""
+
+NodeSet = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceView:
+    """What one resource offered: sets of NUMA node ids, narrowest first."""
+
+    resource: str
+    preferred: tuple[NodeSet, ...]
+    """Sets from which it can be had now, on as few nodes as this machine allows."""
+    other: tuple[NodeSet, ...]
+    """Sets from which it can be had now, on more nodes than would be needed were the machine empty."""
+    anywhere: bool
+    """It has no preference."""
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether it cannot be had from any set of nodes now."""
+        return not (self.anywhere or self.preferred or self.other)
+
+    @property
+    def single_nodes(self) -> tuple[NodeSet, ...]:
+        """The preferred sets of exactly one node."""
+        return tuple(nodes for nodes in self.preferred if len(nodes) == 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the view as JSON can hold it."""
+        return {
+            "resource": self.resource,
+            "preferred": [list(nodes) for nodes in self.preferred],
+            "other": [list(nodes) for nodes in self.other],
+            "anywhere": self.anywhere,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pod was refused, as data."""
+
+    reason: str
+    policy: str
+    container: str | None
+    """None: the pod was judged as a whole."""
+    detail: str
+    resources: tuple[ResourceView, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as JSON can hold it."""
+        return {
+            "reason": self.reason,
+            "policy": self.policy,
+            "container": self.container,
+            "detail": self.detail,
+            "resources": [view.to_dict() for view in self.resources],
+        }
+
+
+def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Explanation:
+    """Return the facts of a refusal with NUMA node ids instead of masks.
+
+    Args:
+        refusal: what an admission carries when it is refused.
+        numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
+    """
+    views = [
+        view_of(resource, hints, numa_node_ids)
+        for resources in refusal.hints
+        for resource, hints in sorted((resources or {}).items())
+    ]
+    return Explanation(refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views))
+
+
+def view_of(
+    resource: str, hints: HintList | Sequence[TopologyHint] | None, numa_node_ids: Sequence[int] | None
+) -> ResourceView:
+    """Return what a resource's hints say about NUMA node ids."""
+    if hints is None:
+        return ResourceView(resource, (), (), anywhere=True)
+    seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
+    masked = [(hint.affinity, hint.preferred) for hint in seen if hint.affinity is not None]
+    masked.sort(key=lambda pair: (pair[0].count(), int(pair[0])))
+    return ResourceView(
+        resource,
+        tuple(ids_of(mask, numa_node_ids) for mask, preferred in masked if preferred),
+        tuple(ids_of(mask, numa_node_ids) for mask, preferred in masked if not preferred),
+        anywhere=len(masked) < len(seen),
+    )
+
+
+def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
+    """Return the node ids of a mask."""
+    return mask.bits() if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in mask.bits())
+
+
+def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
+    """Return why a pod was refused, in a sentence that names the resources and NUMA nodes concerned."""
+    explanation = explain(refusal, numa_node_ids)
+    subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
+    if explanation.detail:
+        return f"{subject}: {explanation.detail}"
+    return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}"
+
+
+def cause(explanation: Explanation) -> str:
+    """Return what keeps the resources from being aligned as the policy wants."""
+    impossible = [view.resource for view in explanation.resources if view.is_impossible]
+    if impossible:
+        return f"no set of NUMA nodes has enough left for {' and '.join(impossible)}"
+    bound = [view for view in explanation.resources if not view.anywhere]
+    if explanation.policy == "single-numa-node":
+        return no_single_node(bound)
+    spread = [view for view in bound if not view.preferred]
+    if spread:
+        return "; ".join(
+            f"{view.resource} can now be had only from {listed(view.other)}, "
+            "more NUMA nodes than an empty machine would need"
+            for view in spread
+        )
+    return "no set of NUMA nodes is best for all: " + "; ".join(
+        f"{view.resource} from {listed(view.preferred)}" for view in bound
+    )
+
+
+def no_single_node(bound: Sequence[ResourceView]) -> str:
+    """Return why no single NUMA node will do."""
+    spread = [view for view in bound if not view.single_nodes]
+    if spread:
+        return "; ".join(
+            f"{view.resource} does not fit into one NUMA node, it needs {listed(view.preferred or view.other)}"
+            for view in spread
+        )
+    return "no NUMA node has everything: " + "; ".join(
+        f"{view.resource} from {listed(view.single_nodes)}" for view in bound
+    )
+
+
+def listed(sets: Sequence[NodeSet]) -> str:
+    """Return sets of nodes as a person reads them, the first few."""
+    texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
+    more = len(sets) - SHOWN
+    return " or ".join(texts) + (f" or {more} more" if more > 0 else "")
