@@ -5,14 +5,17 @@ Reading manifests is the business of `alignup.manifest`; nothing here parses a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Container", "Pod", "QOSClass"]
 
 
-class QOSClass(str, Enum):
+class QOSClass(StrEnum):
     """The quality of service class that Kubernetes derives from requests and limits."""
 
     GUARANTEED = "Guaranteed"
@@ -40,7 +43,7 @@ class Container:
     memory: tuple[tuple[str, int], ...] = ()
     """(`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name."""
     devices: tuple[tuple[str, int], ...] = ()
-    """(resource, count) of extended resources in its limits, by name; any of them may be a device plugin's."""
+    """(resource, count) of extended resources in its limits, by name; any may be a device plugin's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +61,21 @@ class Pod:
     memory: tuple[tuple[str, int], ...] = ()
     devices: tuple[tuple[str, int], ...] = ()
     all_containers: tuple[Container, ...] = ()
-    """Init containers, then the others: the order in which they are admitted."""
+    """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
+
+    def __post_init__(self) -> None:
+        if not self.all_containers:
+            # frozen records are set this way while they are being made
+            object.__setattr__(self, "all_containers", self.init_containers + self.containers)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> Pod:
+        """Return the pod that a manifest, as plain objects, describes.
+
+        Raises:
+            InputError: It is no Pod, or the API server would refuse it for a field that matters here.
+        """
+        # the reader of manifests makes these records, so it imports this module
+        from alignup.manifest import pod_from_manifest  # noqa: PLC0415
+
+        return pod_from_manifest(manifest)
