@@ -107,7 +107,7 @@ def _numa_node(library: Any, handle: Any, machine: Machine) -> int | None:
 
 
 def _driver_node(library: Any, handle: Any) -> int | None:
-    """Return the node that the driver names; mostly it names one only for GPUs that are nodes of their own."""
+    """Return the node that the driver names: mostly only that of a GPU which is a node of its own."""
     ask = getattr(library, "nvmlDeviceGetNumaNodeId", None)
     if ask is None:
         return None
