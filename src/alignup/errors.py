@@ -7,8 +7,19 @@ what came, and where; they are lower case, without a final stop, and show values
 from __future__ import annotations
 
 import reprlib
+from typing import Final
 
-__all__ = ["AlignupError", "AllocationError", "ConfigError", "InputError", "PodExistsError", "UnknownPodError"]
+__all__ = [
+    "AlignupError",
+    "AllocationError",
+    "ConfigError",
+    "InputError",
+    "PodExistsError",
+    "UnknownPodError",
+]
+
+
+_LONGEST_PLACE: Final = 250
 
 
 class AlignupError(Exception):
@@ -18,17 +29,19 @@ class AlignupError(Exception):
 class InputError(AlignupError, ValueError):
     """Raised when a manifest, machine, device inventory or scenario cannot be what it claims to be.
 
-    >>> raise InputError.at('spec.containers[0].resources.limits["cpu"]', "a quantity such as 2 or 500m", "two")
+    >>> raise InputError.at("spec.containers[0].name", "a name", 3)
     Traceback (most recent call last):
-    alignup.errors.InputError: expected a quantity such as 2 or 500m, got 'two' at spec.containers[0]...
+    alignup.errors.InputError: expected a name, got 3 at spec.containers[0].name
     """
 
     @classmethod
     def at(cls, where: str, expected: str, got: object) -> InputError:
-        """Return the error whose message says what was expected, what came (cut to a line's worth) and where."""
+        """Return the error that says in one line what was expected, what came, cut if it is long, and where."""
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
+        if len(where) > _LONGEST_PLACE or not where.isprintable():  # it may hold a key of the user's
+            where = ascii(where[:_LONGEST_PLACE])[1:-1]
         return cls(f"expected {expected}, got {short.repr(got)} at {where}")
 
 

@@ -178,9 +178,11 @@ def _resources(resources: _Resources, place: str) -> tuple[dict[str, int], dict[
             continue
         expected = None
         if is_device(resource) or is_hugepages(resource):
-            expected = "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]}"
+            expected = (
+                "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]!r}"
+            )
         elif limit is not None and amount > limit:
-            expected = f"at most the limit, {bounds[resource]}"
+            expected = f"at most the limit, {bounds[resource]!r}"
         if expected:
             raise InputError.at(f'{place}.resources.requests["{resource}"]', expected, requests[resource])
     asked = wanted.keys() | limits.keys()

@@ -36,6 +36,7 @@ _MULTIPLIERS: Final = {
     "Pi": 2**50 * _ONE,
     "Ei": 2**60 * _ONE,
 }
+_LONGEST: Final = 120
 # the digits are bounded so that nobody's typing error becomes a number of megabytes
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
@@ -59,7 +60,7 @@ def parse_quantity(value: object, where: str = "a quantity", key: str | None = N
     if type(value) is str:
         if value.isdigit() and value.isascii() and len(value) < 19:  # noqa: PLR2004  # below LARGEST for sure
             return int(value) * _ONE
-        billionths = _from_text(value.strip())
+        billionths = _from_text(value.strip()) if len(value) <= _LONGEST else None
     elif type(value) is int:
         billionths = value * _ONE
     elif type(value) is float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.config import (
     CPU_OPTIONS,
@@ -226,3 +228,20 @@ def test_the_first_wrong_option_is_reported_whatever_the_order():
     for options in ({"b": "1", "a": "1"}, {"a": "1", "b": "1"}):
         with pytest.raises(ConfigError, match="got 'a'"):
             parse_cpu_options(options)
+
+
+@given(
+    st.sampled_from(sorted(FULL)),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=4,
+    ),
+)
+def test_junk_anywhere_gives_a_configuration_or_one_line(field, junk):
+    message = None
+    try:
+        KubeletConfig.from_dict({**FULL, field: junk})
+    except InputError as error:
+        message = str(error)
+    assert message is None or (message.startswith("expected ") and "\n" not in message)

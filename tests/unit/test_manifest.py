@@ -7,6 +7,8 @@ import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.manifest import load_pods, pod_from_manifest
@@ -173,7 +175,7 @@ PAGES = "a whole number of pages of the size in the resource's name"
         (
             [*LIMITS, "requests"],
             {"cpu": "501m"},
-            f"expected at most the limit, 500m, got '501m' at {AT}.requests[\"cpu\"]",
+            f"expected at most the limit, '500m', got '501m' at {AT}.requests[\"cpu\"]",
         ),
         (
             [*LIMITS, "requests"],
@@ -183,7 +185,7 @@ PAGES = "a whole number of pages of the size in the resource's name"
         (
             LIMITS,
             {"requests": {"a.com/x": "1"}, "limits": {"a.com/x": "2"}},
-            f"expected as much as the limit, 2, got '1' at {AT}.requests[\"a.com/x\"]",
+            f"expected as much as the limit, '2', got '1' at {AT}.requests[\"a.com/x\"]",
         ),
         (
             LIMITS,
@@ -257,6 +259,45 @@ def test_errors_in_text_name_the_document(text, message):
     with pytest.raises(InputError) as caught:
         load_pods(text, "pods.yaml")
     assert str(caught.value) == message
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value, way=()):
+    """Every place in a tree of plain objects."""
+    yield way
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, (*way, key))
+
+
+@given(st.sampled_from(sorted(places(PLAIN), key=repr)), JUNK)
+def test_junk_anywhere_gives_a_pod_or_one_line(way, junk):
+    """No value at any place ends in another error than ours, nor in more than a line."""
+    message = complaint(changed(way, junk) if way else junk)
+    assert message is None or (message.startswith("expected ") and "\n" not in message and len(message) < 400)
+
+
+def test_names_of_any_length_stay_out_of_the_message():
+    message = complaint(changed([*LIMITS, "limits", "x\n" * 10**6], "two"))
+    assert len(message) < 600
+    assert "\n" not in message
+
+
+def complaint(manifest):
+    """The message with which a manifest is refused; None if it is not."""
+    try:
+        pod_from_manifest(manifest)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def test_one_pod_is_read_in_microseconds():

@@ -89,6 +89,7 @@ def test_rounding_is_upwards(value, units, milli):
         "1_000",
         "²",
         "1" * 100,
+        " " * 1000 + "1",
         float("nan"),
         float("inf"),
         True,
