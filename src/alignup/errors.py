@@ -36,7 +36,7 @@ class InputError(AlignupError, ValueError):
 
     @classmethod
     def at(cls, where: str, expected: str, got: object) -> InputError:
-        """Return the error that says in one line what was expected, what came, cut if it is long, and where."""
+        """Return the error that says in one line what was expected, what came (cut short) and where."""
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
