@@ -1,0 +1,66 @@
+"""The command line: one module a subcommand, imported when it is called.
+
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module, metadata
+
+import click
+
+from alignup.errors import AlignupError
+
+__all__ = ["SUBCOMMANDS", "main", "program"]
+
+SUBCOMMANDS = {
+    "admit": "Admit pods on a machine, or say why not.",
+    "replay": "Replay scenarios of pods that come and go.",
+}
+"""Name and first line of help of each subcommand; its module has the same name."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands' names and imports them when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order of `SUBCOMMANDS`."""
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Import and return a subcommand."""
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        command: click.Command = import_module(f"alignup.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUBCOMMANDS.items()))
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print the version, looked up only now."""
+    if wanted:
+        click.echo(f"alignup {metadata.version('alignup')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version.")
+def program() -> None:
+    """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
+
+
+def main() -> None:
+    """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    try:
+        program.main(standalone_mode=True)
+    except AlignupError as error:
+        click.echo(f"alignup: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,123 @@
+"""`alignup admit`: pods in, a table of who got what out, or the reason why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import Input, config_option, load_node, machine_option, read_pods
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from alignup.admission import Admission, ContainerAllocation
+    from alignup.node import Node
+    from alignup.pod import Pod
+
+__all__ = ["command"]
+
+
+@click.command(name="admit")
+@machine_option
+@config_option
+@click.option("--devices", "devices", type=Input(), help="Device inventory: YAML or JSON, resource -> [{id, numa}].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@click.argument("pods", nargs=-1, type=Input(), metavar="[POD.yaml]...")
+@click.pass_context
+def command(
+    ctx: click.Context, machine: str, config: str | None, devices: str | None, as_json: bool, pods: tuple[str, ...]
+) -> None:
+    """Admit pods on a machine, one after the other, or say why not.
+
+    Without a manifest, the example pods of a catalog machine are admitted. `-` reads standard input.
+    """
+    loaded = load_node(machine, config, devices)
+    manifests = read_pods(pods) if pods else loaded.example_pods()
+    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
+    if as_json:
+        for pod, admission in answers:
+            click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
+    else:
+        show(loaded.node, loaded.title, answers)
+    ctx.exit(0 if all(admission.admitted for _, admission in answers) else 1)
+
+
+def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
+    """Return the answer for one pod as JSON can hold it."""
+    from alignup.explain import explain
+    from alignup.replay import admission_dict
+
+    answer = {"pod": pod.name, "namespace": pod.namespace, "uid": pod.uid, **admission_dict(node, pod, admission)}
+    if admission.refusal is not None:
+        answer["explanation"] = explain(admission.refusal, node.machine.numa_node_ids).to_dict()
+    return answer
+
+
+def show(node: Node, title: str, answers: Sequence[tuple[Pod, Admission]]) -> None:
+    """Print what a person reads at a glance."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(title)
+    for pod, admission in answers:
+        console.print()
+        show_pod(console, node, pod, admission)
+    if node.shared_cpus is not None:
+        console.print(f"\nshared pool: CPUs {node.shared_cpus}")
+
+
+def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
+    """Print one pod: a table, or the reason."""
+    from rich.markup import escape
+
+    label = escape(f"{pod.namespace}/{pod.name}")
+    if not admission.admitted:
+        console.print(f"[bold red]✗[/] {label} refused: [bold]{admission.reason}[/]")
+        console.print(f"  {escape(admission.message)}")
+        return
+    console.print(f"[bold green]✓[/] {label} admitted")
+    table = containers_table()
+    for name, got in admission.containers.items():
+        table.add_row(*container_row(node, name, got))
+    console.print(table)
+
+
+def containers_table() -> Table:
+    """Return the empty table of containers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"):
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
+    """Return the cells of one container."""
+    from rich.markup import escape
+
+    ids = node.machine.numa_node_ids
+    hint = got.affinity
+    nodes = "any" if hint is None or hint.affinity is None else ",".join(str(ids[bit]) for bit in hint.affinity.bits())
+    preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
+    memory = " ".join(
+        f"{block.type} {size_text(block.size)} @ {','.join(map(str, block.numa_nodes))}" for block in got.memory
+    )
+    devices = " ".join(
+        f"{resource}: {','.join(device_ids)}" for resource, device_ids in sorted(got.devices.items()) if device_ids
+    )
+    cells = (name, nodes, preferred, "shared" if got.cpus is None else str(got.cpus), memory or "-", devices or "-")
+    return tuple(escape(cell) for cell in cells)
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the largest binary unit that divides them."""
+    for unit, shift in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)

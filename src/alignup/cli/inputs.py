@@ -1,0 +1,95 @@
+"""What the subcommands read: files, standard input, machines, configurations and pods."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from alignup.node import Node
+    from alignup.pod import Pod
+
+__all__ = ["Input", "LoadedNode", "config_option", "load_node", "machine_option", "read_bytes", "read_pods"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Input(click.ParamType):
+    """The name of a file, or `-` for standard input; opened when it is read, so that errors are ours."""
+
+    name = "file"
+
+
+machine_option = click.option(
+    "--machine",
+    "-m",
+    default="/",
+    show_default="this machine",
+    help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+)
+config_option = click.option("--config", "-c", type=Input(), help="A KubeletConfiguration, YAML or JSON.")
+
+
+def read_bytes(name: str) -> bytes:
+    """Return what a file or standard input holds, gunzipped.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+    if not data.startswith(GZIP_MAGIC):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise InputError(f"expected a whole gzip file, got {name!r}: {error}") from error
+
+
+def read_pods(names: Iterable[str]) -> list[Pod]:
+    """Return the pods of all files, in order."""
+    from alignup.manifest import load_pods
+
+    return [pod for name in names for pod in load_pods(read_bytes(name), name)]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedNode:
+    """A node and what the command line knows about it."""
+
+    node: Node
+    title: str
+    pods: tuple[Any, ...] = ()
+    """Manifests of the example pods of a catalog machine."""
+
+    def example_pods(self) -> list[Pod]:
+        """Return the example pods.
+
+        Raises:
+            InputError: there are none.
+        """
+        from alignup.pod import Pod
+
+        if not self.pods:
+            raise InputError("expected at least one POD.yaml, got none; only some catalog machines have example pods")
+        return [Pod.from_manifest(manifest) for manifest in self.pods]
+
+
+def load_node(machine: str, config: str | None, devices: str | None) -> LoadedNode:
+    """Return the node that the options describe.
+
+    Raises:
+        InputError: an input is not what it should be.
+    """
+    raise NotImplementedError

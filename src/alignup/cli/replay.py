@@ -1,0 +1,101 @@
+"""`alignup replay`: scenarios in, what happens at each of their steps out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from alignup.cli.inputs import Input, read_bytes
+from alignup.errors import InputError
+
+__all__ = ["command"]
+
+SHOWN_PROGRESS = 200
+"""Fewer scenarios than this are over before a progress bar would be read."""
+
+
+@click.command(name="replay")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a scenario, and nothing else.")
+@click.option("--hints", "with_hints", is_flag=True, help="With --json: add what each provider offered.")
+@click.argument("files", nargs=-1, required=True, type=Input(), metavar="FILE.jsonl...")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[str, ...]) -> None:
+    """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
+
+    A scenario is a machine, a kubelet's configuration, devices, and steps that admit or remove pods.
+    """
+    import msgspec
+
+    from alignup.replay import replay
+
+    refused = False
+    for where, scenario in with_progress(list(scenarios(files))):
+        try:
+            answer = replay(scenario, with_hints=with_hints)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        refused = refused or any(not step["admitted"] for step in answer.get("steps", ())) or "configError" in answer
+        if as_json:
+            click.echo(msgspec.json.encode(answer))
+        else:
+            click.echo("\n".join(lines_of(answer)))
+    ctx.exit(1 if refused else 0)
+
+
+def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each scenario with where it stands.
+
+    Raises:
+        InputError: a line is not a JSON object.
+    """
+    import msgspec
+
+    decoder = msgspec.json.Decoder()
+    for name in files:
+        for number, line in enumerate(read_bytes(name).splitlines(), 1):
+            if not line.strip():
+                continue
+            where = f"{name}:{number}"
+            try:
+                scenario = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise InputError(f"{where}: expected a JSON object, got {line[:40]!r} ({error})") from error
+            if not isinstance(scenario, dict):
+                raise InputError.at(where, "a JSON object", scenario)
+            yield where, scenario
+
+
+def with_progress(work: list[tuple[str, dict[str, Any]]]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Show how far a long replay is, on a terminal only."""
+    if len(work) < SHOWN_PROGRESS or not sys.stderr.isatty():
+        return work
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, "replaying", console=Console(stderr=True), transient=True)
+
+
+def lines_of(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines that a person reads about one scenario."""
+    yield f"{answer['name'] or 'scenario'}:"
+    if "configError" in answer:
+        yield f"  the kubelet would not start: {answer['configError']}"
+        return
+    for number, step in enumerate(answer["steps"]):
+        if not step["admitted"]:
+            yield f"  {number}: refused, {step['reason']}: {step['message']}"
+            continue
+        got = "; ".join(container_text(name, container) for name, container in step["containers"].items())
+        yield f"  {number}: " + (f"admitted, {got}" if got else "removed")
+
+
+def container_text(name: str, container: dict[str, Any]) -> str:
+    """Return what one container got, in a few words."""
+    affinity = container.get("affinity") or {}
+    nodes = affinity.get("numaNodes")
+    parts = [f"NUMA {'any' if nodes is None else ','.join(map(str, nodes))}", f"CPUs {container['cpus'] or 'shared'}"]
+    parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
+    return f"{name}: {', '.join(parts)}"

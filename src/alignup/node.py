@@ -1,0 +1,191 @@
+"""A node: a machine and a kubelet's configuration, wired into providers and a Topology Manager.
+
+This is the one place where machine, configuration and providers meet; what they do is said in their own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from alignup.admission import Admission, ContainerAllocation
+from alignup.config import KubeletConfig
+from alignup.cpuset import CPUSet
+from alignup.errors import ConfigError, InputError
+from alignup.machine import Machine
+from alignup.manager import Observer, TopologyManager
+from alignup.pod import Pod
+from alignup.policy import make_policy
+from alignup.provider import HintProvider
+from alignup.providers.cpu import CpuProvider
+from alignup.providers.device_inventory import Device, decode_inventory
+from alignup.providers.device_plugin import DevicePlugin, PreferredSets
+from alignup.providers.devices import DeviceProvider
+from alignup.providers.memory import MemoryProvider
+
+__all__ = ["Node"]
+
+
+class Node:
+    """A machine that admits pods as a kubelet with this configuration would.
+
+    Args:
+        machine: what the node has.
+        config: the kubelet's configuration; None: the kubelet's defaults.
+        devices: by resource, the devices that a plugin has reported.
+        plugins: by resource, objects with `preferred_allocation(available, must_include, size)`.
+        providers: further hint providers, asked after the built-in ones.
+        observer: told about every admission.
+        wrap: called with each built-in provider; what it returns is asked in the provider's place.
+
+    Raises:
+        ConfigError: a kubelet would refuse to start with this configuration on this machine.
+    """
+
+    __slots__ = ("config", "cpu", "devices", "machine", "manager", "memory")
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: KubeletConfig | None = None,
+        devices: Mapping[str, Sequence[Device]] | None = None,
+        plugins: Mapping[str, DevicePlugin] | None = None,
+        *,
+        providers: Iterable[HintProvider] = (),
+        observer: Observer | None = None,
+        wrap: Callable[[HintProvider], HintProvider] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.config = config or KubeletConfig()
+        policy = make_policy(
+            self.config.topology_manager_policy,
+            len(machine.numa_nodes),
+            machine.distance_matrix,
+            self.config.topology_manager_policy_options,
+        )
+        self.devices = DeviceProvider(machine, devices, plugins or {}) if devices else None
+        self.cpu = cpu_provider(machine, self.config)
+        self.memory = (
+            MemoryProvider(machine, self.config.reserved_memory) if self.config.memory_manager_policy == "Static" else None
+        )
+        built_in: list[HintProvider] = [
+            provider for provider in (self.devices, self.cpu, self.memory) if provider is not None
+        ]
+        asked = [wrap(provider) for provider in built_in] if wrap else built_in
+        self.manager = TopologyManager(policy, self.config.topology_manager_scope, (*asked, *providers), observer)
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        plugins: Mapping[str, DevicePlugin] | None = None,
+        providers: Iterable[HintProvider] = (),
+        observer: Observer | None = None,
+        wrap: Callable[[HintProvider], HintProvider] | None = None,
+    ) -> Node:
+        """Return the node that `machine`, `kubelet`, `devices` and `preferredSets` describe.
+
+        The keys are those of the conformance vectors; all but `machine` may be missing. `plugins` are used for the
+        resources that `preferredSets` does not name.
+
+        Raises:
+            InputError: something is not what it should be; the message says where.
+            ConfigError: a kubelet would refuse to start.
+        """
+        if not isinstance(data, Mapping) or "machine" not in data:
+            raise InputError.at("the node", 'an object with "machine"', data)
+        machine = Machine.from_dict(data["machine"])
+        config = KubeletConfig.from_dict(data.get("kubelet") or {})
+        inventory = decode_inventory(data.get("devices") or {}, machine)
+        sets = preferred_sets(data.get("preferredSets") or {}, inventory)
+        return cls(machine, config, inventory, {**(plugins or {}), **sets}, providers=providers, observer=observer, wrap=wrap)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods that are admitted now, in the order in which they came."""
+        return self.manager.pods
+
+    @property
+    def scope_name(self) -> str:
+        """`container`, `pod`, or `none` under policy none."""
+        return self.manager.scope.name
+
+    @property
+    def shared_cpus(self) -> CPUSet | None:
+        """The CPUs of the shared pool; None without a static CPU policy."""
+        return None if self.cpu is None else self.cpu.shared_cpus
+
+    def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
+        """Admit a pod, or refuse it and leave the node as it was.
+
+        Args:
+            pod: a `Pod`, or a manifest.
+
+        Raises:
+            InputError: the manifest is not one of a pod.
+            PodExistsError: a pod of this uid is admitted already.
+        """
+        if not isinstance(pod, Pod):
+            pod = Pod.from_manifest(pod)
+        manager = self.manager
+        with manager.lock:
+            refusal = manager.decide(pod, manager.policy, manager.scope)
+            if refusal is not None:
+                return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
+            return Admission(True, "", {c.name: self.allocation(pod.uid, c.name) for c in pod.all_containers})
+
+    def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation:
+        """Return what a container has now; nothing for one that is not here."""
+        manager = self.manager
+        return ContainerAllocation(
+            None if manager.scope.name == "none" else manager.affinity(pod_uid, container_name),
+            None if self.cpu is None else self.cpu.cpus(pod_uid, container_name),
+            () if self.memory is None else self.memory.blocks(pod_uid, container_name),
+            {} if self.devices is None else self.devices.devices(pod_uid, container_name),
+        )
+
+    def remove(self, pod_uid: str) -> None:
+        """Take back everything that a pod holds.
+
+        Raises:
+            UnknownPodError: no such pod is admitted.
+        """
+        self.manager.remove(pod_uid)
+
+
+def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
+    """Return the CPU manager that the configuration asks for; None for policy none.
+
+    Raises:
+        ConfigError: reserved CPUs that the machine does not have.
+    """
+    if config.cpu_manager_policy != "static":
+        return None
+    missing = int(config.reserved_system_cpus) & ~machine.cpus
+    if missing:
+        raise ConfigError.at(
+            "reservedSystemCPUs", f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})", str(config.reserved_system_cpus)
+        )
+    return CpuProvider(machine, int(config.reserved_system_cpus), config.cpu_manager_policy_options)
+
+
+def preferred_sets(
+    sets: Mapping[str, Any], inventory: Mapping[str, Sequence[Device]]
+) -> dict[str, DevicePlugin]:
+    """Return the plugins that `preferredSets` describes.
+
+    Raises:
+        InputError: a resource or a device that the inventory lacks.
+    """
+    plugins: dict[str, DevicePlugin] = {}
+    for resource, wanted in sets.items():
+        known = {device.id for device in inventory.get(resource, ())}
+        where = f"preferredSets[{resource!r}]"
+        if not isinstance(wanted, list) or not all(isinstance(ids, list) for ids in wanted):
+            raise InputError.at(where, "a list of lists of device ids", wanted)
+        for ids in wanted:
+            if not known.issuperset(ids):
+                raise InputError.at(where, f"device ids of {resource!r} ({', '.join(sorted(known))})", ids)
+        plugins[resource] = PreferredSets(wanted)
+    return plugins

@@ -1,0 +1,190 @@
+"""Replay scenarios: one node, and pods that come and go on it, as the conformance vectors describe them.
+
+A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}` or `{"remove": uid}`. The
+answers are plain data; printing them is the business of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from alignup.admission import Admission, ContainerAllocation
+from alignup.errors import AlignupError, ConfigError, InputError
+from alignup.hints import HintList, TopologyHint
+from alignup.node import Node
+from alignup.pod import Container, Pod
+from alignup.provider import HintProvider, ResourceHints
+
+__all__ = ["RecordingProvider", "replay"]
+
+MOST_SHOWN_HINTS = 4096
+"""More hints than this are shown as a sample with the total count; only machines of over 12 NUMA nodes have more."""
+
+
+@dataclass(slots=True)
+class RecordingProvider:
+    """A provider that remembers what another one offered for the pod at hand."""
+
+    provider: HintProvider
+    by_container: dict[str, ResourceHints] = field(default_factory=dict)
+    by_pod: ResourceHints = None
+
+    def forget(self) -> None:
+        """Start over, for the next pod."""
+        self.by_container.clear()
+        self.by_pod = None
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """Ask the provider and remember the answer."""
+        hints = self.provider.topology_hints(pod, container)
+        self.by_container[container.name] = hints
+        return hints
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Ask the provider and remember the answer."""
+        self.by_pod = self.provider.pod_topology_hints(pod)
+        return self.by_pod
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Let the provider allocate."""
+        self.provider.allocate(pod, container, affinity)
+
+    def release(self, pod_uid: str, container_name: str) -> None:
+        """Let the provider take back."""
+        self.provider.release(pod_uid, container_name)
+
+
+def replay(scenario: Mapping[str, Any], *, with_hints: bool = False) -> dict[str, Any]:
+    """Return what happens at each step of a scenario.
+
+    Args:
+        scenario: keys as in the conformance README; `expect` is ignored.
+        with_hints: add what each provider offered.
+
+    Returns:
+        `{"name", "steps"}`, or `{"name", "configError"}` where a kubelet would refuse to start.
+
+    Raises:
+        InputError: the scenario is not one; the message says where.
+    """
+    name = scenario.get("name", "")
+    recorders: list[tuple[str, RecordingProvider]] = []
+
+    def record(provider: HintProvider) -> HintProvider:
+        recorder = RecordingProvider(provider)
+        recorders.append((getattr(provider, "name", type(provider).__name__), recorder))
+        return recorder
+
+    try:
+        node = Node.from_dict(scenario, wrap=record if with_hints else None)
+    except ConfigError as error:
+        return {"name": name, "configError": str(error)}
+    steps = scenario.get("steps", [])
+    if not isinstance(steps, Sequence) or isinstance(steps, str):
+        raise InputError.at("steps", "a list of steps", steps)
+    return {"name": name, "steps": list(replay_steps(node, steps, recorders))}
+
+
+def replay_steps(
+    node: Node, steps: Sequence[Any], recorders: Sequence[tuple[str, RecordingProvider]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the answer to each step."""
+    refused: set[str] = set()
+    for index, step in enumerate(steps):
+        for _, recorder in recorders:
+            recorder.forget()
+        try:
+            yield replay_step(node, step, recorders, refused)
+        except AlignupError as error:
+            raise InputError(f"steps[{index}]: {error}") from error
+
+
+def replay_step(
+    node: Node, step: Any, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
+) -> dict[str, Any]:
+    """Return the answer to one step; removing a pod that was refused is no error, there is nothing to take back."""
+    if not isinstance(step, Mapping) or ("admit" in step) == ("remove" in step):
+        raise InputError.at("the step", 'either {"admit": Pod} or {"remove": uid}', step)
+    if "remove" in step:
+        if step["remove"] not in refused:
+            node.remove(step["remove"])
+        refused.discard(step["remove"])
+        return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
+    pod = Pod.from_manifest(step["admit"])
+    admission = node.admit(pod)
+    if not admission.admitted:
+        refused.add(pod.uid)
+    return admission_dict(node, pod, admission, recorders)
+
+
+def shared(node: Node) -> str:
+    """Return the shared pool as a cpulist; empty without a static CPU policy."""
+    cpus = node.shared_cpus
+    return "" if cpus is None else str(cpus)
+
+
+def admission_dict(
+    node: Node, pod: Pod, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
+) -> dict[str, Any]:
+    """Return an admission as JSON can hold it."""
+    containers = {name: allocation_dict(node, got) for name, got in admission.containers.items()}
+    answer: dict[str, Any] = {
+        "admitted": admission.admitted,
+        "reason": admission.reason,
+        "message": admission.message,
+        "sharedCpus": shared(node),
+        "containers": containers,
+    }
+    if not recorders:
+        return answer
+    ids = node.machine.numa_node_ids
+    for container in pod.all_containers:
+        offered = {
+            name: hints_dict(recorder.by_container[container.name], ids)
+            for name, recorder in recorders
+            if container.name in recorder.by_container
+        }
+        if offered:
+            containers.setdefault(container.name, {})["hints"] = offered
+    if node.scope_name == "pod":
+        answer["podHints"] = {name: hints_dict(recorder.by_pod, ids) for name, recorder in recorders}
+    return answer
+
+
+def affinity_dict(hint: TopologyHint | None, ids: Sequence[int]) -> dict[str, Any] | None:
+    """Return a hint with NUMA node ids."""
+    if hint is None:
+        return None
+    nodes = None if hint.affinity is None else [ids[bit] for bit in hint.affinity.bits()]
+    return {"numaNodes": nodes, "preferred": bool(hint.preferred)}
+
+
+def allocation_dict(node: Node, got: ContainerAllocation) -> dict[str, Any]:
+    """Return what a container got as JSON can hold it."""
+    return {
+        "affinity": affinity_dict(got.affinity, node.machine.numa_node_ids),
+        "cpus": None if got.cpus is None else str(got.cpus),
+        "memory": [
+            {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size} for block in got.memory
+        ],
+        "devices": {resource: list(ids) for resource, ids in sorted(got.devices.items())},
+    }
+
+
+def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] | None:
+    """Return a provider's hints by resource; a list that is too long is a sample, and its total is added."""
+    if resources is None:
+        return None
+    shown: dict[str, Any] = {}
+    for resource, hints in sorted(resources.items()):
+        if hints is None:
+            shown[resource] = None
+            continue
+        packed = hints if isinstance(hints, HintList) else HintList(hints)
+        shown[resource] = [affinity_dict(hint, ids) for hint in packed.sample(MOST_SHOWN_HINTS)]
+        total = packed.total()
+        if total is None or total > MOST_SHOWN_HINTS:
+            shown[resource].append({"sampled": MOST_SHOWN_HINTS, "total": total})
+    return shown

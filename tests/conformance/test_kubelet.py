@@ -1,0 +1,228 @@
+"""Whole nodes decide as the real kubelet did: verdicts, allocations and every hint that was offered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from alignup.hints import BitMask, TopologyHint
+from alignup.node import Node
+from alignup.pod import Container, Pod
+from alignup.policy import make_policy
+from alignup.replay import RecordingProvider, replay, replay_steps
+from vectors import vectors
+
+
+ATTEMPTS = 1000
+"""How many sequences of arbitrary device picks are tried before a scenario counts as different."""
+
+
+def mask_of(nodes: list[int] | None) -> int | None:
+    return None if nodes is None else sum(1 << node for node in nodes)
+
+
+def compact_hints(resources: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return hints as the vectors write them: [mask over NUMA node ids, preferred], by mask."""
+    if resources is None:
+        return None
+    return {
+        resource: None
+        if hints is None
+        else sorted(([mask_of(hint["numaNodes"]), int(hint["preferred"])] for hint in hints), key=mask_order)
+        for resource, hints in resources.items()
+    }
+
+
+def mask_order(hint: list[Any]) -> tuple[int, int]:
+    return (-1 if hint[0] is None else hint[0], -hint[1])
+
+
+def expected_hints(providers: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        name: None
+        if resources is None
+        else {r: None if h is None else sorted(h, key=mask_order) for r, h in resources.items()}
+        for name, resources in (providers or {}).items()
+    }
+
+
+def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return, by resource and device id, the NUMA set that a device is near."""
+    return {
+        resource: {
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"])) for device in devices
+        }
+        for resource, devices in case.get("devices", {}).items()
+    }
+
+
+def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, Any]:
+    """Return what a container got as the vectors write it."""
+    near = where(case)
+    counts: dict[str, dict[str, int]] = {}
+    for resource, ids in got["devices"].items():
+        for device in ids:
+            place = near[resource][device]
+            counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
+    affinity = got["affinity"]
+    return {
+        "affinity": None if affinity is None else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "cpus": got["cpus"],
+        "memory": sorted(
+            ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
+            key=lambda block: block["type"],
+        ),
+        "devices": counts,
+    }
+
+
+def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare one step with what the kubelet answered."""
+    assert (step["admitted"], step["reason"]) == (expected["admitted"], expected.get("reason", ""))
+    assert step["sharedCpus"] == expected["sharedCpus"]
+    if not step["admitted"]:
+        assert step["message"]
+    if "podHints" in expected:
+        offered = {name: compact_hints(hints) for name, hints in step["podHints"].items()}
+        assert offered == expected_hints(expected["podHints"])
+    for name, wanted in expected.get("containers", {}).items():
+        got = step["containers"][name]
+        if step["admitted"]:
+            compact = compact_container(case, got)
+            assert compact == {"affinity": wanted.get("affinity"), **{k: wanted[k] for k in ("cpus", "memory", "devices")}}
+            for resource, ids in wanted.get("deviceIds", {}).items():
+                assert got["devices"][resource] == ids
+        if "hints" in wanted:
+            offered = {name: compact_hints(hints) for name, hints in got["hints"].items()}
+            assert offered == expected_hints(wanted["hints"])
+
+
+class Picks:
+    """Answers as a device plugin with the ids that the kubelet happened to pick.
+
+    Where more devices are as good as each other than are needed the kubelet takes them from an unordered set, so
+    that its pick differs from run to run, and all that follows with it. Any pick is right; the recorded one is
+    handed to our device manager the way a plugin would, and everything else must then agree. Where none is
+    recorded the pick is drawn from `random`.
+    """
+
+    def __init__(self, case: dict[str, Any], attempt: int) -> None:
+        self.near = where(case)
+        self.random = Random(attempt)
+        self.expected: dict[str, Any] = {}
+        self.container = ""
+
+    def plugin(self, resource: str) -> Callable[..., list[str]]:
+        def preferred_allocation(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+            wanted = self.expected.get(self.container, {})
+            if resource in wanted.get("deviceIds", {}):
+                return wanted["deviceIds"][resource]
+            counts = dict(wanted.get("devices", {}).get(resource, {}))
+            picked = []
+            others = sorted(set(available) - set(must_include))
+            for device in [*must_include, *self.random.sample(others, len(others))]:
+                if counts.get(self.near[resource][device], 0) > 0:
+                    counts[self.near[resource][device]] -= 1
+                    picked.append(device)
+            return picked[:size]
+
+        return preferred_allocation
+
+
+class Following(RecordingProvider):
+    """Tells `Picks` which container is being served."""
+
+    picks: Picks
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        self.picks.container = container.name
+        super().allocate(pod, container, affinity)
+
+
+def replay_following(case: dict[str, Any], attempt: int) -> Iterator[dict[str, Any]]:
+    """Yield the answers to the steps of a scenario, with the kubelet's arbitrary picks of devices."""
+    picks = Picks(case, attempt)
+    if attempt:
+        shuffled = {r: picks.random.sample(devices, len(devices)) for r, devices in case["devices"].items()}
+        case = {**case, "devices": shuffled}
+    recorders = []
+
+    def follow(provider: Any) -> Following:
+        recorder = Following(provider)
+        recorder.picks = picks
+        recorders.append((provider.name, recorder))
+        return recorder
+
+    node = Node.from_dict(case, plugins={r: picks.plugin(r) for r in case.get("devices", {})}, wrap=follow)
+    answers = replay_steps(node, case["steps"], recorders)
+    for expected in case["expect"]:
+        picks.expected = expected.get("containers", {})
+        yield next(answers)
+
+
+def check_attempt(case: dict[str, Any], attempt: int) -> None:
+    """Replay a scenario and compare every step."""
+    answers = replay_following(case, attempt)
+    for index, (step, expected) in enumerate(zip(answers, case["expect"], strict=True)):
+        try:
+            check_step(case, step, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{case['name']} step {index}: {error}") from error
+
+
+def check_case(case: dict[str, Any]) -> None:
+    """Replay a scenario; some sequence of arbitrary picks must lead to all that is recorded."""
+    if "configError" in case:
+        assert "configError" in replay(case), case["name"]
+        return
+    for attempt in range(ATTEMPTS):
+        try:
+            return check_attempt(case, attempt)
+        except AssertionError:
+            if attempt == ATTEMPTS - 1 or not case.get("devices"):
+                raise
+
+
+@pytest.mark.parametrize("name", ["admission", "wide"])
+def test_every_scenario_ends_as_in_the_kubelet(name: str) -> None:
+    """All scenarios of a file agree, step by step; the first few that do not are shown."""
+    failures = []
+    total = 0
+    for case in vectors(name):
+        total += 1
+        try:
+            check_case(case)
+        except AssertionError as error:
+            failures.append(str(error)[:2000])
+
+    assert not failures, f"{len(failures)} of {total} differ:\n" + "\n".join(failures[:3])
+    assert total > 0
+
+
+def hint_list(pairs: list[list[Any]] | None) -> list[TopologyHint] | None:
+    if pairs is None:
+        return None
+    return [TopologyHint(None if m is None else BitMask.from_int(m), bool(p)) for m, p in pairs]
+
+
+def test_every_merge_is_the_kubelets() -> None:
+    """Each policy merges the recorded hints into the recorded hint, in any order of the providers."""
+    total = 0
+    for case in vectors("merge"):
+        total += 1
+        options = {"prefer-closest-numa-nodes": "true"} if case.get("preferClosest") else {}
+        policy = make_policy(case["policy"], len(case["numaNodes"]), case["distances"], options)
+        providers = [
+            None if provider is None else {r: hint_list(h) for r, h in provider.items()}
+            for provider in case["providers"]
+        ]
+        expected = case["expect"]
+        wanted = (expected["affinity"], bool(expected["preferred"]), expected["admit"])
+        for ordered in (providers, providers[::-1]):
+            best, admit = policy.merge(ordered)
+
+            assert wanted == (None if best.affinity is None else int(best.affinity), best.preferred, admit), case["name"]
+    assert total > 0
