@@ -65,6 +65,8 @@ class Explanation:
     """None: the pod was judged as a whole."""
     detail: str
     resources: tuple[ResourceView, ...]
+    numa_nodes: tuple[int, ...] = ()
+    """Ids of all NUMA nodes of the machine; empty when they are not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON can hold it."""
@@ -89,7 +91,9 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         for resources in refusal.hints
         for resource, hints in sorted((resources or {}).items())
     ]
-    return Explanation(refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views))
+    return Explanation(
+        refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views), tuple(numa_node_ids or ())
+    )
 
 
 def view_of(
@@ -127,7 +131,8 @@ def cause(explanation: Explanation) -> str:
     """Return what keeps the resources from being aligned as the policy wants."""
     impossible = [view.resource for view in explanation.resources if view.is_impossible]
     if impossible:
-        return f"no set of NUMA nodes has enough left for {' and '.join(impossible)}"
+        nodes = f" ({', '.join(map(str, explanation.numa_nodes))})" if explanation.numa_nodes else ""
+        return f"all NUMA nodes together{nodes} have not enough left for {' and '.join(impossible)}"
     bound = [view for view in explanation.resources if not view.anywhere]
     if explanation.policy == "single-numa-node":
         return no_single_node(bound)

@@ -17,7 +17,7 @@ from alignup.manager import Observer, TopologyManager
 from alignup.pod import Pod
 from alignup.policy import make_policy
 from alignup.provider import HintProvider
-from alignup.providers.cpu import CpuProvider
+from alignup.providers.cpu import CpuProvider, reserved_cpus
 from alignup.providers.device_inventory import Device, decode_inventory
 from alignup.providers.device_plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices import DeviceProvider
@@ -157,17 +157,23 @@ class Node:
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     """Return the CPU manager that the configuration asks for; None for policy none.
 
+    A kubelet refuses a static policy that reserves no CPU. Here it may: launchers without a kubelet, and the
+    article's example, give away every CPU.
+
     Raises:
         ConfigError: reserved CPUs that the machine does not have.
     """
     if config.cpu_manager_policy != "static":
         return None
+    options = config.cpu_manager_policy_options
+    if config.reserved_cpu_count:
+        return CpuProvider(machine, reserved_cpus(machine, config.reserved_cpu_count, options), options)
     missing = int(config.reserved_system_cpus) & ~machine.cpus
     if missing:
         raise ConfigError.at(
             "reservedSystemCPUs", f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})", str(config.reserved_system_cpus)
         )
-    return CpuProvider(machine, int(config.reserved_system_cpus), config.cpu_manager_policy_options)
+    return CpuProvider(machine, int(config.reserved_system_cpus), options)
 
 
 def preferred_sets(

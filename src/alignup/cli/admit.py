@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,16 +21,32 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+PLAIN_WIDTH = 120
+"""Columns of a table that goes into a file or pipe."""
+
 
 @click.command(name="admit")
 @machine_option
 @config_option
 @click.option("--devices", "devices", type=Input(), help="Device inventory: YAML or JSON, resource -> [{id, numa}].")
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Admit every pod so many times, as a Deployment would.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
 @click.argument("pods", nargs=-1, type=Input(), metavar="[POD.yaml]...")
 @click.pass_context
 def command(
-    ctx: click.Context, machine: str, config: str | None, devices: str | None, as_json: bool, pods: tuple[str, ...]
+    ctx: click.Context,
+    machine: str,
+    config: str | None,
+    devices: str | None,
+    replicas: int,
+    as_json: bool,
+    pods: tuple[str, ...],
 ) -> None:
     """Admit pods on a machine, one after the other, or say why not.
 
@@ -37,13 +54,24 @@ def command(
     """
     loaded = load_node(machine, config, devices)
     manifests = read_pods(pods) if pods else loaded.example_pods()
-    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
+    answers = [(pod, loaded.node.admit(pod)) for pod in replicated(manifests, replicas)]
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
     else:
         show(loaded.node, loaded.title, answers)
     ctx.exit(0 if all(admission.admitted for _, admission in answers) else 1)
+
+
+def replicated(pods: Sequence[Pod], replicas: int) -> list[Pod]:
+    """Return each pod so many times; copies have a number at the end of name and uid."""
+    if replicas == 1:
+        return list(pods)
+    return [
+        replace(pod, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+        for number in range(replicas)
+        for pod in pods
+    ]
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
@@ -62,6 +90,8 @@ def show(node: Node, title: str, answers: Sequence[tuple[Pod, Admission]]) -> No
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
     console.print(title)
     for pod, admission in answers:
         console.print()
@@ -91,7 +121,7 @@ def containers_table() -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"):
         table.add_column(heading, overflow="fold")
     return table
@@ -105,11 +135,11 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
     hint = got.affinity
     nodes = "any" if hint is None or hint.affinity is None else ",".join(str(ids[bit]) for bit in hint.affinity.bits())
     preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
-    memory = " ".join(
+    memory = "\n".join(
         f"{block.type} {size_text(block.size)} @ {','.join(map(str, block.numa_nodes))}" for block in got.memory
     )
-    devices = " ".join(
-        f"{resource}: {','.join(device_ids)}" for resource, device_ids in sorted(got.devices.items()) if device_ids
+    devices = "\n".join(
+        f"{resource} {','.join(device_ids)}" for resource, device_ids in sorted(got.devices.items()) if device_ids
     )
     cells = (name, nodes, preferred, "shared" if got.cpus is None else str(got.cpus), memory or "-", devices or "-")
     return tuple(escape(cell) for cell in cells)

@@ -89,7 +89,45 @@ class LoadedNode:
 def load_node(machine: str, config: str | None, devices: str | None) -> LoadedNode:
     """Return the node that the options describe.
 
+    A catalog machine brings its devices and a configuration that aligns; both give way to the options.
+
     Raises:
         InputError: an input is not what it should be.
     """
-    raise NotImplementedError
+    from alignup.config import KubeletConfig, load_config
+    from alignup.discovery.load import load_machine
+    from alignup.node import Node, preferred_sets
+    from alignup.providers.device_inventory import decode_inventory
+
+    loaded = load_machine(machine)
+    kubelet = load_config(read_bytes(config), config) if config else KubeletConfig.from_dict(loaded.kubelet)
+    given = read_mapping(devices) if devices else loaded.devices
+    inventory = decode_inventory(given, loaded.machine, devices or "devices")
+    sets = {} if devices else preferred_sets(loaded.preferred_sets, inventory)
+    node = Node(loaded.machine, kubelet, inventory, sets)
+    return LoadedNode(node, title_of(machine, node), loaded.pods)
+
+
+def read_mapping(name: str) -> dict[str, Any]:
+    """Return the one mapping that a YAML or JSON file holds.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    from alignup.documents import read_documents
+
+    documents = read_documents(read_bytes(name), name)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InputError.at(name, "one mapping", documents)
+    return documents[0]
+
+
+def title_of(machine: str, node: Node) -> str:
+    """Return the machine and configuration in one line."""
+    cores = [core for numa_node in node.machine.numa_nodes for core in numa_node.cores]
+    name = "this machine" if machine == "/" else machine
+    return (
+        f"{name}: {len(node.machine.numa_nodes)} NUMA nodes, {sum(len(core.cpus) for core in cores)} CPUs; "
+        f"policy {node.manager.policy.name}, scope {node.scope_name}, "
+        f"CPU manager {node.config.cpu_manager_policy}, memory manager {node.config.memory_manager_policy}"
+    )

@@ -1,6 +1,6 @@
 """Reads the machines that come with the package, each with its devices: `catalog/<name>.json`.
 
-An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`) and a `description`. What the
+An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description` and maybe `pods`. What the
 devices mean is left to the device manager's provider.
 """
 
@@ -35,6 +35,10 @@ class CatalogEntry:
     """Resource name to a list of {`id`, `numa`}, as in scenarios."""
     preferred_sets: Mapping[str, Any]
     """Resource name to lists of ids, as in scenarios; mostly empty."""
+    kubelet: Mapping[str, Any]
+    """Fields of a KubeletConfiguration under which the machine shows what alignment is."""
+    pods: tuple[Mapping[str, Any], ...]
+    """Manifests of example pods; mostly none."""
 
 
 class _Catalog(Mapping[str, CatalogEntry]):
@@ -90,6 +94,8 @@ def _entry(name: str, text: bytes) -> CatalogEntry:
         machine=machine_from_dict(data["machine"], f"{name}.machine"),
         devices=data.get("devices", {}),
         preferred_sets=data.get("preferredSets", {}),
+        kubelet=data.get("kubelet", {}),
+        pods=tuple(data.get("pods", ())),
     )
 
 

@@ -38,6 +38,10 @@ class LoadedMachine:
     """Resource name to a list of {`id`, `numa`}. Not checked."""
     preferred_sets: Mapping[str, Any] = field(default_factory=dict)
     """Resource name to lists of ids. Not checked."""
+    kubelet: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a KubeletConfiguration that goes with the machine. Not checked."""
+    pods: tuple[Mapping[str, Any], ...] = ()
+    """Manifests of example pods. Not checked."""
 
 
 def load_machine(source: str) -> LoadedMachine:
@@ -53,7 +57,7 @@ def load_machine(source: str) -> LoadedMachine:
     entries = catalog_entries()
     if source in entries:
         entry = entries[source]
-        return LoadedMachine(entry.machine, entry.devices, entry.preferred_sets)
+        return LoadedMachine(entry.machine, entry.devices, entry.preferred_sets, entry.kubelet, entry.pods)
     path = Path(source)
     if path.is_dir():
         return LoadedMachine(read_machine(path))
@@ -95,6 +99,7 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
         machine_from_dict(document["machine"], f"{source}: machine"),
         _mapping(document, "devices", source),
         _mapping(document, "preferredSets", source),
+        _mapping(document, "kubelet", source),
     )
 
 
