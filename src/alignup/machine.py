@@ -242,13 +242,13 @@ class Machine:
 
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
-    """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs."""
+    """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
     chosen = []
     for core in cores:
         inside = tuple(cpu for cpu in core.cpus if cpus >> cpu & 1)
         if inside:
             chosen.append(core if inside == core.cpus else Core(inside, core.socket, core.l3))
-    return tuple(chosen)
+    return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
 
 
 def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from alignup.cpuset import CPU_LIMIT
 from alignup.discovery.kernel_text import first_number, number_list, number_mask
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def cpu_numbers(tree: KernelTree) -> CpuNumbers:
     present = 0
     for name in tree.names(CPU_FOLDER):
         matched = _CPU_NAME.fullmatch(name)
-        if matched:
+        if matched and int(matched[1]) < CPU_LIMIT:
             present |= 1 << int(matched[1])
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:

@@ -237,7 +237,7 @@ def _attribute(element: Element, name: str) -> int:
 def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
     """Return the rows of distances by ascending id; none if the document has none.
 
-    Format 2 says the ids of rows and columns; in format 1 they are in the order of the objects, `in_document`.
+    Format 2 has the ids of rows and columns; in format 1 they are in the order of objects, `in_document`.
     """
     count = len(in_document)
     for element in root.iter("distances2"):

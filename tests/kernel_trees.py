@@ -1,0 +1,78 @@
+"""Small sysfs trees for the tests of discovery: texts by path, to be changed at will before they are read."""
+
+from __future__ import annotations
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+
+
+def mask(cpus):
+    """Return a CPU mask as the kernel writes it: 32-bit words, most significant first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    words = []
+    while bits or not words:
+        words.append(f"{bits & 0xFFFFFFFF:08x}")
+        bits >>= 32
+    return ",".join(reversed(words)) + "\n"
+
+
+def cpulist(cpus):
+    """Return a CPU list, without ranges."""
+    return ",".join(map(str, sorted(cpus))) + "\n"
+
+
+def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
+    """Return the files of a plain server: siblings far apart, an L3 a socket, `memory` KiB a node."""
+    nodes = nodes or sockets
+    total = sockets * cores
+    files = {f"{CPU}/online": f"0-{total * threads - 1}\n", f"{NODE}/online": f"0-{nodes - 1}\n"}
+    files["proc/meminfo"] = f"MemTotal: {memory * nodes} kB\n"
+    by_socket = [
+        [c + t * total for t in range(threads) for c in range(s * cores, (s + 1) * cores)]
+        for s in range(sockets)
+    ]
+    for cpu in range(total * threads):
+        core = cpu % total
+        socket = core // cores
+        topology = f"{CPU}/cpu{cpu}/topology"
+        files[f"{topology}/core_cpus"] = mask(core + t * total for t in range(threads))
+        files[f"{topology}/package_cpus"] = mask(by_socket[socket])
+        files[f"{topology}/physical_package_id"] = f"{socket}\n"
+        files[f"{topology}/core_id"] = f"{core % cores}\n"
+        for index, level, kind, shared in (
+            (0, 1, "Data", [cpu]),
+            (1, 1, "Instruction", [cpu]),
+            (3, 3, "Unified", None),
+        ):
+            cache = f"{CPU}/cpu{cpu}/cache/index{index}"
+            files[f"{cache}/level"] = f"{level}\n"
+            files[f"{cache}/type"] = f"{kind}\n"
+            files[f"{cache}/size"] = "32K\n"
+            files[f"{cache}/shared_cpu_map"] = mask(shared or by_socket[socket])
+    per = total // nodes
+    for node in range(nodes):
+        cpus = [c + t * total for t in range(threads) for c in range(node * per, (node + 1) * per)]
+        folder = f"{NODE}/node{node}"
+        files[f"{folder}/cpumap"] = mask(cpus)
+        files[f"{folder}/meminfo"] = f"Node {node} MemTotal:       {memory} kB\nNode {node} MemFree: 1 kB\n"
+        files[f"{folder}/distance"] = (
+            " ".join("10" if other == node else "21" for other in range(nodes)) + "\n"
+        )
+        files[f"{folder}/hugepages/hugepages-2048kB/nr_hugepages"] = "4\n"
+    return files
+
+
+def pci(address, class_="0x030200", vendor="0x10de", device="0x2330", **files):
+    """Return the files of a PCI device."""
+    folder = f"sys/bus/pci/devices/{address}"
+    named = {"class": class_, "vendor": vendor, "device": device, **files}
+    return {f"{folder}/{name}": f"{text}\n" for name, text in named.items()}
+
+
+def write(root, files):
+    """Write `files` beneath the directory `root`, and return it."""
+    for path, text in files.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode())
+    return root
