@@ -31,6 +31,10 @@ cdef inline void put(uint64_t* masks, int mask) noexcept nogil:
     masks[mask >> 6] |= (<uint64_t>1) << (mask & 63)
 
 
+cdef inline void drop(uint64_t* masks, int mask) noexcept nogil:
+    masks[mask >> 6] &= ~((<uint64_t>1) << (mask & 63))
+
+
 cdef inline void put_hint(Family* family, int mask, bint preferred) noexcept nogil:
     if preferred:
         put(family.preferred, mask)

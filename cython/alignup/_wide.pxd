@@ -42,6 +42,7 @@ cdef class WideFamily:
 
 cdef bint holds(const Description* description, uint64_t mask) noexcept nogil
 cdef bint prefers(const Description* description, uint64_t mask) noexcept nogil
+cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided)
 cdef WideFamily listed_family(list masks, list preferred)
 cdef WideFamily described_family(
     int numa_nodes, object demands, uint64_t universe, object touching, int preferred_size, object sockets,

@@ -124,3 +124,46 @@ cdef WideFamily described_family(
         for item in range(demand.count):
             demand.amounts[item] = amounts[item]
     return family
+
+
+cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided):
+    """Return the family without the masks of several nodes of which one is to be avoided."""
+    cdef Description* description = &family.description
+    cdef WideFamily left
+    cdef list masks = [], preferred = []
+    cdef uint64_t mask, rest = description.universe & avoided if family.described else 0
+    cdef int index
+    for index in range(family.listed_count):
+        mask = family.listed[index].mask
+        if not mask & avoided or popcount(mask) == 1:
+            masks.append(mask)
+            preferred.append(bool(family.listed[index].preferred))
+    while rest:
+        mask = rest & -rest
+        rest ^= mask
+        if holds(description, mask):
+            masks.append(mask)
+            preferred.append(bool(prefers(description, mask)))
+    if not family.described:
+        return listed_family(masks, preferred)
+    left = described_family(
+        family.numa_nodes, demands_of(description), description.universe & ~avoided,
+        [description.touching[index] for index in range(description.touching_count)], description.preferred_size,
+        [description.sockets[index] for index in range(description.socket_count)], description.preferred_sockets,
+    )
+    left.described = holds(&left.description, left.description.universe)
+    left.list_masks(masks, preferred)
+    return left
+
+
+cdef list demands_of(const Description* description):
+    """Return the demands as `described_family` takes them."""
+    cdef int index, item
+    cdef list demands = []
+    for index in range(description.demand_count):
+        demands.append((
+            [description.demands[index].places[item] for item in range(description.demands[index].count)],
+            [description.demands[index].amounts[item] for item in range(description.demands[index].count)],
+            description.demands[index].request,
+        ))
+    return demands

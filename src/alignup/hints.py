@@ -1,8 +1,9 @@
-"""Hints, packed lists of hints, and what makes them. The one importer of the compiled `_hints`."""
+"""Hints, packed lists of hints, and what makes them. The one importer of the compiled `_hints` and `_feasible`."""
 
 from __future__ import annotations
 
-from alignup._hints import MAX_NUMA_NODES, HintList, TopologyHint, feasible_hints, smallest_size
+from alignup._feasible import MAX_NUMA_NODES, feasible_hints, smallest_size
+from alignup._hints import HintList, TopologyHint
 from alignup.bitmask import BitMask
 
 __all__ = [

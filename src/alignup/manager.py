@@ -7,7 +7,7 @@ What a refusal means in words is the business of `alignup.explain`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import Protocol
 
@@ -85,7 +85,7 @@ class TopologyManager:
             refusal = self.decide(pod, self.policy, self.scope)
             if refusal is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
-            affinities = self._store.pod_affinities(pod.uid)
+            affinities = self.affinities(pod.uid)
             return Admission(True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()})
 
     def decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
@@ -134,6 +134,10 @@ class TopologyManager:
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
         """Return the affinity of a container; no mask and not preferred where none was decided."""
         return self._store.affinity(pod_uid, container_name)
+
+    def affinities(self, pod_uid: str) -> Mapping[str, TopologyHint]:
+        """Return the affinities of a pod by container name; none where nothing was decided."""
+        return self._store.pod_affinities(pod_uid)
 
     def add_container(self, pod: Pod, container_name: str, container_id: str) -> None:
         """Let a container runtime's id stand for a container of the pod."""

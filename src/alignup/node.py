@@ -15,6 +15,7 @@ from alignup.errors import ConfigError, InputError
 from alignup.machine import Machine
 from alignup.manager import Observer, TopologyManager
 from alignup.pod import Pod
+from alignup.podpolicy.on_node import PodPolicies
 from alignup.policy import make_policy
 from alignup.provider import HintProvider
 from alignup.providers.cpu import CpuProvider, reserved_cpus
@@ -22,6 +23,7 @@ from alignup.providers.device_inventory import Device, decode_inventory
 from alignup.providers.device_plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices import DeviceProvider
 from alignup.providers.memory import MemoryProvider
+from alignup.scope import Refusal
 
 __all__ = ["Node"]
 
@@ -42,7 +44,7 @@ class Node:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
     """
 
-    __slots__ = ("config", "cpu", "devices", "machine", "manager", "memory")
+    __slots__ = ("config", "cpu", "devices", "machine", "manager", "memory", "pod_policies")
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Node:
         ]
         asked = [wrap(provider) for provider in built_in] if wrap else built_in
         self.manager = TopologyManager(policy, self.config.topology_manager_scope, (*asked, *providers), observer)
+        self.pod_policies = PodPolicies(self.manager, machine, self.config.topology_manager_policy_options)
 
     @classmethod
     def from_dict(
@@ -119,6 +122,9 @@ class Node:
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit a pod, or refuse it and leave the node as it was.
 
+        A pod whose annotation names a policy of its own is judged by it (see `alignup.podpolicy`) where the node
+        has none, and refused where the node has another one.
+
         Args:
             pod: a `Pod`, or a manifest.
 
@@ -130,16 +136,23 @@ class Node:
             pod = Pod.from_manifest(pod)
         manager = self.manager
         with manager.lock:
-            refusal = manager.decide(pod, manager.policy, manager.scope)
+            ruling = self.pod_policies.ruling(pod) if pod.annotations else None
+            if ruling is None:
+                refusal = manager.decide(pod, manager.policy, manager.scope)
+            elif isinstance(ruling, Refusal):
+                refusal = ruling
+            else:
+                refusal = manager.decide(pod, ruling.policy, ruling.scope)
+                if refusal is None:
+                    self.pod_policies.admitted(pod.uid, ruling.policy.name, manager.affinities(pod.uid))
             if refusal is not None:
                 return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
             return Admission(True, "", {c.name: self.allocation(pod.uid, c.name) for c in pod.all_containers})
 
     def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation:
         """Return what a container has now; nothing for one that is not here."""
-        manager = self.manager
         return ContainerAllocation(
-            None if manager.scope.name == "none" else manager.affinity(pod_uid, container_name),
+            self.manager.affinities(pod_uid).get(container_name),
             None if self.cpu is None else self.cpu.cpus(pod_uid, container_name),
             () if self.memory is None else self.memory.blocks(pod_uid, container_name),
             {} if self.devices is None else self.devices.devices(pod_uid, container_name),
@@ -151,7 +164,9 @@ class Node:
         Raises:
             UnknownPodError: no such pod is admitted.
         """
-        self.manager.remove(pod_uid)
+        with self.manager.lock:
+            self.manager.remove(pod_uid)
+            self.pod_policies.removed(pod_uid)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:

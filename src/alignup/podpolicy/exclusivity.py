@@ -79,8 +79,8 @@ class ExclusivityTracker:
         single = self._occupancy.single
         if exclusive != REQUIRED or not single:
             return hints
-        kept: Sequence[TopologyHint] = HintList([hint for hint in hints if not self._mixes(hint)])
-        return kept
+        packed = hints if isinstance(hints, HintList) else HintList(hints)
+        return packed.avoiding(single)  # type: ignore[no-any-return]
 
     def attempts(self, exclusive: str) -> tuple[str, ...]:
         """Return under which exclusivities to merge, one after the other.
@@ -97,9 +97,6 @@ class ExclusivityTracker:
         if exclusive == PREFERRED and self._occupancy.mixes(mask):
             return 0.0
         return document_score(mask.bit_count(), requested, allocatable)
-
-    def _mixes(self, hint: TopologyHint) -> bool:
-        return hint.affinity is not None and self._occupancy.mixes(int(hint.affinity))
 
 
 def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:

@@ -1,0 +1,183 @@
+"""The doors through which providers turn amounts into hints: every set of NUMA nodes that holds enough.
+
+Up to 8 nodes all 256 masks are looked at in one pass; beyond, the answer is a description that nobody enumerates.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from alignup._bitmask cimport popcount
+from alignup._cover cimport smallest_described
+from alignup._family cimport NARROW_MASKS, NARROW_NODES, Family, keep_holding, put_hint, smallest_count
+from alignup._hints cimport HintList
+from alignup._wide cimport Description, WideFamily, described_family, holds, prefers
+
+MAX_NUMA_NODES = 64
+SEARCH_STEPS = 5_000_000
+
+
+cdef bint is_single(uint64_t mask) noexcept nogil:
+    return mask != 0 and mask & (mask - 1) == 0
+
+
+cdef void check_nodes(int numa_nodes) except *:
+    if not 1 <= numa_nodes <= MAX_NUMA_NODES:
+        raise ValueError(f"expected 1 to {MAX_NUMA_NODES} NUMA nodes, got {numa_nodes}")
+
+
+cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) except *:
+    cdef uint64_t places[NARROW_MASKS]
+    cdef int64_t amounts[NARROW_MASKS]
+    cdef int count, index
+    memset(keeps, 1, 1 << numa_nodes)
+    keeps[0] = 0
+    for given_places, given_amounts, request in demands:
+        count = len(given_amounts)
+        if count > NARROW_MASKS or (given_places is None and count != numa_nodes):
+            raise ValueError(f"expected amounts for {numa_nodes} NUMA nodes, got {count}")
+        index = 0
+        for amount in given_amounts:
+            amounts[index] = amount
+            index += 1
+        if given_places is None:
+            keep_holding(keeps, numa_nodes, count, NULL, amounts, request)
+            continue
+        index = 0
+        for place in given_places:
+            places[index] = place
+            index += 1
+        keep_holding(keeps, numa_nodes, count, places, amounts, request)
+
+
+def smallest_size(int numa_nodes, demands, uint64_t universe):
+    """Return how many nodes the smallest subset of `universe` that holds every demand has; 0 if none does.
+
+    Args:
+        numa_nodes: how many NUMA nodes the machine has, 1 to 64.
+        demands: (places, amounts, request) triples, as for `feasible_hints`.
+        universe: the mask of the nodes that may be used.
+
+    Raises:
+        ValueError: the counts do not fit together.
+    """
+    cdef uint8_t keeps[NARROW_MASKS]
+    cdef int mask
+    check_nodes(numa_nodes)
+    if numa_nodes > NARROW_NODES:
+        return wide_smallest_size(numa_nodes, demands, universe)
+    keep_all_demands(keeps, numa_nodes, demands)
+    for mask in range(1 << numa_nodes):
+        if mask & ~universe:
+            keeps[mask] = 0
+    return smallest_count(keeps, 1 << numa_nodes)
+
+
+cdef int wide_smallest_size(int numa_nodes, object demands, uint64_t universe) except -1:
+    cdef WideFamily family = described_family(numa_nodes, demands, universe, (), 0, (), -1)
+    cdef int64_t steps = SEARCH_STEPS
+    return max(smallest_described(&family.description, &steps), 0)
+
+
+def feasible_hints(
+    int numa_nodes, demands, *, uint64_t universe, int preferred_size, touching=(), sockets=(),
+    int preferred_sockets=-1, uint64_t alone=0, groups=(), extra=(),
+):
+    """Return every mask from which all demands can be met, as a packed list.
+
+    Args:
+        numa_nodes: how many NUMA nodes the machine has, 1 to 64; bit i of a mask is node i.
+        demands: (places, amounts, request) triples; amount i is reached by every mask that intersects place i
+            (places None: amount i lies in node i), and a mask must reach `request` units of each.
+        universe: nodes that may be combined freely.
+        preferred_size: how many nodes a preferred mask has.
+        touching: masks each of which must be intersected.
+        sockets: the nodes of each socket, for `preferred_sockets`.
+        preferred_sockets: masks that touch exactly so many sockets are preferred too; -1: no such rule.
+        alone: nodes that may also be used on their own.
+        groups: masks that may also be used, as a whole.
+        extra: masks that are accepted whatever they hold.
+
+    Raises:
+        ValueError: the counts do not fit together.
+    """
+    cdef uint8_t keeps[NARROW_MASKS]
+    cdef HintList found = HintList.__new__(HintList)
+    cdef uint64_t touched
+    cdef int mask, size = 1 << numa_nodes if numa_nodes <= NARROW_NODES else 0
+    check_nodes(numa_nodes)
+    if not size:
+        found.wide = wide_feasible(
+            numa_nodes, demands, universe, preferred_size, touching, sockets, preferred_sockets, alone, groups, extra
+        )
+        return found
+    keep_all_demands(keeps, numa_nodes, demands)
+    for place in touching:
+        touched = place
+        for mask in range(size):
+            keeps[mask] &= mask & touched != 0
+    keep_shapes(keeps, size, universe, alone, groups)
+    for place in extra:
+        keeps[<int>place & (size - 1)] = 1
+    mark(&found.family, keeps, size, preferred_size, sockets, preferred_sockets)
+    return found
+
+
+cdef void keep_shapes(uint8_t* keeps, int size, uint64_t universe, uint64_t alone, object groups) except *:
+    """Clear what is neither within the universe, nor a node that may be used alone, nor one of the groups."""
+    cdef uint64_t whole[NARROW_NODES]
+    cdef int mask, index, count = 0
+    cdef bint allowed
+    if universe == <uint64_t>(size - 1):
+        return
+    for group in groups:
+        if count == NARROW_NODES:
+            raise ValueError(f"expected at most {NARROW_NODES} groups of nodes, got {len(groups)}")
+        whole[count] = group
+        count += 1
+    for mask in range(1, size):
+        allowed = not mask & ~universe or (is_single(mask) and mask & alone)
+        for index in range(count):
+            allowed = allowed or whole[index] == <uint64_t>mask
+        keeps[mask] &= allowed
+
+
+cdef void mark(
+    Family* family, const uint8_t* keeps, int size, int preferred_size, object sockets, int preferred_sockets
+) except *:
+    """Put each kept mask where it belongs: preferred, or not."""
+    cdef uint64_t nodes[NARROW_NODES]
+    cdef int mask, index, touched, count = 0
+    if preferred_sockets >= 0:
+        for socket in sockets:
+            if count == NARROW_NODES:
+                raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
+            nodes[count] = socket
+            count += 1
+    for mask in range(1, size):
+        if not keeps[mask]:
+            continue
+        touched = -2
+        if preferred_sockets >= 0:
+            touched = 0
+            for index in range(count):
+                touched += nodes[index] & <uint64_t>mask != 0
+        put_hint(family, mask, popcount(mask) == preferred_size or touched == preferred_sockets)
+
+
+cdef WideFamily wide_feasible(
+    int numa_nodes, object demands, uint64_t universe, int preferred_size, object touching, object sockets,
+    int preferred_sockets, uint64_t alone, object groups, object extra,
+):
+    """Describe the free combinations, and list what is beside them: single nodes, whole groups, extra masks."""
+    cdef WideFamily family = described_family(
+        numa_nodes, demands, universe, touching, preferred_size, sockets, preferred_sockets
+    )
+    cdef Description* description = &family.description
+    cdef list beside = [(<uint64_t>1) << node for node in range(numa_nodes) if (alone & ~universe) >> node & 1]
+    cdef list masks
+    beside += [group for group in groups if group & ~universe and group not in beside]
+    masks = [mask for mask in beside if holds(description, mask)]
+    family.described = holds(description, universe)
+    masks += [mask for mask in extra if mask not in masks and family.membership(mask) == 0]
+    family.list_masks(masks, [bool(prefers(description, mask)) for mask in masks])
+    return family
