@@ -18,6 +18,11 @@ cdef inline int lowest(uint64_t mask) noexcept nogil:
     return __builtin_ctzll(mask)
 
 
+cdef inline bint is_single(uint64_t mask) noexcept nogil:
+    """Return whether the mask has exactly one node."""
+    return mask != 0 and mask & (mask - 1) == 0
+
+
 cdef inline uint64_t all_nodes(int count) noexcept nogil:
     """Return the mask of the first `count` nodes."""
     return ~<uint64_t>0 if count >= 64 else ((<uint64_t>1) << count) - 1

@@ -6,7 +6,7 @@ Up to 8 nodes all 256 masks are looked at in one pass; beyond, the answer is a d
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from alignup._bitmask cimport popcount
+from alignup._bitmask cimport is_single, popcount
 from alignup._cover cimport smallest_described
 from alignup._family cimport NARROW_MASKS, NARROW_NODES, Family, keep_holding, put_hint, smallest_count
 from alignup._hints cimport HintList
@@ -14,10 +14,6 @@ from alignup._wide cimport Description, WideFamily, described_family, holds, pre
 
 MAX_NUMA_NODES = 64
 SEARCH_STEPS = 5_000_000
-
-
-cdef bint is_single(uint64_t mask) noexcept nogil:
-    return mask != 0 and mask & (mask - 1) == 0
 
 
 cdef void check_nodes(int numa_nodes) except *:

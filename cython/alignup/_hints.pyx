@@ -3,17 +3,13 @@
 What providers make lists from is in `_feasible`; which hint wins is decided in `_merge`.
 """
 
-from alignup._bitmask cimport mask_of, popcount
+from alignup._bitmask cimport is_single, mask_of, popcount
 from alignup._family cimport NARROW_MASKS, drop, has, is_empty, put_hint
 from alignup._listing cimport best_of_family, sample_pairs, total_of
 from alignup._wide cimport family_avoiding, listed_family
 
 # A described list of more hints than this is sampled, never walked.
 MOST_HINTS = 65536
-
-
-cdef bint is_single(uint64_t mask) noexcept nogil:
-    return mask != 0 and mask & (mask - 1) == 0
 
 
 cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
@@ -231,7 +227,3 @@ cdef bint mixes(TopologyHint hint, uint64_t avoided):
 
 cdef tuple narrowest_first(tuple pair):
     return popcount(pair[0]), pair[0]
-
-
-cdef bint is_single(uint64_t mask) noexcept nogil:
-    return mask != 0 and mask & (mask - 1) == 0
