@@ -173,7 +173,7 @@ cdef WideFamily wide_feasible(
     cdef list masks
     beside += [group for group in groups if group & ~universe and group not in beside]
     masks = [mask for mask in beside if holds(description, mask)]
-    family.described = holds(description, universe)
+    family.described = universe != 0 and holds(description, universe)
     masks += [mask for mask in extra if mask not in masks and family.membership(mask) == 0]
     family.list_masks(masks, [bool(prefers(description, mask)) for mask in masks])
     return family

@@ -129,19 +129,39 @@ cdef tuple best_of_family(WideFamily family, uint64_t inner):
 
 cdef object best_described(const Description* description, uint64_t inner):
     """Return (not preferred, size, mask) of the best described mask that includes `inner`, None if there is none."""
+    cdef int size, most = popcount(description.universe), first = max(popcount(inner), 1)
+    cdef int64_t steps = SEARCH_STEPS
+    cdef uint64_t mask
+    for size in range(first, most + 1):
+        if size == description.preferred_size or description.preferred_sockets >= 0:
+            if find_described(description, inner, size, size, True, &steps, &mask):
+                return False, size, mask
+    size = find_described(description, inner, first, most, False, &steps, &mask)
+    return (True, size, mask) if size else None
+
+
+cdef int find_described(
+    const Description* description, uint64_t inner, int first, int last, bint preferred, int64_t* steps,
+    uint64_t* mask,
+) noexcept nogil:
+    """Find the lowest mask of the first size from `first` to `last` that has one; return that size, else 0.
+
+    The mask includes `inner`, and is a preferred one if so asked; what that means depends on the size, so that
+    `first` and `last` are then the same.
+    """
     cdef Cover cover
-    cdef int size, at_least = max(popcount(inner), 1)
-    cdef object found = None
+    cdef int size, found = 0
     memset(&cover, 0, sizeof(cover))
-    cover.steps = SEARCH_STEPS
-    if add_description(&cover, description, 0) or prepare(&cover, description.universe & ~inner):
-        return None
-    if description.preferred_size >= at_least and find(&cover, description.preferred_size, inner, False):
-        found = False, description.preferred_size, cover.best
-    else:
-        for size in range(at_least, popcount(description.universe) + 1):
-            if find(&cover, size, inner, False):
-                found = size != description.preferred_size, size, cover.best
-                break
+    if add_description(&cover, description, first if preferred else 0):
+        return 0
+    if prepare(&cover, description.universe & ~inner):
+        return 0
+    cover.steps = steps[0]
+    for size in range(first, last + 1):
+        if find(&cover, size, inner, False):
+            found = size
+            break
     finish(&cover)
+    steps[0] = cover.steps
+    mask[0] = cover.best
     return found

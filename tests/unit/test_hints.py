@@ -1,0 +1,206 @@
+"""Hints, packed lists of them, and the doors through which providers make such lists."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import model
+from alignup.hints import IMPOSSIBLE, NO_PREFERENCE, BitMask, HintList, TopologyHint, feasible_hints, smallest_size
+from strategies import cases, demands, pairs
+
+NARROW = cases(1, 8)
+WIDE = cases(9, 10)
+
+
+def hints_of(*given_pairs: tuple[int | None, bool]) -> HintList:
+    return HintList(model.hint_list(given_pairs))
+
+
+def test_a_hint_is_a_value() -> None:
+    """Equal hints are equal, hash alike, evaluate back from their repr and survive pickling."""
+    hint = TopologyHint(BitMask([0, 1]), True)
+
+    assert hint == TopologyHint(BitMask([0, 1]), True)
+    assert hash(hint) == hash(TopologyHint(BitMask([0, 1]), True))
+    assert hint != TopologyHint(BitMask([0, 1]), False)
+    assert hint != TopologyHint(None, True)
+    assert hint != "hint"
+    assert repr(hint) == "TopologyHint(BitMask([0, 1]), True)"
+    assert repr(TopologyHint(None, False)) == "TopologyHint(None, False)"
+    assert pickle.loads(pickle.dumps(hint)) == hint  # noqa: S301 - our own bytes
+
+
+def test_a_hint_cannot_be_changed_and_can_be_matched() -> None:
+    """Its two fields are read-only, and positional in a match statement."""
+    hint = TopologyHint(BitMask([3]), False)
+    match hint:
+        case TopologyHint(affinity, preferred):
+            assert (affinity, preferred) == (BitMask([3]), False)
+    with pytest.raises(AttributeError):
+        hint.preferred = True
+    with pytest.raises(TypeError):
+        TopologyHint([3], False)
+
+
+@given(st.lists(pairs(9), max_size=12))
+def test_a_list_keeps_what_it_was_given(given_pairs: list[tuple[int | None, bool]]) -> None:
+    """Order, repetitions, empty masks and hints without a mask stay as they came, below and above 8 nodes."""
+    given = model.hint_list(given_pairs)
+    packed = HintList(given)
+
+    assert list(packed) == given
+    assert packed.pairs() == given_pairs
+    assert (len(packed), bool(packed), packed.total()) == (len(given), bool(given), len(given))
+    assert packed == HintList(iter(given))
+    assert hash(packed) == hash(HintList(given))
+    assert [packed[index] for index in range(len(given))] == given
+    assert list(packed.sample(3)) == given[:3]
+    assert all(hint in packed for hint in given)
+    assert pickle.loads(pickle.dumps(packed)) == packed  # noqa: S301 - our own bytes
+    assert eval(repr(packed)) == packed  # noqa: S307 - that a repr evaluates back is the promise
+
+
+def test_lists_of_equal_hints_are_equal() -> None:
+    """A list that a caller wrote equals one that was computed, if hints and order are the same."""
+    computed = feasible_hints(2, [(None, [1, 1], 1)], universe=3, preferred_size=1)
+
+    assert computed == hints_of((1, True), (2, True), (3, False))
+    assert hash(computed) == hash(hints_of((1, True), (2, True), (3, False)))
+    assert computed != hints_of((2, True), (1, True), (3, False))
+    assert computed != [TopologyHint(BitMask([0]), True)]
+    assert TopologyHint(BitMask([0]), True) in computed
+    assert TopologyHint(BitMask([0]), False) not in computed
+
+
+def test_the_empty_list_says_that_nothing_will_do() -> None:
+    assert not HintList.empty()
+    assert list(HintList.empty()) == []
+    assert HintList.empty() == HintList([]) == HintList()
+    assert HintList.empty().best() is None
+
+
+def test_no_preference_and_impossible_are_spelled_differently() -> None:
+    """Both name any node; only one of them is preferred."""
+    assert NO_PREFERENCE.pairs() == [(None, True)]
+    assert IMPOSSIBLE.pairs() == [(None, False)]
+
+
+@pytest.mark.parametrize("wrong", [3, (1, True), None, BitMask([1])])
+def test_a_list_takes_hints_only(wrong: object) -> None:
+    with pytest.raises(TypeError, match="expected TopologyHint objects, got"):
+        HintList([wrong])
+
+
+@settings(max_examples=300)
+@given(NARROW)
+def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+    """Up to 8 nodes: the same masks, the same preference, narrowest first."""
+    numa_nodes, wanted, options = case
+
+    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(numa_nodes, wanted, **options)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WIDE)
+def test_wide_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+    """Beyond 8 nodes a description is walked, sampled, counted and searched as the enumeration says."""
+    numa_nodes, wanted, options = case
+    expected = model.feasible(numa_nodes, wanted, **options)
+    described = feasible_hints(numa_nodes, wanted, **options)
+
+    assert described.pairs() == expected
+    assert model.unpacked(described) == expected
+    assert (described.total(), len(described)) == (len(expected), len(expected))
+    assert [model.pair(hint) for hint in described.sample(5)] == expected[:5]
+    assert bool(described) is bool(expected)
+
+
+@given(cases(1, 10), st.integers(0, 1023))
+@settings(max_examples=150, deadline=None)
+def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner: int) -> None:
+    """`best` and `best_containing` agree with looking at every hint, for narrow, wide and listed families."""
+    numa_nodes, wanted, options = case
+    inner &= (1 << numa_nodes) - 1
+    expected = model.feasible(numa_nodes, wanted, **options)
+    ordered = sorted(expected, key=lambda hint: (not hint[1], hint[0].bit_count(), hint[0]))
+    around = [hint for hint in ordered if hint[0] & inner == inner]
+
+    for hints in (feasible_hints(numa_nodes, wanted, **options), hints_of(*expected)):
+        assert hints.best() == (ordered[0] if ordered else None)
+        assert hints.best_containing(inner) == (around[0] if around else None)
+
+
+@given(st.integers(1, 10).flatmap(lambda n: st.tuples(st.just(n), st.lists(demands(n), max_size=2), st.integers(0, 2**n - 1))))
+@settings(max_examples=200, deadline=None)
+def test_the_smallest_size_is_that_of_a_plain_enumeration(case: tuple[int, list[Any], int]) -> None:
+    """The size is found over any universe, and 0 says that no mask will do."""
+    assert smallest_size(*case) == model.smallest(*case)
+
+
+def test_a_list_too_long_to_walk_is_sampled() -> None:
+    """2^34 hints are counted and shown in part; walking, measuring or pickling them is refused."""
+    everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
+
+    assert everything.total() == 2**34 - 1
+    assert [model.pair(hint) for hint in everything.sample(35)] == [(1 << node, True) for node in range(34)] + [(3, False)]
+    assert everything.best() == (1, True)
+    assert everything.best_containing(0b110) == (0b110, False)
+    assert everything
+    for walk in (len, list, pickle.dumps, hash, lambda hints: hints[0], lambda hints: hints.pairs()):
+        with pytest.raises(OverflowError, match="at most 65536 hints to walk through, got 17179869183; use sample()"):
+            walk(everything)
+
+
+def test_a_list_too_varied_to_count_says_so() -> None:
+    """Nodes that all differ are not counted one by one; the total is then unknown, and a sample still there."""
+    amounts = [3**node % 1009 + 1 for node in range(40)]
+    varied = feasible_hints(40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9)
+
+    assert varied.total() is None
+    with pytest.raises(OverflowError, match="got too many to count"):
+        len(varied)
+    assert len(varied.sample(2)) == 2
+
+
+def test_places_beyond_the_machine_hold_nothing() -> None:
+    """A device near nodes that a machine does not have is near none."""
+    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [(1, True), (3, False)]
+
+
+@example(([None, [1], 1],))
+@given(st.just(([None, [1, 1, 1], 1],)))
+def test_amounts_must_fit_the_nodes(wanted: Any) -> None:
+    """Amounts by node are one a node; the error says how many came."""
+    with pytest.raises(ValueError, match=rf"expected amounts for 2 NUMA nodes, got {len(wanted[0][1])}"):
+        feasible_hints(2, wanted, universe=3, preferred_size=1)
+    with pytest.raises(ValueError, match="expected amounts for 2 NUMA nodes"):
+        smallest_size(2, wanted, 3)
+
+
+@pytest.mark.parametrize("numa_nodes", [-1, 0, 65, 1000])
+def test_the_number_of_nodes_is_1_to_64(numa_nodes: int) -> None:
+    with pytest.raises(ValueError, match=f"expected 1 to 64 NUMA nodes, got {numa_nodes}"):
+        feasible_hints(numa_nodes, [], universe=1, preferred_size=1)
+    with pytest.raises(ValueError, match=f"expected 1 to 64 NUMA nodes, got {numa_nodes}"):
+        smallest_size(numa_nodes, [], 1)
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 9])
+@pytest.mark.parametrize("demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)])
+def test_what_is_no_demand_is_refused(numa_nodes: int, demand: Any) -> None:
+    """Wrong types, and amounts beyond 64 bits, never reach the kernels."""
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        feasible_hints(numa_nodes, [demand], universe=3, preferred_size=1)
+
+
+def test_too_many_groups_or_sockets_are_refused() -> None:
+    """Eight nodes have at most eight of either."""
+    with pytest.raises(ValueError, match="at most 8 groups of nodes, got 9"):
+        feasible_hints(8, [], universe=1, preferred_size=1, groups=list(range(1, 10)))
+    with pytest.raises(ValueError, match="at most 8 sockets, got 9"):
+        feasible_hints(8, [], universe=1, preferred_size=1, sockets=list(range(1, 10)), preferred_sockets=1)
