@@ -1,7 +1,7 @@
 """Reads the machines that come with the package, each with its devices: `catalog/<name>.json`.
 
-An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description` and maybe `pods`. What the
-devices mean is left to the device manager's provider.
+An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description`, and
+maybe `pods`. What the devices mean is left to the device manager's provider.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ __all__ = ["GPU_RESOURCE", "GpuInventory", "read_gpus"]
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
-_NO_NODE: Final = 0xFFFFFFFF
-
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
@@ -112,10 +110,9 @@ def _driver_node(library: Any, handle: Any) -> int | None:
     if ask is None:
         return None
     try:
-        numa_id = int(ask(handle))
+        return int(ask(handle))
     except library.NVMLError:
         return None
-    return None if numa_id == _NO_NODE else numa_id
 
 
 def _sysfs_node(library: Any, handle: Any, machine: Machine) -> int | None:

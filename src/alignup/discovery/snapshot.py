@@ -10,8 +10,8 @@ import lzma
 import os
 import posixpath
 import tarfile
-import tempfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal
 
@@ -30,6 +30,7 @@ _TAR_MAGIC: Final = slice(257, 262)
 _MAX_FILE: Final = 1 << 20
 _MAX_TOTAL: Final = 64 << 20
 _MAX_MEMBERS: Final = 500_000
+_MAX_UNPACKED: Final = 1 << 30
 
 
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
@@ -44,8 +45,7 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
     Raises:
         InputError: The suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
-        be
-            written.
+            be written.
     """
     target = Path(path)
     mode = _write_mode(target)
@@ -54,13 +54,13 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         raise InputError(f"expected kernel files to pack, got none at {os.fspath(root)}")
     packed = io.BytesIO()
     _write(packed, mode, files)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as beside:
-            beside.write(packed.getbuffer())
-        Path(beside.name).replace(target)
+        beside.write_bytes(packed.getbuffer())
+        beside.replace(target)
     except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
         raise InputError(
             f"expected a place to write a snapshot, got {error.strerror!r} at {target}"
         ) from error
@@ -105,10 +105,13 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     try:
         with tarfile.open(source, "r:*") as archive:
             _read_members(archive, source, files, links)
+            _read_rest(archive, source)
     except OSError as error:
         raise InputError(f"expected a snapshot, got {error.strerror or str(error)!r} at {source}") from error
     except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"expected a snapshot, got a file that is damaged ({error}) at {source}") from error
+        raise InputError(
+            f"expected a snapshot, got a file that is damaged or no archive at {source}"
+        ) from error
     for link, folder in links.items():
         for name in PCI_NAMES:
             if f"{folder}/{name}" in files:
@@ -137,11 +140,24 @@ def _read_members(
             files[name] = content.read(_MAX_FILE).decode("ascii", "replace")
 
 
+def _read_rest(archive: tarfile.TarFile, source: str) -> None:
+    """Read on to the end of the file, where the checksum is: tarfile stops where the last member ends."""
+    left = _MAX_TOTAL
+    while archive.fileobj is not None and (chunk := archive.fileobj.read(_MAX_FILE)):
+        left -= len(chunk)
+        if left < 0:
+            raise InputError.at(source, "the end of a snapshot after its last file", "more")
+
+
 def _members(archive: tarfile.TarFile, source: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
     """Yield the members by path from the root: what follows a first folder that is not sys or proc."""
+    total = 0
     for number, member in enumerate(archive):
-        if number >= _MAX_MEMBERS:
-            raise InputError.at(source, f"up to {_MAX_MEMBERS} files in a snapshot", "more")
+        total += member.size
+        if number >= _MAX_MEMBERS or total > _MAX_UNPACKED:
+            raise InputError.at(
+                source, f"up to {_MAX_MEMBERS} files of {_MAX_UNPACKED} bytes together", "more"
+            )
         name = posixpath.normpath(member.name).lstrip("/")
         first, _, rest = name.partition("/")
         yield (name if first in {"sys", "proc"} else rest), member
