@@ -41,15 +41,14 @@ cdef struct Cover:
     uint64_t* collected
     int64_t room
     int64_t collected_count
+    # Asked about each set that would be the best so far, if given; a set that is not accepted is passed over.
+    bint (*accept)(void* context, uint64_t mask) noexcept nogil
+    void* context
 
 
 cdef int add_description(Cover* cover, const Description* description, int size) noexcept nogil
 cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil
 cdef bint find(Cover* cover, int size, uint64_t base, bint any_will_do) noexcept nogil
 cdef void finish(Cover* cover) noexcept nogil
-cdef int64_t least_cost(
-    const Cover* cover, int undecided, uint64_t chosen, int remaining, int64_t cost
-) noexcept nogil
-cdef int64_t added_cost(const Cover* cover, uint64_t chosen, int node) noexcept nogil
 cdef bint satisfied(const Cover* cover, uint64_t mask) noexcept nogil
 cdef int smallest_described(const Description* description, int64_t* steps) noexcept nogil

@@ -272,6 +272,8 @@ cdef void descend(
         return
     if remaining == 0:
         if not forced and satisfied(cover, chosen) and (not cover.found or cost < cover.best_cost):
+            if cover.accept != NULL and not cover.accept(cover.context, chosen):
+                return
             cover.found = True
             cover.best = chosen
             cover.best_cost = cost

@@ -21,7 +21,6 @@ cdef struct Deal:
     int64_t steps
     bint found
     uint64_t best
-    int64_t best_cost
 
 
 cdef int start_deal(

@@ -9,10 +9,8 @@ keep it.
 from libc.string cimport memset
 
 from alignup._bitmask cimport lowest, popcount
-from alignup._cover cimport add_description, added_cost, finish, least_cost, prepare
+from alignup._cover cimport add_description, find, finish, prepare
 from alignup._wide cimport Demand, holds
-
-cdef int64_t UNBOUNDED = 0x7FFFFFFFFFFFFFFF
 
 
 cdef int64_t reached(const Demand* demand, uint64_t mask) noexcept nogil:
@@ -42,6 +40,9 @@ cdef int start_deal(
     failed = prepare(&deal.cover, ground)
     if failed:
         return failed
+    # The demands were needed to tell which candidates are alike; a mask that lists come down to need not meet them.
+    deal.cover.demand_count = 0
+    deal.cover.touching_count = 0
     for candidate in range(deal.cover.count):
         for item in range(candidate):
             if (deal.cover.lower_alike[candidate] >> item) & 1:
@@ -101,28 +102,9 @@ cdef uint64_t lowest_completion(const Deal* deal, uint64_t taken, int count) noe
     return taken
 
 
-cdef bint beaten(const Deal* deal, int undecided, uint64_t taken, int keep, int64_t cost) noexcept nogil:
-    """Return whether no completion can beat what was found."""
-    if not deal.found:
-        return False
-    if deal.cover.distances != NULL and keep > 0:
-        cost = least_cost(&deal.cover, undecided, taken, keep, cost)
-    if cost != deal.best_cost:
-        return cost > deal.best_cost
-    return lowest_completion(deal, taken, keep) >= deal.best
-
-
-cdef void keep_rest(Deal* deal, int undecided, uint64_t taken, int64_t cost) noexcept nogil:
-    """Take all undecided candidates, and note the mask if it is the best."""
-    cdef int candidate
-    for candidate in range(undecided):
-        if deal.cover.distances != NULL:
-            cost += added_cost(&deal.cover, taken, deal.cover.nodes[candidate])
-        taken |= (<uint64_t>1) << deal.cover.nodes[candidate]
-    if not deal.found or cost < deal.best_cost or (cost == deal.best_cost and taken < deal.best):
-        deal.found = True
-        deal.best = taken
-        deal.best_cost = cost
+cdef bint beaten(const Deal* deal, uint64_t taken, int keep) noexcept nogil:
+    """Return whether no completion can be lower than what was found."""
+    return deal.found and lowest_completion(deal, taken, keep) >= deal.best
 
 
 cdef int first_list(const Deal* deal, int candidate) noexcept nogil:
@@ -136,7 +118,7 @@ cdef int first_list(const Deal* deal, int candidate) noexcept nogil:
 
 
 cdef void leave_out_by_each(
-    Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out, int64_t cost
+    Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out
 ) noexcept nogil:
     """Let each list in turn leave out the highest undecided candidate."""
     cdef int64_t before[MOST_DEMANDS]
@@ -157,7 +139,7 @@ cdef void leave_out_by_each(
             free_of_cost = free_of_cost and deal.light[index][demand][candidate] == 0
             free_of_cost = free_of_cost and before[demand] == deal.slack[index][demand]
         deal.dealt_to[candidate] = index
-        descend(deal, candidate, taken, forced, leave_out - 1, cost)
+        descend(deal, candidate, taken, forced, leave_out - 1)
         deal.dealt_to[candidate] = -1
         deal.kept[index] = kept
         for demand in range(deal.lists[index].demand_count):
@@ -178,41 +160,36 @@ cdef bint shares_places(const Deal* deal, int index, uint64_t bit) noexcept nogi
     return False
 
 
-cdef void descend(
-    Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out, int64_t cost
-) noexcept nogil:
+cdef void descend(Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out) noexcept nogil:
     """Decide the highest undecided candidate; `leave_out` more must go, `forced` ones must stay."""
     cdef int candidate = undecided - 1, keep = undecided - leave_out
     cdef uint64_t bit
     if deal.steps <= 0:
         return
     deal.steps -= 1
-    if keep < 0 or popcount(forced) > keep or beaten(deal, undecided, taken, keep, cost):
+    if keep < 0 or popcount(forced) > keep or beaten(deal, taken, keep):
         return
     if leave_out == 0:
-        keep_rest(deal, undecided, taken, cost)
+        deal.found = True
+        deal.best = lowest_completion(deal, taken, undecided)
         return
     if too_many(deal, undecided, leave_out):
         return
     bit = (<uint64_t>1) << candidate
     if not forced & bit:
-        leave_out_by_each(deal, undecided, taken, forced, leave_out, cost)
-    if keep == 0:
-        return
-    if deal.cover.distances != NULL:
-        cost += added_cost(&deal.cover, taken, deal.cover.nodes[candidate])
-    descend(
-        deal, candidate, taken | (<uint64_t>1) << deal.cover.nodes[candidate],
-        (forced | deal.cover.lower_alike[candidate]) & ~bit, leave_out, cost,
-    )
+        leave_out_by_each(deal, undecided, taken, forced, leave_out)
+    if keep > 0:
+        descend(
+            deal, candidate, taken | (<uint64_t>1) << deal.cover.nodes[candidate],
+            (forced | deal.cover.lower_alike[candidate]) & ~bit, leave_out,
+        )
 
 
-cdef bint deal_out(Deal* deal, int size) noexcept nogil:
-    """Look for the best reachable mask of `size` nodes, in `best`; `steps` at 0 means the search was cut short."""
+cdef bint search_from(Deal* deal, int size, uint64_t forced) noexcept nogil:
+    """Look for the lowest reachable mask of `size` nodes that keeps the forced candidates."""
     cdef int index, demand
     deal.found = False
     deal.best = 0
-    deal.best_cost = UNBOUNDED
     for index in range(deal.list_count):
         deal.kept[index] = deal.lists[index].universe
         if not holds(deal.lists[index], deal.kept[index]):
@@ -224,5 +201,33 @@ cdef bint deal_out(Deal* deal, int size) noexcept nogil:
             )
     for index in range(deal.cover.count):
         deal.dealt_to[index] = -1
-    descend(deal, deal.cover.count, 0, 0, deal.cover.count - size, 0)
+    descend(deal, deal.cover.count, 0, forced, deal.cover.count - size)
     return deal.found
+
+
+cdef bint is_reachable(void* context, uint64_t mask) noexcept nogil:
+    """Return whether the lists can be brought down to exactly this mask."""
+    cdef Deal* deal = <Deal*>context
+    cdef uint64_t forced = 0
+    cdef int candidate
+    for candidate in range(deal.cover.count):
+        forced |= ((mask >> deal.cover.nodes[candidate]) & 1) << candidate
+    return search_from(deal, popcount(mask), forced)
+
+
+cdef bint deal_out(Deal* deal, int size) noexcept nogil:
+    """Look for the best reachable mask of `size` nodes, in `best`; `steps` at 0 means the search was cut short.
+
+    With distances, masks are searched for by cost and each candidate is then checked; without, the two go together.
+    """
+    cdef bint found
+    if deal.cover.distances == NULL:
+        return search_from(deal, size, 0)
+    deal.cover.steps = deal.steps
+    deal.cover.accept = is_reachable
+    deal.cover.context = deal
+    found = find(&deal.cover, size, 0, False)
+    deal.steps = min(deal.steps, deal.cover.steps)
+    deal.found = found
+    deal.best = deal.cover.best
+    return found

@@ -21,6 +21,16 @@ cdef void check_nodes(int numa_nodes) except *:
         raise ValueError(f"expected 1 to {MAX_NUMA_NODES} NUMA nodes, got {numa_nodes}")
 
 
+cdef void check_demand(int numa_nodes, object places, object amounts) except *:
+    """Refuse amounts that do not go with the nodes or places that they lie in: kernels read both side by side."""
+    cdef Py_ssize_t count = len(amounts)
+    if places is None:
+        if count != numa_nodes:
+            raise ValueError(f"expected amounts for {numa_nodes} NUMA nodes, got {count}")
+    elif len(places) != count:
+        raise ValueError(f"expected a place for each of {count} amounts, got {len(places)}")
+
+
 cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) except *:
     cdef uint64_t places[NARROW_MASKS]
     cdef int64_t amounts[NARROW_MASKS]
@@ -28,9 +38,10 @@ cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) excep
     memset(keeps, 1, 1 << numa_nodes)
     keeps[0] = 0
     for given_places, given_amounts, request in demands:
+        check_demand(numa_nodes, given_places, given_amounts)
         count = len(given_amounts)
-        if count > NARROW_MASKS or (given_places is None and count != numa_nodes):
-            raise ValueError(f"expected amounts for {numa_nodes} NUMA nodes, got {count}")
+        if count > NARROW_MASKS:
+            raise ValueError(f"expected at most {NARROW_MASKS} places up to {NARROW_NODES} NUMA nodes, got {count}")
         index = 0
         for amount in given_amounts:
             amounts[index] = amount
@@ -69,6 +80,8 @@ def smallest_size(int numa_nodes, demands, uint64_t universe):
 
 
 cdef int wide_smallest_size(int numa_nodes, object demands, uint64_t universe) except -1:
+    for places, amounts, _ in demands:
+        check_demand(numa_nodes, places, amounts)
     cdef WideFamily family = described_family(numa_nodes, demands, universe, (), 0, (), -1)
     cdef int64_t steps = SEARCH_STEPS
     return max(smallest_described(&family.description, &steps), 0)
@@ -165,6 +178,8 @@ cdef WideFamily wide_feasible(
     int preferred_sockets, uint64_t alone, object groups, object extra,
 ):
     """Describe the free combinations, and list what is beside them: single nodes, whole groups, extra masks."""
+    for places, amounts, _ in demands:
+        check_demand(numa_nodes, places, amounts)
     cdef WideFamily family = described_family(
         numa_nodes, demands, universe, touching, preferred_size, sockets, preferred_sockets
     )

@@ -10,6 +10,7 @@ from alignup._wide cimport WideFamily
 cdef class TopologyHint:
     cdef readonly BitMask affinity
     cdef readonly bint preferred
+    cdef readonly bint exact
 
 
 cdef class HintList:

@@ -16,13 +16,15 @@ cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
     cdef TopologyHint hint = TopologyHint.__new__(TopologyHint)
     hint.affinity = None if is_any else mask_of(mask)
     hint.preferred = preferred
+    hint.exact = True
     return hint
 
 
 cdef class TopologyHint:
     """A set of NUMA nodes a request could be satisfied from, and whether that is as good as the machine allows.
 
-    `affinity` None means any node.
+    `affinity` None means any node. `exact` is False only for a merged hint on more than 8 nodes whose search ran
+    into its stated limit: it is the best that was found by then. It plays no part in comparisons.
 
     >>> TopologyHint(BitMask([0]), True)
     TopologyHint(BitMask([0]), True)
@@ -33,6 +35,7 @@ cdef class TopologyHint:
     def __init__(self, BitMask affinity, bint preferred):
         self.affinity = affinity
         self.preferred = preferred
+        self.exact = True
 
     def __eq__(self, other):
         if not isinstance(other, TopologyHint):

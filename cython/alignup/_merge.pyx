@@ -274,4 +274,6 @@ cdef class Merger:
         cdef Searched best = search_best(
             lists, self.numa_nodes, single_nodes, &self.distances[0][0] if closest else NULL
         )
-        return hint_of(best.mask, False, best.preferred)
+        cdef TopologyHint hint = hint_of(best.mask, False, best.preferred)
+        hint.exact = best.exact
+        return hint

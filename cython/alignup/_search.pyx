@@ -247,7 +247,7 @@ cdef class Search:
                 if listed:
                     following.setdefault(chosen, set()).update([mask & other for mask in masks for other in listed])
                 if entry.described is not None:
-                    following.setdefault(chosen | 1 << index, set()).update(masks)
+                    following.setdefault(chosen | (<object>1) << index, set()).update(masks)
             folded = following
             if sum(map(len, folded.values())) > MOST_FOLDED:
                 self.exact = False

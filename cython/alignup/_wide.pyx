@@ -117,7 +117,7 @@ cdef WideFamily described_family(
         demand = &description.demands[index]
         amounts = list(amounts)
         if places is None:
-            places = [1 << node for node in range(len(amounts))]
+            places = [(<uint64_t>1) << item for item in range(len(amounts))]
         demand.places = words_of(places, &demand.count)
         demand.amounts = <int64_t*>zeroed(demand.count, sizeof(int64_t))
         demand.request = request

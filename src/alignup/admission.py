@@ -52,6 +52,15 @@ class Admission:
     """What the kernel calls the nodes that masks number by position."""
 
     @property
+    def exact(self) -> bool:
+        """Whether every hint is the best there is.
+
+        False when a search over more than 8 NUMA nodes ran into its stated limit and the best so far was taken.
+        """
+        hints = [self.refusal.best] if self.refusal else [got.affinity for got in self.containers.values()]
+        return all(hint is None or hint.exact for hint in hints)
+
+    @property
     def message(self) -> str:
         """Why the pod was refused, in a sentence; empty when it was admitted."""
         if self.refusal is None:

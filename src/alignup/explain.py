@@ -124,7 +124,8 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
     subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
     if explanation.detail:
         return f"{subject}: {explanation.detail}"
-    return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}"
+    limit = "" if refusal.best is None or refusal.best.exact else " (the search ended at its limit: not all was tried)"
+    return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}{limit}"
 
 
 def cause(explanation: Explanation) -> str:

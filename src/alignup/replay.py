@@ -137,6 +137,8 @@ def admission_dict(
         "sharedCpus": shared(node),
         "containers": containers,
     }
+    if not admission.exact:
+        answer["exact"] = False
     if not recorders:
         return answer
     ids = node.machine.numa_node_ids

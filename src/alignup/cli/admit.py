@@ -109,7 +109,8 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"[bold red]✗[/] {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {escape(admission.message)}")
         return
-    console.print(f"[bold green]✓[/] {label} admitted")
+    limit = "" if admission.exact else " (the search for the best alignment ended at its limit; this is the best found)"
+    console.print(f"[bold green]✓[/] {label} admitted{limit}")
     table = containers_table()
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
