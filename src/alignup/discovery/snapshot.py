@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import lzma
 import os
@@ -13,24 +15,28 @@ import tarfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Literal
+from typing import IO, Final, Literal, Self
 
 from alignup.discovery.kernel_files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
 from alignup.discovery.kernel_tree import DirectoryTree, MemoryTree
 from alignup.discovery.pci_files import PCI_FOLDER
 from alignup.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 __all__ = ["is_snapshot", "load_snapshot", "take_snapshot"]
 
-_MAGIC: Final = (b"\x1f\x8b", b"\xfd7zXZ\x00", b"BZh")
+_COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
+_MAX_UNPACKED: Final = 256 << 20
+_HEAD: Final = 512
+
+# fields of a member's header, by POSIX's ustar format
+_NAME: Final = slice(0, 100)
+_SIZE: Final = slice(124, 136)
+_TYPE: Final = slice(156, 157)
+_LINK: Final = slice(157, 257)
 _TAR_MAGIC: Final = slice(257, 262)
-_MAX_FILE: Final = 1 << 20
-_MAX_TOTAL: Final = 64 << 20
-_MAX_MEMBERS: Final = 500_000
-_MAX_UNPACKED: Final = 1 << 30
+_PREFIX: Final = slice(345, 500)
+_USTAR: Final = b"ustar"
+_PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 
 
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
@@ -88,7 +94,7 @@ def _write(packed: IO[bytes], mode: Literal["w:xz", "w:gz"], files: list[tuple[s
 
 def is_snapshot(head: bytes) -> bool:
     """Tell from the first bytes of a file whether it is an archive."""
-    return head.startswith(_MAGIC) or head[_TAR_MAGIC] == b"ustar"
+    return head.startswith(tuple(_COMPRESSIONS)) or head[_TAR_MAGIC] == _USTAR
 
 
 def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
@@ -100,18 +106,17 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
         InputError: The file is no archive, is damaged or too large, or has no kernel files in it.
     """
     source = os.fspath(path)
-    files: dict[str, str] = {}
-    links: dict[str, str] = {}
     try:
-        with tarfile.open(source, "r:*") as archive:
-            _read_members(archive, source, files, links)
-            _read_rest(archive, source)
-    except OSError as error:
-        raise InputError(f"expected a snapshot, got {error.strerror or str(error)!r} at {source}") from error
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
+        data = _unpacked(Path(path))
+        if len(data) > _MAX_UNPACKED:
+            raise InputError(f"expected a snapshot of up to {_MAX_UNPACKED} bytes, got more at {source}")
+        files, links = _read_members(data)
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"expected a snapshot, got a file that is damaged or no archive at {source}"
         ) from error
+    except OSError as error:
+        raise InputError(f"expected a snapshot, got {error.strerror or str(error)!r} at {source}") from error
     for link, folder in links.items():
         for name in PCI_NAMES:
             if f"{folder}/{name}" in files:
@@ -122,45 +127,69 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     return MemoryTree(source, kept)
 
 
-def _read_members(
-    archive: tarfile.TarFile, source: str, files: dict[str, str], links: dict[str, str]
-) -> None:
-    """Collect the texts of the files that may matter, and the links of PCI devices, by path from the root."""
-    total = 0
-    for name, member in _members(archive, source):
-        if member.issym() and posixpath.dirname(name) == PCI_FOLDER:
-            links[name] = posixpath.normpath(posixpath.join(PCI_FOLDER, member.linkname))
-        if not member.isreg() or not (is_kernel_file(name) or _is_pci_target(name)):
-            continue
-        total += member.size
-        if member.size > _MAX_FILE or total > _MAX_TOTAL:
-            raise InputError.at(source, f"kernel files of up to {_MAX_TOTAL} bytes together", total)
-        content = archive.extractfile(member)
-        if content is not None:
-            files[name] = content.read(_MAX_FILE).decode("ascii", "replace")
+def _unpacked(path: Path) -> bytes:
+    """Return the archive without its compression, read to its checksum at the end; cut if it is too long."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    opened: IO[bytes]
+    for magic, module in _COMPRESSIONS.items():
+        if head.startswith(magic):
+            opened = module.open(path, "rb")
+            break
+    else:
+        opened = path.open("rb")
+    with opened:
+        return opened.read(_MAX_UNPACKED + 1)
 
 
-def _read_rest(archive: tarfile.TarFile, source: str) -> None:
-    """Read on to the end of the file, where the checksum is: tarfile stops where the last member ends."""
-    left = _MAX_TOTAL
-    while archive.fileobj is not None and (chunk := archive.fileobj.read(_MAX_FILE)):
-        left -= len(chunk)
-        if left < 0:
-            raise InputError.at(source, "the end of a snapshot after its last file", "more")
+class _Header(tarfile.TarInfo):
+    """The header of a member, read without what a snapshot does not use.
+
+    tarfile reads owners, times and checksums of each, which makes thousands of small files slow.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the header in a block; blocks that are no plain file, folder or link are left to tarfile."""
+        try:
+            size = int(buf[_SIZE].strip(b" \0") or b"0", 8)
+        except ValueError:
+            return super().frombuf(buf, encoding, errors)
+        if buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
+            return super().frombuf(buf, encoding, errors)
+        prefix = _text(buf[_PREFIX])
+        header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
+        header.size = size
+        header.type = bytes(buf[_TYPE])
+        header.linkname = _text(buf[_LINK])
+        return header
 
 
-def _members(archive: tarfile.TarFile, source: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    """Yield the members by path from the root: what follows a first folder that is not sys or proc."""
-    total = 0
-    for number, member in enumerate(archive):
-        total += member.size
-        if number >= _MAX_MEMBERS or total > _MAX_UNPACKED:
-            raise InputError.at(
-                source, f"up to {_MAX_MEMBERS} files of {_MAX_UNPACKED} bytes together", "more"
-            )
-        name = posixpath.normpath(member.name).lstrip("/")
-        first, _, rest = name.partition("/")
-        yield (name if first in {"sys", "proc"} else rest), member
+def _text(field: bytes | bytearray) -> str:
+    """Return a field of a header, which ends at its first NUL."""
+    return field.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _read_members(data: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of the files that may matter, and the links of PCI devices, by path from the root."""
+    files: dict[str, str] = {}
+    links: dict[str, str] = {}
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
+        for member in archive:
+            name = _from_root(member.name)
+            if member.issym() and posixpath.dirname(name) == PCI_FOLDER:
+                links[name] = posixpath.normpath(posixpath.join(PCI_FOLDER, member.linkname))
+            elif member.isreg() and (is_kernel_file(name) or _is_pci_target(name)):
+                content = data[member.offset_data : member.offset_data + member.size]
+                files[name] = content.decode("ascii", "replace")
+    return files, links
+
+
+def _from_root(name: str) -> str:
+    """Return the path from the root: what follows a first folder that is not sys or proc."""
+    name = name.removeprefix("./")
+    first, _, rest = name.partition("/")
+    return name if first in {"sys", "proc"} else rest
 
 
 def _is_pci_target(name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 import pytest
 from hypothesis import given
@@ -124,17 +123,20 @@ def test_this_very_machine_can_be_read():
     assert not allowed & ~(found.cpus | unassigned)
 
 
-def test_256_cpus_take_less_than_100_ms(tmp_path):
-    """Measured best of three, on a copy on disk."""
-    write(tmp_path, server(sockets=2, cores=64, threads=2, nodes=8))
-    elapsed = []
-    for _ in range(3):
-        start = time.perf_counter()
-        found = Machine.from_sysfs(tmp_path)
-        elapsed.append(time.perf_counter() - start)
+def test_only_the_first_cpu_of_a_group_is_asked():
+    """Which is why a large machine takes no longer than it does; `benches` has the figure."""
+    files = server(sockets=2, cores=64, threads=2, nodes=8)
+    asked = []
+
+    class CountingTree(MemoryTree):
+        def read(self, path):
+            asked.append(path)
+            return super().read(path)
+
+    found = describe(CountingTree("test", files))
 
     assert (found.cpu_count, found.core_count, len(found.numa_nodes)) == (256, 128, 8)
-    assert min(elapsed) < 0.1
+    assert len(asked) < 256
 
 
 SERVER = server()

@@ -19,6 +19,7 @@ class Inner(msgspec.Struct):
 class Outer(msgspec.Struct, forbid_unknown_fields=True):
     inner: list[Inner]
     by_name: dict[str, int] = {}
+    nested: dict[str, Inner] = {}
 
 
 def test_what_fits_is_converted():
@@ -34,6 +35,10 @@ def test_what_fits_is_converted():
         ({"inner": [{"size": -1}]}, "expected a whole number >= 0, got -1 at doc.inner[0].size"),
         ({"inner": [{"size": 1, "name": 3}]}, "expected text or null, got 3 at doc.inner[0].name"),
         ({"inner": [], "by_name": {"a": "b"}}, "expected a whole number, got {'a': 'b'} at doc.by_name[...]"),
+        (
+            {"inner": [], "nested": {"a": {"size": -2}}},
+            "expected a whole number >= 0, got {'a': {'size': -2}} at doc.nested[...].size",
+        ),
         ({"inner": "y" * 200}, f"expected a list, got '{'y' * 59}... at doc.inner"),
         ({"inner": [], "other": 1}, "object contains unknown field `other` at doc"),
     ],
