@@ -65,7 +65,9 @@ def apart(mask: int, distances: Distances) -> int:
     return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
 
 
-def is_better(new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None) -> bool:
+def is_better(
+    new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None
+) -> bool:
     """Return whether a result replaces the best one so far, `wanted` being the size to come near to."""
     (mask, preferred), (best_mask, best_preferred) = new, best
     if preferred != best_preferred:
@@ -101,35 +103,41 @@ def wanted_size(lists: Sequence[Sequence[Hint]]) -> int:
 def best_of_folding(
     lists: Sequence[Sequence[Hint]], numa_nodes: int, distances: Distances | None = None
 ) -> tuple[int, bool]:
-    """Return the same as `best_of_product`, where the product is too long to walk: fold sets of masks.
+    """Return the same as `best_of_product` where the product is too long to walk; the tests compare the two.
 
-    Permutations with equal masks and equal preference come to the same, so that a set of (mask in common, is all
-    preferred, the one mask that all preferred so far) holds all that matters of the lists before.
+    Preferred results are masks that every list prefers. All others are what sets of masks come down to, list by list:
+    permutations that have the same nodes in common need not be told apart.
     """
     every_node = (1 << numa_nodes) - 1
-    reached: set[tuple[int, int | None, bool]] = {(every_node, None, True)}
-    for hints in lists:
-        following = set()
-        for common, only, equal in reached:
-            for mask, preferred in hints:
-                same = equal and preferred and (mask is None or only in (None, mask))
-                if mask is None:
-                    following.add((common, only if same else None, same))
-                else:
-                    following.add((common & mask, mask if same else None, same))
-        reached = following
-    wanted = wanted_size(lists)
+    sets = [set(hints) for hints in lists]
+    named = {mask for hints in lists for mask, preferred in hints if preferred} | {None}
     best = None
-    for common, _, same in reached:
-        if common and (best is None or is_better((common, same), best, wanted, distances)):
-            best = common, same
+    for mask in named:
+        if all((mask, True) in hints or (None, True) in hints for hints in sets):
+            new = (every_node if mask is None else every_node & mask, True)
+            if new[0] and (best is None or is_better(new, best, 0, distances)):
+                best = new
+    if best:
+        return best
+    reached = {every_node}
+    for hints in lists:
+        masks = {every_node if mask is None else mask for mask, _ in hints}
+        reached = {common & mask for common in reached for mask in masks}
+    wanted = wanted_size(lists)
+    for common in reached - {0}:
+        if best is None or is_better((common, False), best, wanted, distances):
+            best = common, False
     return best or (every_node, False)
 
 
 def single_nodes(lists: Iterable[Iterable[Hint]]) -> list[list[Hint]]:
     """Return the preferred hints of one node or of any node."""
     return [
-        [(mask, preferred) for mask, preferred in hints if preferred and (mask is None or mask.bit_count() == 1)]
+        [
+            (mask, preferred)
+            for mask, preferred in hints
+            if preferred and (mask is None or mask.bit_count() == 1)
+        ]
         for hints in lists
     ]
 
@@ -159,7 +167,23 @@ def hint_list(pairs: Iterable[Hint] | None) -> list[TopologyHint] | None:
     """Return the hints that pairs stand for."""
     if pairs is None:
         return None
-    return [TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in pairs]
+    return [
+        TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in pairs
+    ]
+
+
+def compiled(
+    policy: str,
+    numa_nodes: int,
+    providers: Sequence[Mapping[str, Any] | None],
+    distances: Distances | None = None,
+) -> tuple[int | None, bool, bool]:
+    """Return what the compiled merge says, in the form of `merge`."""
+    options = {"max-allowable-numa-nodes": "64"}
+    if distances is not None:
+        options["prefer-closest-numa-nodes"] = "true"
+    best, admit = make_policy(policy, numa_nodes, distances, options).merge(providers)
+    return None if best.affinity is None else int(best.affinity), best.preferred, admit
 
 
 def merged(
@@ -170,11 +194,7 @@ def merged(
     best_of: Any = best_of_product,
 ) -> tuple[int | None, bool, bool]:
     """Return what the compiled merge and the model both say; a test fails where they differ."""
-    options = {"max-allowable-numa-nodes": "64"} if distances is None else {
-        "max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"
-    }
-    best, admit = make_policy(policy, numa_nodes, distances, options).merge(providers)
-    got = (None if best.affinity is None else int(best.affinity), best.preferred, admit)
+    got = compiled(policy, numa_nodes, providers, distances)
 
     assert got == merge(policy, numa_nodes, providers, distances, best_of)
     return got
@@ -224,7 +244,9 @@ def feasible(
 def smallest(numa_nodes: int, demands: Sequence[Demand], universe: int) -> int:
     """Return the size of the smallest subset of `universe` that holds every demand, 0 if none does."""
     sizes = [
-        mask.bit_count() for mask in range(1, 1 << numa_nodes) if not mask & ~universe and holds(mask, demands)
+        mask.bit_count()
+        for mask in range(1, 1 << numa_nodes)
+        if not mask & ~universe and holds(mask, demands)
     ]
     return min(sizes, default=0)
 

@@ -6,11 +6,19 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import model
-from alignup.hints import IMPOSSIBLE, NO_PREFERENCE, BitMask, HintList, TopologyHint, feasible_hints, smallest_size
+from alignup.hints import (
+    IMPOSSIBLE,
+    NO_PREFERENCE,
+    BitMask,
+    HintList,
+    TopologyHint,
+    feasible_hints,
+    smallest_size,
+)
 from strategies import cases, demands, pairs
 
 NARROW = cases(1, 8)
@@ -102,12 +110,16 @@ def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[A
     """Up to 8 nodes: the same masks, the same preference, narrowest first."""
     numa_nodes, wanted, options = case
 
-    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(numa_nodes, wanted, **options)
+    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(
+        numa_nodes, wanted, **options
+    )
 
 
 @settings(max_examples=80, deadline=None)
 @given(WIDE)
-def test_wide_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
+    case: tuple[int, list[Any], dict[str, Any]],
+) -> None:
     """Beyond 8 nodes a description is walked, sampled, counted and searched as the enumeration says."""
     numa_nodes, wanted, options = case
     expected = model.feasible(numa_nodes, wanted, **options)
@@ -135,7 +147,11 @@ def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner:
         assert hints.best_containing(inner) == (around[0] if around else None)
 
 
-@given(st.integers(1, 10).flatmap(lambda n: st.tuples(st.just(n), st.lists(demands(n), max_size=2), st.integers(0, 2**n - 1))))
+@given(
+    st.integers(1, 10).flatmap(
+        lambda n: st.tuples(st.just(n), st.lists(demands(n), max_size=2), st.integers(0, 2**n - 1))
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_the_smallest_size_is_that_of_a_plain_enumeration(case: tuple[int, list[Any], int]) -> None:
     """The size is found over any universe, and 0 says that no mask will do."""
@@ -147,19 +163,25 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
     everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
 
     assert everything.total() == 2**34 - 1
-    assert [model.pair(hint) for hint in everything.sample(35)] == [(1 << node, True) for node in range(34)] + [(3, False)]
+    assert [model.pair(hint) for hint in everything.sample(35)] == [
+        (1 << node, True) for node in range(34)
+    ] + [(3, False)]
     assert everything.best() == (1, True)
     assert everything.best_containing(0b110) == (0b110, False)
     assert everything
     for walk in (len, list, pickle.dumps, hash, lambda hints: hints[0], lambda hints: hints.pairs()):
-        with pytest.raises(OverflowError, match="at most 65536 hints to walk through, got 17179869183; use sample()"):
+        with pytest.raises(
+            OverflowError, match="at most 65536 hints to walk through, got 17179869183; use sample()"
+        ):
             walk(everything)
 
 
 def test_a_list_too_varied_to_count_says_so() -> None:
     """Nodes that all differ are not counted one by one; the total is then unknown, and a sample still there."""
     amounts = [3**node % 1009 + 1 for node in range(40)]
-    varied = feasible_hints(40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9)
+    varied = feasible_hints(
+        40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
+    )
 
     assert varied.total() is None
     with pytest.raises(OverflowError, match="got too many to count"):
@@ -169,17 +191,29 @@ def test_a_list_too_varied_to_count_says_so() -> None:
 
 def test_places_beyond_the_machine_hold_nothing() -> None:
     """A device near nodes that a machine does not have is near none."""
-    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [(1, True), (3, False)]
+    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [
+        (1, True),
+        (3, False),
+    ]
 
 
-@example(([None, [1], 1],))
-@given(st.just(([None, [1, 1, 1], 1],)))
-def test_amounts_must_fit_the_nodes(wanted: Any) -> None:
-    """Amounts by node are one a node; the error says how many came."""
-    with pytest.raises(ValueError, match=rf"expected amounts for 2 NUMA nodes, got {len(wanted[0][1])}"):
-        feasible_hints(2, wanted, universe=3, preferred_size=1)
-    with pytest.raises(ValueError, match="expected amounts for 2 NUMA nodes"):
-        smallest_size(2, wanted, 3)
+@pytest.mark.parametrize("numa_nodes", [2, 9])
+@pytest.mark.parametrize("amounts", [[], [1], [1, 1, 1]])
+def test_amounts_must_fit_nodes_or_places(numa_nodes: int, amounts: list[int]) -> None:
+    """Amounts are one a node or one a place; the error says how many came."""
+    by_node = [(None, amounts, 1)]
+    with pytest.raises(ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"):
+        feasible_hints(numa_nodes, by_node, universe=3, preferred_size=1)
+    with pytest.raises(ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"):
+        smallest_size(numa_nodes, by_node, 3)
+    with pytest.raises(ValueError, match=f"expected a place for each of {len(amounts)} amounts, got 2"):
+        feasible_hints(numa_nodes, [([1, 2], amounts, 1)], universe=3, preferred_size=1)
+
+
+def test_a_small_machine_has_so_many_different_places() -> None:
+    """Eight nodes make 255 places; whoever lists more has not grouped them."""
+    with pytest.raises(ValueError, match="at most 256 places up to 8 NUMA nodes, got 257"):
+        feasible_hints(8, [([1] * 257, [1] * 257, 1)], universe=1, preferred_size=1)
 
 
 @pytest.mark.parametrize("numa_nodes", [-1, 0, 65, 1000])
@@ -191,7 +225,9 @@ def test_the_number_of_nodes_is_1_to_64(numa_nodes: int) -> None:
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 9])
-@pytest.mark.parametrize("demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)])
+@pytest.mark.parametrize(
+    "demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)]
+)
 def test_what_is_no_demand_is_refused(numa_nodes: int, demand: Any) -> None:
     """Wrong types, and amounts beyond 64 bits, never reach the kernels."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
