@@ -16,7 +16,7 @@ from alignup.providers.memory_capacity import allocatable_memory, format_bytes
 from alignup.providers.memory_nodes import Holding, MemoryNodes, positions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.config import ReservedMemory
     from alignup.machine import Machine
@@ -49,6 +49,9 @@ class MemoryProvider:
     Args:
         machine: The machine whose memory is given away.
         reserved: What is kept back for the system.
+        bindings_stay: Follow the kubelet where a container sat alone on a node of a group: the node stays out
+            of the group until nobody uses it, even if that container was refused later on. False: a refusal
+            or removal leaves no such trace.
 
     Raises:
         ConfigError: A kubelet would not start with these reservations, or they do not fit the machine.
@@ -56,11 +59,13 @@ class MemoryProvider:
 
     name = "memory"
 
-    def __init__(self, machine: Machine, reserved: Iterable[ReservedMemory]) -> None:
+    def __init__(
+        self, machine: Machine, reserved: Iterable[ReservedMemory], *, bindings_stay: bool = True
+    ) -> None:
         self._ids = tuple(node.id for node in machine.numa_nodes)
         self._everywhere = (1 << len(self._ids)) - 1
         self._allocatable = allocatable_memory(machine, reserved)
-        self._nodes = MemoryNodes(self._allocatable)
+        self._nodes = MemoryNodes(self._allocatable, bindings_stay=bindings_stay)
         self._smallest: dict[tuple[tuple[str, int], ...], int] = {}
         self._holdings: dict[tuple[str, str], Holding] = {}
         self._init_holdings: dict[str, list[Holding]] = {}
@@ -150,6 +155,39 @@ class MemoryProvider:
         ids = tuple(self._ids[position] for position in holding.positions)
         return tuple(MemoryBlock(ids, kind, holding.size(kind)) for kind in sorted(holding.taken))
 
+    def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
+        """Return by type the bytes that the container holds on each node of its set, by kernel node id."""
+        holding = self._holdings.get((pod_uid, container_name))
+        if holding is None:
+            return {}
+        ids = [self._ids[position] for position in holding.positions]
+        return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in sorted(holding.taken.items())}
+
+    def adopt(self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]]) -> None:
+        """Note memory, as `shares` tells it, that the container was given before this provider was made.
+
+        Where a node has less left than that (hugepages can be set aside at any time), it counts as full.
+        Nodes and types that the machine does not have are passed over.
+
+        Raises:
+            AllocationError: The container has memory already.
+        """
+        if (pod_uid, container_name) in self._holdings:
+            raise AllocationError(f"expected no memory of container {container_name!r} yet, got it twice")
+        known = {kind: taken for kind, taken in shares.items() if kind in self._allocatable}
+        present = {node for taken in known.values() for node in taken}
+        holding = Holding(sum(1 << position for position, node in enumerate(self._ids) if node in present))
+        if not holding.mask:
+            return
+        for kind, taken in known.items():
+            free = self._nodes.free[kind]
+            amounts = [min(free[i], taken.get(self._ids[i], 0)) for i in holding.positions]
+            for position, amount in zip(holding.positions, amounts, strict=True):
+                free[position] -= amount
+            holding.taken[kind] = amounts
+        self._nodes.bind(holding)
+        self._holdings[pod_uid, container_name] = holding
+
     def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> HintList:
         """Return every mask that holds the requests and that the group rule allows."""
         nodes = self._nodes
@@ -177,7 +215,7 @@ class MemoryProvider:
         if len(self._smallest) >= _SIZES_KEPT:
             self._smallest.clear()
         demands = [(None, self._allocatable[kind], amount) for kind, amount in requests]
-        size = smallest_size(len(self._ids), demands, self._everywhere)
+        size: int = smallest_size(len(self._ids), demands, self._everywhere)
         self._smallest[requests] = size
         return size
 

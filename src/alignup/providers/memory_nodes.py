@@ -55,18 +55,38 @@ class Holding:
 class MemoryNodes:
     """The bytes free on each node, by type, and how nodes are bound.
 
-    A node is bound while a container holds memory on it: to itself if the container sits on that node alone,
+    A node is bound while a container holds memory on it: to itself if some container sits on that node alone,
     else to all the nodes of the container's mask. A node bound to itself takes no part in a larger mask, a
     group of bound nodes is only used whole, and nodes that nobody uses combine freely (the memory manager's
     rule since KEP-1769).
+
+    Where a merged affinity is narrower than a group, a container can come to sit alone on one of its nodes.
+    The kubelet then leaves the node bound to itself until nobody uses it, even when that container is gone.
+
+    Args:
+        allocatable: Bytes by type and position.
+        bindings_stay: Bind as the kubelet does; else a node returns to its group together with the memory.
     """
 
-    __slots__ = ("_bound", "_users", "alone", "free", "groups", "unbound")
+    __slots__ = (
+        "_bindings_stay",
+        "_bound",
+        "_group",
+        "_singles",
+        "_users",
+        "alone",
+        "free",
+        "groups",
+        "unbound",
+    )
 
-    def __init__(self, allocatable: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, allocatable: Mapping[str, tuple[int, ...]], *, bindings_stay: bool = True) -> None:
+        self._bindings_stay = bindings_stay
         self.free = {kind: list(amounts) for kind, amounts in allocatable.items()}
         nodes = len(next(iter(allocatable.values())))
         self._users = [0] * nodes
+        self._singles = [0] * nodes
+        self._group = [0] * nodes
         self._bound = [1 << position for position in range(nodes)]
         self._refresh()
 
@@ -129,12 +149,17 @@ class MemoryNodes:
 
     def bind(self, holding: Holding) -> None:
         """Bind the nodes of a container that now holds memory on them."""
-        changed = False
         mask = holding.mask
+        is_single = len(holding.positions) == 1
+        changed = False
         for position in holding.positions:
             changed = changed or not self._users[position] or self._bound[position] != mask
             self._users[position] += 1
             self._bound[position] = mask
+            if is_single:
+                self._singles[position] += 1
+            else:
+                self._group[position] = mask
         if changed:
             self._refresh()
 
@@ -144,11 +169,23 @@ class MemoryNodes:
             free = self.free[kind]
             for position, amount in zip(holding.positions, amounts, strict=True):
                 free[position] += amount
+        is_single = len(holding.positions) == 1
         changed = False
         for position in holding.positions:
             self._users[position] -= 1
-            if not self._users[position]:
-                self._bound[position] = 1 << position
-                changed = True
+            if is_single:
+                self._singles[position] -= 1
+            bound = self._still_bound(position)
+            changed = changed or not self._users[position] or bound != self._bound[position]
+            self._bound[position] = bound
         if changed:
             self._refresh()
+
+    def _still_bound(self, position: int) -> int:
+        """Return the mask that a node is bound to after a container has left it."""
+        alone = 1 << position
+        if not self._users[position] or self._singles[position]:
+            return alone
+        if self._bindings_stay and self._bound[position] == alone:
+            return alone
+        return self._group[position]
