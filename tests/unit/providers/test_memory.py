@@ -122,7 +122,7 @@ def test_a_pod_that_is_not_guaranteed_has_no_preference_and_gets_nothing():
 
 
 def test_too_large_a_request_has_no_preference_and_is_refused():
-    """The kubelet's hints are then empty, which a merge takes for no preference; allocating says what is wrong."""
+    """The hints are then empty, which a merge takes for no preference; allocating says what is wrong."""
     memory = provider(4, 4, ids=(3, 7))
     wish = container("c", 9, pages=1)
     made = pod("u", wish, memory=wish.memory)
