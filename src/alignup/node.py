@@ -57,6 +57,8 @@ class Node:
         observer: Observer | None = None,
         wrap: Callable[[HintProvider], HintProvider] | None = None,
     ) -> None:
+        # the kernel can list a CPU in several nodes; it can be placed in one only
+        machine = machine.disjoint()
         self.machine = machine
         self.config = config or KubeletConfig()
         policy = make_policy(
