@@ -148,6 +148,8 @@ class _Header(tarfile.TarInfo):
     tarfile reads owners, times and checksums of each, which makes thousands of small files slow.
     """
 
+    __slots__ = ()
+
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Return the header in a block; blocks that are no plain file, folder or link are left to tarfile."""
