@@ -46,9 +46,9 @@ class MemoryProvider:
 
     A pod that is not Guaranteed has no memory requests in its record, and gets nothing here.
 
-    One difference from the kubelet is meant: a release gives every byte back to the node that it came from.
-    The kubelet takes it off the lowest nodes of the mask, which can be another container's memory once one sat
-    alone on a node of a group; it then counts that as free, and loses as much elsewhere.
+    One difference from the kubelet is meant: a release gives every byte back to the node it came from.
+    The kubelet takes it off the lowest nodes of the mask, which can be another container's memory once one
+    sat alone on a node of a group; it then counts that as free, and loses as much elsewhere.
 
     Args:
         machine: The machine whose memory is given away.
