@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from alignup._closest cimport Tree
 from alignup._wide cimport Demand, Description
 
 cdef enum:
@@ -32,7 +33,12 @@ cdef struct Cover:
     int64_t* tops                           # [demand][j][r]: the r largest weights among the first j, summed
     uint64_t lower_alike[64]                # candidates before j that are interchangeable with j
     int64_t nearest[64][64]                 # [j][r]: the sum of the r smallest distances from candidate j
+    Tree tree                               # bounds the distances
     # The search itself:
+    int size
+    int64_t target              # sets that cost more are not looked for
+    int64_t beyond              # the least bound that was over the target
+    bint improving              # each set found lowers the target, and the search goes on
     int64_t steps
     bint found
     uint64_t best
@@ -48,6 +54,7 @@ cdef struct Cover:
 
 cdef int add_description(Cover* cover, const Description* description, int size) noexcept nogil
 cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil
+cdef void weigh(Cover* cover, int demand) noexcept nogil
 cdef bint find(Cover* cover, int size, uint64_t base, bint any_will_do) noexcept nogil
 cdef void finish(Cover* cover) noexcept nogil
 cdef bint satisfied(const Cover* cover, uint64_t mask) noexcept nogil

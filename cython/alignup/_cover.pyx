@@ -9,13 +9,19 @@ interchangeable with it. Which descriptions must hold together is decided by the
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from alignup._bitmask cimport lowest, popcount
+from alignup._bitmask cimport all_nodes, lowest, popcount
+from alignup._closest cimport grow, least_of
 
 
 cdef enum:
     OK = 0
     TOO_MANY = -1
     NO_MEMORY = -2
+
+# How many targets are tried before sets are improved instead, and the steps that are always left for that.
+cdef enum:
+    MOST_TARGETS = 4
+    LAST_STEPS = 10000
 
 cdef int64_t UNBOUNDED = 0x7FFFFFFFFFFFFFFF
 
@@ -96,7 +102,7 @@ cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil:
 
     Returns 0, or -2 when there is no memory.
     """
-    cdef int demand, item, candidate, before
+    cdef int demand, candidate, before
     cdef uint64_t rest = universe
     cover.count = 0
     while rest:
@@ -108,12 +114,7 @@ cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil:
     if cover.tops == NULL:
         return NO_MEMORY
     for demand in range(cover.demand_count):
-        for candidate in range(cover.count):
-            cover.weights[demand][candidate] = 0
-            for item in range(cover.demands[demand].count):
-                if (cover.demands[demand].places[item] >> cover.nodes[candidate]) & 1:
-                    cover.weights[demand][candidate] += cover.demands[demand].amounts[item]
-        sum_largest(cover.weights[demand], cover.count, cover.tops + demand * width * width)
+        weigh(cover, demand)
     for candidate in range(cover.count):
         cover.lower_alike[candidate] = 0
         for before in range(candidate):
@@ -121,7 +122,19 @@ cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil:
                 cover.lower_alike[candidate] |= (<uint64_t>1) << before
     if cover.distances != NULL:
         rank_distances(cover)
+        grow(&cover.tree, cover.nodes, cover.count, cover.distances)
     return OK
+
+
+cdef void weigh(Cover* cover, int demand) noexcept nogil:
+    """Work out what each candidate adds to a demand at most, and what so many of them can add."""
+    cdef int candidate, item, width = cover.count + 1
+    for candidate in range(cover.count):
+        cover.weights[demand][candidate] = 0
+        for item in range(cover.demands[demand].count):
+            if (cover.demands[demand].places[item] >> cover.nodes[candidate]) & 1:
+                cover.weights[demand][candidate] += cover.demands[demand].amounts[item]
+    sum_largest(cover.weights[demand], cover.count, cover.tops + demand * width * width)
 
 
 cdef void sum_largest(const int64_t* weights, int count, int64_t* tops) noexcept nogil:
@@ -256,6 +269,32 @@ cdef int64_t added_cost(const Cover* cover, uint64_t chosen, int node) noexcept 
     return cost
 
 
+cdef bint too_far(Cover* cover, int undecided, uint64_t chosen, int remaining, int64_t cost) noexcept nogil:
+    """Return whether every completion costs more than the target; `beyond` learns the least such bound."""
+    cdef int64_t bound = least_cost(cover, undecided, chosen, remaining, cost)
+    cdef uint64_t taken = 0
+    cdef int candidate
+    if bound <= cover.target:
+        for candidate in range(undecided, cover.count):
+            taken |= ((chosen >> cover.nodes[candidate]) & 1) << candidate
+        bound = max(bound, least_of(&cover.tree, taken, all_nodes(undecided), cover.size))
+    if bound <= cover.target:
+        return False
+    cover.beyond = min(cover.beyond, bound)
+    return True
+
+
+cdef void keep(Cover* cover, uint64_t chosen, int64_t cost) noexcept nogil:
+    """Keep a set that meets everything, if it is accepted."""
+    if cover.accept != NULL and not cover.accept(cover.context, chosen):
+        return
+    cover.found = True
+    cover.best = chosen
+    cover.best_cost = cost
+    if cover.improving:
+        cover.target = cost - 1
+
+
 cdef void descend(
     Cover* cover, int undecided, uint64_t chosen, uint64_t forced, int remaining, int64_t cost
 ) noexcept nogil:
@@ -271,19 +310,16 @@ cdef void descend(
             cover.collected_count += 1
         return
     if remaining == 0:
-        if not forced and satisfied(cover, chosen) and (not cover.found or cost < cover.best_cost):
-            if cover.accept != NULL and not cover.accept(cover.context, chosen):
-                return
-            cover.found = True
-            cover.best = chosen
-            cover.best_cost = cost
+        if cost > cover.target:
+            cover.beyond = min(cover.beyond, cost)
+        elif not forced and satisfied(cover, chosen):
+            keep(cover, chosen, cost)
         return
     if undecided < remaining or popcount(forced) > remaining or hopeless(cover, undecided, chosen, remaining):
         return
-    if cover.distances == NULL:
-        if cover.found:
-            return
-    elif cover.found and least_cost(cover, undecided, chosen, remaining, cost) >= cover.best_cost:
+    if cover.found and not cover.improving:
+        return
+    if cover.distances != NULL and too_far(cover, undecided, chosen, remaining, cost):
         return
     bit = (<uint64_t>1) << candidate
     node = cover.nodes[candidate]
@@ -306,11 +342,38 @@ cdef bint find(Cover* cover, int size, uint64_t base, bint any_will_do) noexcept
     cover.found = False
     cover.best = 0
     cover.best_cost = UNBOUNDED
+    cover.size = size
+    cover.target = UNBOUNDED
     if any_will_do:
         cover.distances = NULL
-    descend(cover, cover.count, base, 0, size - popcount(base), 0)
+    if cover.distances == NULL:
+        descend(cover, cover.count, base, 0, size - popcount(base), 0)
+    else:
+        find_closest(cover, size)
     cover.distances = distances
     return cover.found
+
+
+cdef void find_closest(Cover* cover, int size) noexcept nogil:
+    """Look for the nearest set.
+
+    Where the bound is exact the nearest set costs what the bound says: a few targets are tried, from the lowest bound
+    to the next, and what is met first is the lowest in value among the nearest. Where it is not, any set is
+    improved until none is nearer.
+    """
+    cdef int attempt
+    cover.target = least_of(&cover.tree, 0, all_nodes(cover.count), size)
+    for attempt in range(MOST_TARGETS):
+        cover.beyond = UNBOUNDED
+        descend(cover, cover.count, 0, 0, size, 0)
+        if cover.found:
+            return
+        cover.target = cover.beyond
+    cover.steps = max(cover.steps, LAST_STEPS)
+    cover.target = UNBOUNDED
+    cover.improving = True
+    descend(cover, cover.count, 0, 0, size, 0)
+    cover.improving = False
 
 
 cdef int smallest_described(const Description* description, int64_t* steps) noexcept nogil:

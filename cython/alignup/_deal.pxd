@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from alignup._cover cimport MOST_DEMANDS, Cover
-from alignup._wide cimport Description
+from alignup._wide cimport Demand, Description
 
 cdef enum:
     MOST_DEALERS = 16
@@ -18,6 +18,10 @@ cdef struct Deal:
     int64_t light[MOST_DEALERS][MOST_DEMANDS][64]   # a lower bound on what candidate j takes from a list
     int dealt_to[64]                            # the list that left candidate j out, -1: it is kept
     uint64_t higher_alike[64]
+    # What any mask that the lists come down to must hold; see `relax`.
+    Demand relaxed
+    uint64_t places[64]
+    int64_t shares[64]
     int64_t steps
     bint found
     uint64_t best

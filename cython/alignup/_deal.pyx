@@ -9,8 +9,12 @@ keep it.
 from libc.string cimport memset
 
 from alignup._bitmask cimport lowest, popcount
-from alignup._cover cimport add_description, find, finish, prepare
-from alignup._wide cimport Demand, holds
+from alignup._cover cimport add_description, find, finish, prepare, weigh
+from alignup._wide cimport Demand, Description, holds
+
+
+cdef enum:
+    SHARE = 1099511627776
 
 
 cdef int64_t reached(const Demand* demand, uint64_t mask) noexcept nogil:
@@ -40,9 +44,6 @@ cdef int start_deal(
     failed = prepare(&deal.cover, ground)
     if failed:
         return failed
-    # The demands were needed to tell which candidates are alike; a mask that lists come down to need not meet them.
-    deal.cover.demand_count = 0
-    deal.cover.touching_count = 0
     for candidate in range(deal.cover.count):
         for item in range(candidate):
             if (deal.cover.lower_alike[candidate] >> item) & 1:
@@ -55,7 +56,69 @@ cdef int start_deal(
                 for candidate in range(deal.cover.count):
                     if place == (<uint64_t>1) << deal.cover.nodes[candidate]:
                         deal.light[index][demand][candidate] += wanted.amounts[item]
+    # The demands were needed to tell which candidates are alike; a mask that lists come down to need not meet them.
+    deal.cover.demand_count = 0
+    deal.cover.touching_count = 0
+    if distances != NULL:
+        relax(deal)
     return 0
+
+
+cdef void relax(Deal* deal) noexcept nogil:
+    """Give the search by distance a demand that follows from the lists' slack.
+
+    A list that leaves out a node loses a share of its slack (of its scarcest demand). The shares of one list sum
+    to at most 1, those of all lists to at most their number, so what is kept must hold the rest. Shares are in
+    units of 1 / SHARE, rounded so that no reachable mask is ever ruled out.
+    """
+    cdef int index, candidate, demand
+    cdef int64_t slack, weight, least, total = 0
+    for candidate in range(deal.cover.count):
+        least = SHARE * (deal.list_count + 1)
+        for index in range(deal.list_count):
+            demand = scarcest(deal, index)
+            if demand < 0:
+                least = 0
+                break
+            slack = slack_of(deal, index, demand)
+            weight = deal.light[index][demand][candidate]
+            if weight == 0:
+                least = 0
+            elif weight <= slack:
+                least = min(least, <int64_t>(<double>weight / slack * SHARE))
+        deal.places[candidate] = (<uint64_t>1) << deal.cover.nodes[candidate]
+        deal.shares[candidate] = least
+        total += least
+    # A share is rounded down by less than 2 units.
+    deal.relaxed.request = total - SHARE * deal.list_count - 2 * deal.cover.count
+    deal.relaxed.count = deal.cover.count
+    deal.relaxed.places = deal.places
+    deal.relaxed.amounts = deal.shares
+    deal.cover.demands[0] = &deal.relaxed
+    deal.cover.demand_count = 1
+    weigh(&deal.cover, 0)
+
+
+cdef int64_t slack_of(const Deal* deal, int index, int demand) noexcept nogil:
+    """Return what a whole list can lose of a demand."""
+    cdef const Demand* wanted = &deal.lists[index].demands[demand]
+    return reached(wanted, deal.lists[index].universe) - wanted.request
+
+
+cdef int scarcest(const Deal* deal, int index) noexcept nogil:
+    """Return the demand of a list whose slack is the smallest part of what its nodes hold; -1 without demands."""
+    cdef int demand, candidate, found = -1
+    cdef int64_t held
+    cdef double part, best = 0
+    for demand in range(deal.lists[index].demand_count):
+        held = 1
+        for candidate in range(deal.cover.count):
+            held += deal.light[index][demand][candidate]
+        part = <double>slack_of(deal, index, demand) / held
+        if found < 0 or part < best:
+            found = demand
+            best = part
+    return found
 
 
 cdef void end_deal(Deal* deal) noexcept nogil:

@@ -178,12 +178,27 @@ cdef class Search:
                 return
 
     cdef bint search_size(self, list bound, uint64_t ground, int size) except *:
-        """Find the best preferred mask of one size; True if there is one."""
+        """Find the best preferred mask of one size; True if there is one.
+
+        Whether there is any is asked first without the distances: more nodes are then interchangeable.
+        """
+        cdef uint64_t mask = 0
+        if not self.search_by(bound, ground, size, NULL, &mask):
+            return False
+        if self.distances != NULL:
+            self.search_by(bound, ground, size, self.distances, &mask)
+        self.offer_preferred(mask)
+        return True
+
+    cdef bint search_by(
+        self, list bound, uint64_t ground, int size, const int64_t* distances, uint64_t* mask
+    ) except *:
+        """Find the best mask of one size that all descriptions prefer, by the distances given."""
         cdef Cover cover
         cdef Entry entry
         cdef int failed = 0
         memset(&cover, 0, sizeof(cover))
-        cover.distances = self.distances
+        cover.distances = distances
         cover.steps = self.steps
         for entry in bound:
             failed = failed or add_description(&cover, &entry.described.description, size)
@@ -196,7 +211,7 @@ cdef class Search:
             finish(&cover)
         self.steps = cover.steps
         if cover.found:
-            self.offer_preferred(cover.best)
+            mask[0] = cover.best
         return cover.found
 
     cdef void find_wanted(self) except *:
@@ -271,13 +286,31 @@ cdef class Search:
             return
         for index, entry in enumerate(lists):
             descriptions[index] = &entry.described.description
-        if start_deal(&deal, descriptions, len(lists), ground, self.distances):
+        if start_deal(&deal, descriptions, len(lists), ground, NULL):
             self.exact = False
             return
         deal.steps = self.steps
         with nogil:
             while size <= deal.cover.count and not deal_out(&deal, size):
                 size += 1
+            end_deal(&deal)
+        self.steps = deal.steps
+        if deal.found and self.distances != NULL:
+            self.deal_closest(descriptions, len(lists), ground, size)
+        elif deal.found:
+            self.offer(deal.best)
+
+    cdef void deal_closest(
+        self, const Description** descriptions, int count, uint64_t ground, int size
+    ) except *:
+        """Find the nearest mask of a size that these lists can be brought down to; there is one."""
+        cdef Deal deal
+        if start_deal(&deal, descriptions, count, ground, self.distances):
+            self.exact = False
+            return
+        deal.steps = self.steps
+        with nogil:
+            deal_out(&deal, size)
             end_deal(&deal)
         self.steps = deal.steps
         if deal.found:
