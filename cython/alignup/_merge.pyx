@@ -50,12 +50,6 @@ cdef void fill_tables() noexcept nogil:
 fill_tables()
 
 
-cdef struct Best:
-    uint64_t mask
-    bint preferred
-    bint found
-
-
 cdef inline bint fitter(uint64_t one, uint64_t other, const int64_t* distances) noexcept nogil:
     """Return whether `one` beats `other`: fewer nodes, then (when given) nearer to each other, then lower value."""
     cdef int one_count = popcount(one), other_count = popcount(other)

@@ -111,7 +111,7 @@ cdef struct State:
     const Shape* shape
     int64_t* cpu            # [width] free, or left by init containers of the pod
     int64_t* memory         # [kinds][width] free
-    uint64_t* bound         # [width] what each node's memory is bound to; itself where it is free, 0: to no usable group
+    uint64_t* bound         # [width] what each node's memory is bound to; itself where it is free
     uint64_t used           # nodes that hold memory of somebody
     int64_t* devices        # [columns] free
     int64_t* left           # [columns] left by init containers; NULL: nothing yet
@@ -134,7 +134,7 @@ cdef struct MemoryRule:
     uint64_t unbound
     uint64_t alone
     int groups
-    uint64_t group[WIDEST // 2]
+    uint64_t group[32]
 
 
 cdef inline int64_t sum_over(const int64_t* amounts, uint64_t mask) noexcept nogil:
@@ -163,7 +163,7 @@ cdef inline MemoryRule memory_rule(const State* state) noexcept nogil:
     cdef MemoryRule rule
     cdef uint64_t bit, mask, rest, members
     cdef int node, index
-    cdef bint known
+    cdef bint passed_over
     cdef uint64_t full = ~<uint64_t>0 >> (64 - state.shape.numa_nodes)
     rule.unbound = full & ~state.used
     rule.alone = rule.unbound
@@ -177,16 +177,14 @@ cdef inline MemoryRule memory_rule(const State* state) noexcept nogil:
         if mask == bit:
             rule.alone |= bit
             continue
-        if mask == 0 or mask & ~state.used:
-            continue
-        known = False
+        passed_over = mask == 0
         for index in range(rule.groups):
-            known = known or rule.group[index] == mask
-        members = mask
-        while members and not known:
-            known = state.bound[lowest(members)] != mask
+            passed_over = passed_over or rule.group[index] == mask
+        members = mask & state.used
+        while members and not passed_over:
+            passed_over = state.bound[lowest(members)] != mask
             members &= members - 1
-        if not known:
+        if not passed_over:
             rule.group[rule.groups] = mask
             rule.groups += 1
     return rule
