@@ -301,6 +301,8 @@ cdef void descend(
     """Decide the highest undecided candidate, both ways."""
     cdef int candidate = undecided - 1, node
     cdef uint64_t bit
+    if cover.found and not cover.improving:
+        return
     if cover.steps <= 0 or (cover.collected != NULL and cover.collected_count == cover.room):
         return
     cover.steps -= 1
@@ -316,8 +318,6 @@ cdef void descend(
             keep(cover, chosen, cost)
         return
     if undecided < remaining or popcount(forced) > remaining or hopeless(cover, undecided, chosen, remaining):
-        return
-    if cover.found and not cover.improving:
         return
     if cover.distances != NULL and too_far(cover, undecided, chosen, remaining, cost):
         return
