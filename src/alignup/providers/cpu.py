@@ -215,6 +215,23 @@ class CpuProvider:
         if self._reusing_pod == pod_uid:
             self._reusable &= ~cpus
 
+    def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
+        """Note CPUs, as a bit set, that the container was given before this provider was made.
+
+        CPUs that this machine does not have are noted as well, and do no harm.
+
+        Raises:
+            AllocationError: the container has CPUs already, or one of these is another's.
+        """
+        twice = cpus & self._given
+        if twice or container_name in self._held.get(pod_uid, ()):
+            raise AllocationError(
+                f"expected CPUs that nobody has yet for container {container_name!r}, "
+                f"got {CPUSet.from_int(cpus)} after {CPUSet.from_int(self._given)} were given"
+            )
+        self._held.setdefault(pod_uid, {})[container_name] = cpus
+        self._given |= cpus
+
     def _reusable_by(self, pod_uid: str) -> int:
         return self._reusable if self._reusing_pod == pod_uid else 0
 

@@ -15,7 +15,7 @@ from alignup.providers.device_plugin import DevicePlugin, preference_of
 from alignup.providers.device_pool import DevicePool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.hints import TopologyHint
     from alignup.machine import Machine
@@ -152,6 +152,30 @@ class DeviceProvider:
                 chosen[resource] = bits
         if chosen:
             self._keep(pod.uid, container, chosen)
+
+    def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
+        """Note devices, by resource, that the container was given before this provider was made.
+
+        Raises:
+            AllocationError: A device is not in the inventory, or somebody has it; nothing was noted.
+        """
+        chosen: dict[str, int] = {}
+        for resource, wanted in ids.items():
+            pool = self._pools.get(resource)
+            known = pool.bit_of if pool else {}
+            strange = sorted(identity for identity in wanted if identity not in known)
+            if pool is None or strange:
+                raise AllocationError(
+                    f"expected devices of {resource} of the inventory, got {', '.join(strange) or 'none'}"
+                )
+            chosen[resource] = pool.bits(wanted)
+            if chosen[resource] & pool.given:
+                twice = ", ".join(pool.ids(chosen[resource] & pool.given))
+                raise AllocationError(f"expected devices of {resource} that nobody has, got {twice}")
+        entry = self._pods.setdefault(pod_uid, _PodDevices())
+        entry.containers.setdefault(container_name, {}).update(chosen)
+        for resource, bits in chosen.items():
+            self._pools[resource].given |= bits
 
     def _keep(self, pod_uid: str, container: Container, chosen: Mapping[str, int]) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones."""
