@@ -22,6 +22,7 @@ cdef struct Deal:
     Demand relaxed
     uint64_t places[64]
     int64_t shares[64]
+    bint any_will_do            # whether a mask is reachable is all that is asked
     int64_t steps
     bint found
     uint64_t best

@@ -166,8 +166,8 @@ cdef uint64_t lowest_completion(const Deal* deal, uint64_t taken, int count) noe
 
 
 cdef bint beaten(const Deal* deal, uint64_t taken, int keep) noexcept nogil:
-    """Return whether no completion can be lower than what was found."""
-    return deal.found and lowest_completion(deal, taken, keep) >= deal.best
+    """Return whether no completion can be better than what was found."""
+    return deal.found and (deal.any_will_do or lowest_completion(deal, taken, keep) >= deal.best)
 
 
 cdef int first_list(const Deal* deal, int candidate) noexcept nogil:
@@ -284,7 +284,8 @@ cdef bint deal_out(Deal* deal, int size) noexcept nogil:
     With distances, masks are searched for by cost and each candidate is then checked; without, the two go together.
     """
     cdef bint found
-    if deal.cover.distances == NULL:
+    deal.any_will_do = deal.cover.distances != NULL
+    if not deal.any_will_do:
         return search_from(deal, size, 0)
     deal.cover.steps = deal.steps
     deal.cover.accept = is_reachable
