@@ -1,8 +1,8 @@
 """The obvious code: the Topology Manager's merge as a literal walk of the product, and hints by enumeration.
 
-Written for reading, used by tests and benchmarks only, and never shipped. Masks are ints, a hint is a pair (mask or
-None for any node, preferred), and nothing here is clever. Tests call `merged`, which asks both the product and the
-compiled merge, and compares.
+Written for reading, used by tests and benchmarks only, and never shipped. Masks are ints, a hint is a pair
+(mask or None for any node, preferred), and nothing here is clever. Tests call `merged`, which asks both the
+product and the compiled merge, and compares.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_fitter(one: int, other: int, distances: Distances | None) -> bool:
 
 
 def apart(mask: int, distances: Distances) -> int:
-    """Return the sum of the distances between the nodes of a mask; of masks of one size, that orders averages."""
+    """Return the sum of distances between the nodes of a mask; among masks of one size as good as a mean."""
     return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
 
 
@@ -105,8 +105,8 @@ def best_of_folding(
 ) -> tuple[int, bool]:
     """Return the same as `best_of_product` where the product is too long to walk; the tests compare the two.
 
-    Preferred results are masks that every list prefers. All others are what sets of masks come down to, list by list:
-    permutations that have the same nodes in common need not be told apart.
+    Preferred results are masks that every list prefers. All others are what sets of masks come to, list by
+    list: permutations that have the same nodes in common need not be told apart.
     """
     every_node = (1 << numa_nodes) - 1
     sets = [set(hints) for hints in lists]
@@ -229,7 +229,7 @@ def feasible(
     groups: Sequence[int] = (),
     extra: Sequence[int] = (),
 ) -> list[Hint]:
-    """Return the hints of `alignup.hints.feasible_hints`, narrowest first, by looking at every mask there is."""
+    """Return what `feasible_hints` should find, narrowest first, by looking at every mask there is."""
     found = []
     for mask in range(1, 1 << numa_nodes):
         free = not mask & ~universe

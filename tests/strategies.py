@@ -27,7 +27,7 @@ def distance_matrices(numa_nodes: int) -> st.SearchStrategy[list[list[int]]]:
 
 @st.composite
 def demands(draw: st.DrawFn, numa_nodes: int) -> tuple[list[int] | None, list[int], int]:
-    """Amounts in every node, or near places of up to three nodes, and a request that they may or may not hold."""
+    """Amounts in nodes, or near places of up to three nodes, and a request that they may or may not hold."""
     if draw(st.booleans()):
         places = None
         amounts = draw(st.lists(st.integers(0, 4), min_size=numa_nodes, max_size=numa_nodes))

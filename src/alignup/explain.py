@@ -105,17 +105,19 @@ def view_of(
     seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
     masked = [(hint.affinity, hint.preferred) for hint in seen if hint.affinity is not None]
     masked.sort(key=lambda pair: (pair[0].count(), int(pair[0])))
+    sets = [(ids_of(mask, numa_node_ids), preferred) for mask, preferred in masked]
     return ResourceView(
         resource,
-        tuple(ids_of(mask, numa_node_ids) for mask, preferred in masked if preferred),
-        tuple(ids_of(mask, numa_node_ids) for mask, preferred in masked if not preferred),
-        anywhere=len(masked) < len(seen),
+        tuple(nodes for nodes, preferred in sets if nodes and preferred),
+        tuple(nodes for nodes, preferred in sets if nodes and not preferred),
+        anywhere=any(hint.affinity is None and hint.preferred for hint in seen),
     )
 
 
 def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
-    """Return the node ids of a mask."""
-    return mask.bits() if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in mask.bits())
+    """Return the ids of those nodes of a mask that the machine has."""
+    bits = mask.bits()
+    return bits if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:

@@ -112,11 +112,20 @@ class TopologyManager:
         return refusal
 
     def _take_back(self, pod: Pod) -> None:
-        """Undo in the opposite order, so that each provider passes through the states it came by."""
+        """Undo in the opposite order, so that each provider passes through the states it came by.
+
+        A provider that fails to take back keeps none of the others from it; its error is raised at the end.
+        """
+        failed: BaseException | None = None
         for container in reversed(pod.all_containers):
             for provider in reversed(self._providers):
-                provider.release(pod.uid, container.name)
+                try:
+                    provider.release(pod.uid, container.name)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    failed = failed or error
         self._store.forget_pod(pod.uid)
+        if failed is not None:
+            raise failed
 
     def remove(self, pod_uid: str) -> Pod:
         """Take back everything that a pod holds, and return it.

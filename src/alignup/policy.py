@@ -53,10 +53,9 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
         for hints in resources.values():
             if hints is None:
                 lists.append(NO_PREFERENCE)
-            elif not hints:
-                lists.append(IMPOSSIBLE)
-            else:
-                lists.append(hints if type(hints) is HintList else HintList(hints))
+                continue
+            packed = hints if type(hints) is HintList else HintList(hints)
+            lists.append(packed or IMPOSSIBLE)
     return lists
 
 

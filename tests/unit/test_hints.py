@@ -171,13 +171,13 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
     assert everything
     for walk in (len, list, pickle.dumps, hash, lambda hints: hints[0], lambda hints: hints.pairs()):
         with pytest.raises(
-            OverflowError, match="at most 65536 hints to walk through, got 17179869183; use sample()"
+            OverflowError, match=r"at most 65536 hints to walk through, got 17179869183; use sample\(\)"
         ):
             walk(everything)
 
 
 def test_a_list_too_varied_to_count_says_so() -> None:
-    """Nodes that all differ are not counted one by one; the total is then unknown, and a sample still there."""
+    """Nodes that all differ are not counted one by one: no total is known, and a sample is still there."""
     amounts = [3**node % 1009 + 1 for node in range(40)]
     varied = feasible_hints(
         40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9

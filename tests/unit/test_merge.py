@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from alignup._merge import Merger
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import model
-from alignup._merge import Merger
 from alignup.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.policy import make_policy
 from strategies import POLICIES, distance_matrices, pairs, requests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ANY_POLICY = st.sampled_from(POLICIES)
 
 
 @st.composite
 def narrow_cases(draw: st.DrawFn, most_lists: int = 3, most_hints: int = 6) -> Any:
-    """A machine of 1 to 8 nodes, lists with null hints and masks of nodes it does not have, distances or none."""
+    """A machine of 1 to 8 nodes, lists with null hints and masks of other nodes, distances or none."""
     numa_nodes = draw(st.integers(1, 8))
     hints = pairs(draw(st.sampled_from([numa_nodes, numa_nodes, 8])))
     lists = draw(st.lists(st.lists(hints, max_size=most_hints), max_size=most_lists))
@@ -68,7 +70,7 @@ def test_folding_agrees_with_the_product(case: Any) -> None:
 @example("restricted", 13, 0, True)
 @example("best-effort", 64, 0, True)
 def test_many_lists_are_merged_exactly(policy: str, count: int, seed: int, closest: bool) -> None:
-    """Counts of permutations are folded before they outgrow 64 bits: long lists, and more of them than a chunk has."""
+    """Counts of permutations are folded before they outgrow 64 bits: long lists, and many of them."""
     random = Random(seed)
     numa_nodes = random.randint(2, 8)
     size = random.choice([2, 20, 255])
@@ -206,7 +208,7 @@ def padded_cases(draw: st.DrawFn) -> Any:
     return requested, numa_nodes, at, strict, draw(st.none() | distance_matrices(few))
 
 
-def padded_answer(
+def padded_answer(  # noqa: PLR0917 - a case, taken apart
     policy: str, requested: Any, numa_nodes: int, at: Sequence[int], strict: Sequence[bool], distances: Any
 ) -> tuple[set[int] | None, bool, bool]:
     """Return the merged hint as a set of nodes of the small machine; "every node" stays that."""
@@ -264,7 +266,7 @@ def test_a_wide_list_may_meet_a_narrow_one() -> None:
 
 
 def test_masks_beyond_a_small_machine_are_cut() -> None:
-    """Hints that name nodes a machine does not have are cut to those it has, as the kubelet's default mask does."""
+    """Hints that name nodes a machine lacks are cut to those it has, as the kubelet's default mask does."""
     assert model.merged_lists("best-effort", 2, [[(1 << 40 | 1, False)], [(1 << 40 | 3, True)]]) == (
         1,
         False,
