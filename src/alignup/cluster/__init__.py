@@ -1,0 +1,8 @@
+"""Many nodes at once: which of them would admit a pod, and how well aligned."""
+
+from __future__ import annotations
+
+from alignup.cluster.cluster import Cluster
+from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
+
+__all__ = ["REASONS", "STRATEGIES", "Cluster", "Evaluation"]
