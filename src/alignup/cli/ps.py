@@ -1,0 +1,86 @@
+"""`alignup ps`: who holds what."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.lease_options import devices_text, say, size_text, state_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from alignup.leases.process import Liveness  # startup counts
+    from alignup.leases.record import LeaseRecord  # startup counts
+
+__all__ = ["command"]
+
+
+@click.command(name="ps")
+@state_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a lease, and nothing else.")
+def command(state: Path | None, as_json: bool) -> None:
+    """List the leases: who holds which CPUs, memory and devices.
+
+    A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
+    or host is of unknown state, and is kept until `alignup release --force`.
+    """
+    from alignup.leases.process import liveness  # startup counts
+    from alignup.leases.store import LeaseFile  # startup counts
+
+    leases = LeaseFile(state, say).read().leases
+    states = [liveness(lease.process) for lease in leases]
+    if as_json:
+        for lease, alive in zip(leases, states, strict=True):
+            click.echo(json.dumps(lease_dict(lease, alive), separators=(",", ":")))
+    elif leases:
+        _show(leases, states)
+    else:
+        click.echo("nobody holds anything")
+
+
+def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
+    """Return a lease as JSON can hold it."""
+    return {
+        "name": lease.name,
+        "pid": lease.process.pid,
+        "state": alive.value,
+        "command": lease.command,
+        "policy": lease.policy,
+        "cpus": lease.cpu_list,
+        "numaNodes": list(lease.numa_nodes),
+        "memory": [
+            {"numaNode": share.numa_node, "type": share.type, "size": share.size}
+            for share in lease.memory
+            if share.size
+        ],
+        "devices": {resource: list(ids) for resource, ids in sorted(lease.devices.items())},
+    }
+
+
+def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
+    """Print a table."""
+    from rich import box  # startup counts
+    from rich.console import Console  # startup counts
+    from rich.markup import escape  # startup counts
+    from rich.table import Table  # startup counts
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("name", "pid", "state", "NUMA nodes", "CPUs", "memory", "devices", "command"):
+        table.add_column(heading, overflow="fold")
+    for lease, alive in zip(leases, states, strict=True):
+        cells = (
+            lease.name,
+            str(lease.process.pid),
+            alive.value,
+            ",".join(map(str, lease.numa_nodes)) or "-",
+            lease.cpu_list or "-",
+            " ".join(size_text(size) for size in lease.memory_sizes.values()) or "-",
+            devices_text(lease.devices),
+            lease.command,
+        )
+        table.add_row(*(escape(cell) for cell in cells))
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,171 @@
+"""`alignup run`: a command in, and the command on CPUs, memory and devices that nobody else has.
+
+Exit status: the command's; 1 if it is refused, 2 for bad usage, 126 or 127 if the command cannot be executed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import machine_option
+from alignup.cli.lease_options import (
+    device_option,
+    device_resource_option,
+    devices_option,
+    read_devices,
+    say,
+    state_option,
+)
+from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
+
+if TYPE_CHECKING:
+    from alignup.leases.record import LeaseRecord
+    from alignup.leases.request import Request
+    from alignup.leases.site import Site
+    from alignup.leases.store import LeaseFile
+
+__all__ = ["command"]
+
+_SHOWN_COMMAND = 100
+_NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")
+
+
+@click.command(name="run", context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--cpus", type=click.IntRange(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
+)
+@click.option("--memory", default="0", metavar="SIZE", help="Memory, as in 8Gi.")
+@device_option
+@click.option(
+    "--policy",
+    default=DEFAULT_POLICY,
+    show_default=True,
+    help="none, best-effort, restricted or single-numa-node.",
+)
+@click.option("--name", default="", help="What `alignup ps` shows; made up if not given.")
+@click.option(
+    "--part", metavar="RANK/PARTS|auto", help="A part as of `alignup split`; auto: the launcher's local rank."
+)
+@machine_option
+@device_resource_option
+@devices_option
+@state_option
+@click.option(
+    "--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one."
+)
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    machine: str,
+    selectors: tuple[str, ...],
+    inventory: str | None,
+    state: Path | None,
+    no_bind: bool,
+    words: tuple[str, ...],
+    **wishes: Any,
+) -> None:
+    """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
+
+    What it got is in its environment: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
+    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. What was not asked for is not
+    restricted.
+
+    Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
+    single-numa-node. The exit status is the command's, 128+N if signal N ended it; 1 with a sentence on
+    standard error if the request is refused.
+    """
+    from alignup.leases.site import load_site  # startup counts
+
+    request = _request(**wishes)
+    site = load_site(
+        machine,
+        resources=[resource for resource, _ in request.devices],
+        selectors=selectors,
+        devices=read_devices(inventory),
+    )
+    if not (no_bind or site.is_here):
+        raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)
+    ctx.exit(run(site, request, state, words, binds=not no_bind))
+
+
+def _request(
+    *, cpus: int, memory: str, devices: tuple[str, ...], policy: str, name: str, part: str | None
+) -> Request:
+    """Return what is asked for."""
+    return make_request(
+        cpus=cpus,
+        memory=memory,
+        devices=parse_device_counts(devices),
+        policy=policy,
+        name=name,
+        part=None if part is None else parse_part(part, os.environ),
+    )
+
+
+def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...], *, binds: bool) -> int:
+    """Run a command with a lease, and return its exit status.
+
+    Raises:
+        InputError: the file of leases cannot be used.
+    """
+    from alignup.leases.acquiring import acquire  # startup counts
+    from alignup.leases.command import REFUSED, WaitingCommand  # startup counts
+    from alignup.leases.process import identify  # startup counts
+    from alignup.leases.store import LeaseFile  # startup counts
+
+    file = LeaseFile(state, say)
+    waiting = WaitingCommand(words)
+    # from here on, whatever ends this process ends the other one too, until that has its lease
+    try:
+        stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
+        lease = acquire(
+            file,
+            site,
+            request,
+            identify(waiting.pid),
+            command=" ".join(words)[:_SHOWN_COMMAND],
+            name=f"{stem[:50]}-{waiting.pid}",
+        )
+    except AllocationError as error:
+        waiting.abandon()
+        say(f"refused: {error}")
+        return REFUSED
+    except BaseException:
+        waiting.abandon()
+        raise
+    try:
+        return waiting.run(_start(lease, site, file, binds=binds))
+    finally:
+        _give_back(file, lease)
+
+
+def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> Any:
+    """Return what the process is told to do."""
+    from alignup.leases.command import Start  # startup counts
+    from alignup.leases.terms import is_strict, lease_variables, memory_nodes  # startup counts
+
+    environment = lease_variables(lease, site, file.path)
+    if not binds:
+        return Start(environment)
+    return Start(environment, lease.cpu_list, memory_nodes(lease, site), is_strict(lease))
+
+
+def _give_back(file: LeaseFile, lease: LeaseRecord) -> None:
+    """Give a lease back; if that cannot be now, the next one who looks will see that its process is gone."""
+    from alignup.leases.acquiring import give_back  # startup counts
+
+    try:
+        give_back(file, lease)
+    except AlignupError as error:
+        with suppress(OSError):
+            say(f"{error}; lease {lease.name!r} is free all the same")

@@ -1,0 +1,138 @@
+"""`alignup split`: a machine in, its equal, disjoint, aligned parts out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import machine_option
+from alignup.cli.lease_options import (
+    device_option,
+    device_resource_option,
+    devices_option,
+    devices_text,
+    read_devices,
+    size_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.leases.site import Site  # startup counts
+    from alignup.split import Part  # startup counts
+
+__all__ = ["command"]
+
+
+@click.command(name="split")
+@click.argument("parts", type=click.IntRange(min=1), metavar="N")
+@click.option(
+    "--cpus-per-part",
+    type=click.IntRange(min=0),
+    default=0,
+    help="CPUs of each part; as many as there are if not given.",
+)
+@device_option
+@machine_option
+@device_resource_option
+@devices_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a part, and nothing else.")
+@click.option("--env", "as_env", is_flag=True, help="Print the environment variables of each part on a line.")
+def command(
+    *,
+    parts: int,
+    cpus_per_part: int,
+    devices: tuple[str, ...],
+    machine: str,
+    selectors: tuple[str, ...],
+    inventory: str | None,
+    as_json: bool,
+    as_env: bool,
+) -> None:
+    """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
+
+    Every part has as many cores, and as many devices of each resource; no core is in two parts; as many
+    parts as can be lie on one NUMA node, and the others on as few and as close ones as can be; devices are
+    the closest. `alignup run --part` takes one of them.
+    """
+    from alignup.leases.request import parse_device_counts  # startup counts
+    from alignup.leases.site import load_site  # startup counts
+    from alignup.split import split_machine  # startup counts
+
+    counts = parse_device_counts(devices)
+    site = load_site(
+        machine,
+        resources=[resource for resource, count in counts.items() if count],
+        selectors=selectors,
+        devices=read_devices(inventory),
+    )
+    cut = split_machine(
+        site.machine,
+        parts,
+        cpus_per_part=cpus_per_part,
+        devices=counts,
+        inventory=site.inventory,
+        preferred_sets=site.preferred_sets,
+    )
+    if as_json:
+        for part in cut:
+            click.echo(json.dumps(part_dict(part), separators=(",", ":")))
+    elif as_env:
+        for part in cut:
+            click.echo(env_line(site, part, parts))
+    else:
+        _show(cut)
+
+
+def part_dict(part: Part) -> dict[str, Any]:
+    """Return a part as JSON can hold it."""
+    return {
+        "rank": part.rank,
+        "cpus": str(part.cpus),
+        "numaNodes": list(part.numa_nodes),
+        "memory": [{"numaNode": node, "type": "memory", "size": size} for node, size in part.memory],
+        "devices": {resource: list(ids) for resource, ids in sorted(part.devices.items())},
+    }
+
+
+def env_line(site: Site, part: Part, parts: int) -> str:
+    """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
+    from alignup.leases.environment import variables  # startup counts
+
+    found = {
+        "ALIGNUP_PART": f"{part.rank}/{parts}",
+        **variables(
+            site,
+            cpus=str(part.cpus),
+            numa_nodes=part.numa_nodes,
+            memory=sum(size for _, size in part.memory),
+            devices=part.devices,
+        ),
+    }
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
+
+
+def _show(parts: Sequence[Part]) -> None:
+    """Print a table."""
+    from rich import box  # startup counts
+    from rich.console import Console  # startup counts
+    from rich.markup import escape  # startup counts
+    from rich.table import Table  # startup counts
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"):
+        table.add_column(heading, overflow="fold")
+    for part in parts:
+        cells = (
+            str(part.rank),
+            ",".join(map(str, part.numa_nodes)),
+            str(part.cpus),
+            str(len(part.cpus)),
+            " + ".join(f"{size_text(size)} @ {node}" for node, size in part.memory),
+            devices_text(part.devices),
+        )
+        table.add_row(*(escape(cell) for cell in cells))
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,78 @@
+"""What a process is told of its lease: environment variables, for itself and for CUDA."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from alignup.leases.site import GPU_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.leases.site import Site
+    from alignup.machine import Machine
+
+__all__ = ["device_variable", "variables"]
+
+_NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
+_PCI_ADDRESS: Final = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_UUID_PREFIXES: Final = ("GPU-", "MIG-")
+_NVIDIA: Final = "10de"
+_DISPLAY_CLASS: Final = "03"
+
+
+def device_variable(resource: str) -> str:
+    """Return the name of the variable with a resource's devices.
+
+    >>> device_variable("nvidia.com/gpu")
+    'ALIGNUP_DEVICE_NVIDIA_COM_GPU'
+    """
+    return "ALIGNUP_DEVICE_" + _NOT_IN_NAMES.sub("_", resource).upper()
+
+
+def variables(
+    site: Site, *, cpus: str, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return the variables that say what somebody has; what they have nothing of is not among them.
+
+    Args:
+        site: the machine that it is of.
+        cpus: a CPU list.
+        numa_nodes: kernel ids.
+        memory: bytes that were asked for.
+        devices: ids by resource.
+    """
+    found: dict[str, str] = {}
+    if cpus:
+        found["ALIGNUP_CPUS"] = cpus
+    nodes = ",".join(map(str, numa_nodes))
+    if nodes:
+        found["ALIGNUP_NUMA_NODES"] = nodes
+    if memory:
+        found["ALIGNUP_MEMORY"] = str(memory)
+    for resource, ids in sorted(devices.items()):
+        found[device_variable(resource)] = ",".join(ids)
+    if devices.get(GPU_RESOURCE):
+        listed = [device.id for device in site.inventory.get(GPU_RESOURCE, ())]
+        found.update(_cuda(devices[GPU_RESOURCE], listed, site.machine))
+    return found
+
+
+def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[str, str]:
+    """Return what makes CUDA see these GPUs only.
+
+    CUDA takes UUIDs, and numbers: of PCI addresses, the position among the machine's NVIDIA GPUs in the
+    order of the bus; of names that mean nothing to it, the position in the inventory.
+    """
+    if all(identity.startswith(_UUID_PREFIXES) for identity in ids):
+        return {"CUDA_VISIBLE_DEVICES": ",".join(ids)}
+    order = list(listed)
+    if all(_PCI_ADDRESS.fullmatch(identity) for identity in ids):
+        order = sorted(
+            device.address
+            for device in machine.pci_devices
+            if device.vendor == _NVIDIA and device.class_.startswith(_DISPLAY_CLASS)
+        )
+    numbers = sorted(order.index(identity) for identity in ids if identity in order)
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))}

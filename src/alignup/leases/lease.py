@@ -1,0 +1,191 @@
+"""Leases from Python: `with alignup.lease(cpus=4) as lease:`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from alignup.leases.acquiring import acquire, give_back
+from alignup.leases.binding import Binding, bind, restore
+from alignup.leases.evidence import show_evidence
+from alignup.leases.process import identify
+from alignup.leases.request import DEFAULT_POLICY, make_request
+from alignup.leases.site import HERE, Site, load_site
+from alignup.leases.store import LeaseFile
+from alignup.leases.terms import evidence_of, is_strict, lease_variables, memory_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from alignup.cpuset import CPUSet
+    from alignup.leases.record import LeaseRecord
+    from alignup.machine import Machine
+
+__all__ = ["Lease", "lease"]
+
+
+class Lease:
+    """What this process holds until it gives it back, or ends. Made by `lease`; a context manager.
+
+    A child made by `os.fork` may look at it, but only the process that took it can give it back.
+    """
+
+    __slots__ = ("_binding", "_evidence", "_file", "_record", "_site")
+
+    def __init__(self, record: LeaseRecord, site: Site, file: LeaseFile) -> None:
+        self._record = record
+        self._site = site
+        self._file = file
+        self._binding: Binding | None = None
+        self._evidence = show_evidence(evidence_of(record, site, file.path))
+
+    @property
+    def name(self) -> str:
+        """The name that `alignup ps` shows."""
+        return self._record.name
+
+    @property
+    def cpus(self) -> CPUSet:
+        """The CPUs; empty if none were asked for."""
+        return self._record.cpus
+
+    @property
+    def numa_nodes(self) -> tuple[int, ...]:
+        """Kernel ids of the NUMA nodes of its CPUs and memory; without either, those near its devices."""
+        return self._record.numa_nodes
+
+    @property
+    def memory(self) -> Mapping[int, int]:
+        """Bytes by kernel id of the NUMA node; empty if no memory was asked for."""
+        return {share.numa_node: share.size for share in self._record.memory if share.size}
+
+    @property
+    def devices(self) -> Mapping[str, tuple[str, ...]]:
+        """Ids by resource."""
+        return dict(self._record.devices)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that `alignup run` would set, to be passed to a child."""
+        return lease_variables(self._record, self._site, self._file.path)
+
+    def release(self) -> None:
+        """Give everything back and undo the binding; a second time, do nothing.
+
+        Raises:
+            InputError: the file of leases cannot be used. The lease then ends with this process.
+        """
+        if self._record.process.pid != os.getpid():
+            return
+        binding, self._binding = self._binding, None
+        evidence, self._evidence = self._evidence, None
+        try:
+            if binding is not None:
+                restore(binding)
+        finally:
+            if evidence is not None:
+                with suppress(OSError):
+                    os.close(evidence)
+            give_back(self._file, self._record)
+
+    def bind(self) -> None:
+        """Bind the calling thread to the CPUs and the memory, if none is bound yet; `release` undoes it.
+
+        Raises:
+            AllocationError: the kernel does not let the thread use these CPUs.
+        """
+        if self._binding is not None:
+            return
+        record = self._record
+        self._binding, trouble = bind(record.cpus, memory_nodes(record, self._site), strict=is_strict(record))
+        if trouble:
+            warnings.warn(f"{trouble}; going on with CPUs {record.cpu_list}", RuntimeWarning, stacklevel=3)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        record = self._record
+        return f"<Lease {record.name!r}: CPUs {record.cpu_list or 'none'}, devices {dict(record.devices)}>"
+
+
+def lease(
+    *,
+    cpus: int = 0,
+    memory: int | str = 0,
+    devices: Mapping[str, int] | None = None,
+    policy: str = DEFAULT_POLICY,
+    name: str = "",
+    bind: bool = True,
+    machine: str | Machine = HERE,
+    device_resources: Sequence[str] = (),
+    inventory: Mapping[str, Any] | None = None,
+    state: str | os.PathLike[str] | None = None,
+) -> Lease:
+    """Take CPUs, memory and devices of this machine that nobody else has a lease of.
+
+    The lease ends with the `with` block, with `release`, or with this process, whichever is first; it is
+    safe from other processes that use alignup, of the same user and with the same file of leases, and from
+    nobody else.
+
+    With `bind`, the calling thread runs on these CPUs only and has its memory from their NUMA nodes (from
+    there only, under the policies restricted and single-numa-node), and so do threads and processes that it
+    starts from then on. Threads that run already are not touched. The end of the lease undoes this for that
+    thread. Where the kernel forbids to bind memory, there is a `RuntimeWarning`, and CPUs are bound all the
+    same.
+
+    Args:
+        cpus: how many whole CPUs.
+        memory: bytes, or a Kubernetes quantity such as `8Gi`.
+        devices: how many by resource.
+        policy: how well they must be aligned: none, best-effort, restricted or single-numa-node.
+        name: what `alignup ps` shows; made up if not given.
+        bind: whether to bind the calling thread; only on the machine at hand.
+        machine: `/` for the machine at hand, or anything else that `--machine` takes, or a record.
+        device_resources: PCI devices of resources, as in `nvidia.com/gpu=10de:*`.
+        inventory: devices of resources, as in `{"nvidia.com/gpu": [{"id": "gpu0", "numa": [0]}]}`.
+        state: the file of leases; by default in the user's XDG state directory.
+
+    Raises:
+        AllocationError: it cannot be had now; the sentence says why.
+        InputError: an argument cannot be, or the file of leases cannot be used.
+    """
+    request = make_request(cpus=cpus, memory=memory, devices=devices, policy=policy, name=name)
+    site = load_site(
+        machine,
+        resources=[resource for resource, _ in request.devices],
+        selectors=device_resources,
+        devices=inventory,
+    )
+    # nobody can be bound to CPUs of another machine
+    wants_binding = bind and site.is_here
+    file = LeaseFile(Path(state) if state is not None else None, _warn)
+    record = acquire(
+        file,
+        site,
+        request,
+        identify(os.getpid()),
+        command=" ".join(sys.argv)[:100] or "python",
+        name=f"python-{os.getpid()}",
+    )
+    taken = Lease(record, site, file)
+    if wants_binding:
+        try:
+            taken.bind()
+        except BaseException:
+            taken.release()
+            raise
+    return taken
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)

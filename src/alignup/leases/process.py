@@ -1,0 +1,133 @@
+"""Tells processes apart, for ever: reads /proc for who a process is, and whether that one still runs.
+
+What a process holds is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from alignup.errors import InputError
+
+__all__ = ["Liveness", "ProcessIdentity", "host_identity", "identify", "liveness"]
+
+_PROC: Final = "/proc"
+_DEAD_STATES: Final = frozenset("ZXx")
+# positions in /proc/PID/stat after the command's closing parenthesis
+_STATE: Final = 0
+_THREADS: Final = 17
+_START_TIME: Final = 19
+
+
+class Liveness(StrEnum):
+    """What is known of the process that holds a lease."""
+
+    RUNNING = "running"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """It belongs to another host, or to another PID namespace (a container), into which one cannot see."""
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
+    """A process, so that no later one can be taken for it: process ids are used again, start times are not.
+
+    `start_time` is in clock ticks since the kernel started, and so means something only together with
+    `boot_id`.
+    """
+
+    pid: int
+    start_time: int
+    boot_id: str
+    pid_namespace: int
+    """The inode number of the namespace that `pid` is a number in."""
+    host: str = ""
+    """See `host_identity`."""
+
+
+def host_identity() -> str:
+    """Return what each host has of its own, through its restarts; empty where it has no such thing.
+
+    It is made of /etc/machine-id, which is not to be shown to anybody, by a one-way function.
+    """
+    text = _read("/etc/machine-id").strip()
+    if not text:
+        return ""
+    import hashlib  # noqa: PLC0415  # costs a few milliseconds, and not every host has the file
+
+    return hashlib.sha256(f"alignup {text}".encode()).hexdigest()[:16]
+
+
+def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
+    """Return the identity of a running process of this PID namespace.
+
+    Args:
+        pid: its number.
+        proc: where the kernel's proc file system is.
+
+    Raises:
+        InputError: there is no such process, or no proc file system.
+    """
+    fields = _stat(pid, proc)
+    if fields is None:
+        raise InputError(f"expected a process {pid} in {proc}, got none: is {proc} mounted?")
+    return ProcessIdentity(
+        pid=pid,
+        start_time=int(fields[_START_TIME]),
+        boot_id=_boot_id(proc),
+        pid_namespace=_pid_namespace(proc),
+        host=host_identity(),
+    )
+
+
+def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
+    """Return whether a process still runs, as far as it can be seen from here.
+
+    A process of an earlier boot of this host is gone. A zombie runs no more: it waits to be looked at by its
+    parent, which in a container may never happen.
+
+    Args:
+        process: who is meant.
+        proc: where the kernel's proc file system is.
+    """
+    if process.boot_id != _boot_id(proc):
+        return Liveness.GONE if process.host == host_identity() else Liveness.UNKNOWN
+    if process.pid_namespace != _pid_namespace(proc):
+        return Liveness.UNKNOWN
+    fields = _stat(process.pid, proc)
+    if fields is None or int(fields[_START_TIME]) != process.start_time:
+        return Liveness.GONE
+    # a main thread that has ended is a zombie while other threads run on
+    if fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1:
+        return Liveness.GONE
+    return Liveness.RUNNING
+
+
+def _stat(pid: int, proc: str) -> list[str] | None:
+    """Return the fields of a process after its command's name, which may hold blanks and parentheses."""
+    _, found, rest = _read(f"{proc}/{pid}/stat").rpartition(")")
+    return rest.split() if found else None
+
+
+def _boot_id(proc: str) -> str:
+    return _read(f"{proc}/sys/kernel/random/boot_id").strip()
+
+
+def _pid_namespace(proc: str) -> int:
+    """Return the inode number of this process's PID namespace; 0 where the kernel does not tell."""
+    try:
+        return os.stat(f"{proc}/self/ns/pid").st_ino  # noqa: PTH116  # startup counts
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> str:
+    """Return the text of a file of the kernel's or of /etc; empty if there is none."""
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""

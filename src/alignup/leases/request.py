@@ -1,0 +1,141 @@
+"""What is asked for: CPUs, memory, devices, and how well they must be aligned. Text is parsed here, once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from alignup.config import TOPOLOGY_POLICIES
+from alignup.errors import InputError
+from alignup.quantity import parse_quantity, whole_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "DEFAULT_POLICY",
+    "PartOf",
+    "Request",
+    "make_request",
+    "parse_device_counts",
+    "parse_memory",
+    "parse_part",
+]
+
+DEFAULT_POLICY: Final = "best-effort"
+"""Somebody who starts a command wants it to run: it is refused only if there is too little left."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
+_PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
+_LOCAL_RANKS: Final = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
+    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
+)
+_CPUS_AT_MOST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
+
+    rank: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. All amounts are of the one process that asks."""
+
+    cpus: int = 0
+    """Whole CPUs of its own; 0: none of its own, or with a part, what the part has."""
+    memory: int = 0
+    """Bytes; 0: no memory is set aside."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """(resource, count), by resource; counts above 0."""
+    policy: str = DEFAULT_POLICY
+    name: str = ""
+    """Empty: one is made up."""
+    part: PartOf | None = None
+
+
+def make_request(
+    *,
+    cpus: int = 0,
+    memory: int | str = 0,
+    devices: Mapping[str, int] | None = None,
+    policy: str = DEFAULT_POLICY,
+    name: str = "",
+    part: PartOf | None = None,
+) -> Request:
+    """Return the request with these wishes, checked.
+
+    Raises:
+        InputError: one of them cannot be.
+    """
+    if not isinstance(cpus, int) or not 0 <= cpus <= _CPUS_AT_MOST:
+        raise InputError.at("--cpus", "a number of whole CPUs", cpus)
+    if policy not in TOPOLOGY_POLICIES:
+        raise InputError.at("--policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
+    if name and not _NAME.fullmatch(name):
+        raise InputError.at(
+            "--name", "a name of up to 100 letters, digits, dots, dashes and underscores", name
+        )
+    wanted = dict(devices or {})
+    for resource, count in wanted.items():
+        if not isinstance(count, int) or count < 0:
+            raise InputError.at(f"--device {resource}", "a number of devices", count)
+    counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
+    return Request(cpus, parse_memory(memory), counts, policy, name, part)
+
+
+def parse_memory(amount: int | str) -> int:
+    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`.
+
+    Raises:
+        InputError: it is no quantity, or negative.
+    """
+    size = whole_units(parse_quantity(amount, "--memory"))
+    if size < 0:
+        raise InputError.at("--memory", "bytes that are not negative, such as 8Gi", amount)
+    return size
+
+
+def parse_device_counts(texts: Iterable[str]) -> dict[str, int]:
+    """Return the counts in texts such as `nvidia.com/gpu=2`; those of one resource add up.
+
+    Raises:
+        InputError: one of them is not of this form.
+    """
+    counts: dict[str, int] = {}
+    for text in texts:
+        found = _DEVICE.fullmatch(text)
+        if not found:
+            raise InputError.at("--device", "RESOURCE=COUNT such as nvidia.com/gpu=1", text)
+        counts[found["resource"]] = counts.get(found["resource"], 0) + int(found["count"])
+    return counts
+
+
+def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
+    """Return the part that a text such as `3/8` names; `auto`: the one that a launcher's environment names.
+
+    Raises:
+        InputError: it is neither, the part is not among the parts, or no launcher says which part this is.
+    """
+    if text == "auto":
+        text = _part_of_launcher(environment)
+    found = _PART.fullmatch(text)
+    if not found or int(found["rank"]) >= int(found["parts"]):
+        raise InputError.at("--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text)
+    return PartOf(int(found["rank"]), int(found["parts"]))
+
+
+def _part_of_launcher(environment: Mapping[str, str]) -> str:
+    for rank, size in _LOCAL_RANKS:
+        if rank in environment and size in environment:
+            return f"{environment[rank]}/{environment[size]}"
+    names = ", ".join(f"{rank} and {size}" for rank, size in _LOCAL_RANKS)
+    raise InputError(f"expected a launcher's environment for --part auto ({names}), got none of them")
