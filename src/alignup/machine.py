@@ -16,7 +16,9 @@ from alignup.errors import InputError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.split import Part
 
 __all__ = ["NUMA_NODE_LIMIT", "Core", "HugePages", "Machine", "NumaNode", "PciDevice", "cores_within"]
 
@@ -194,6 +196,38 @@ class Machine:
             nodes.append(replace(node, cores=cores_within(node.cores, left & listed)))
             left &= ~listed
         return replace(self, numa_nodes=tuple(nodes))
+
+    def split(
+        self,
+        parts: int,
+        *,
+        cpus_per_part: int = 0,
+        devices: Mapping[str, int] | None = None,
+        inventory: Mapping[str, Sequence[Any]] | None = None,
+        preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    ) -> tuple[Part, ...]:
+        """Return equal, disjoint, aligned parts of this machine, by rank; `alignup.split` has the rule.
+
+        Args:
+            parts: How many.
+            cpus_per_part: How many CPUs each; 0: as many whole cores as there are for everybody.
+            devices: By resource, how many devices each.
+            inventory: By resource, the devices that there are: `Device` records, or mappings with `id` and `numa`.
+            preferred_sets: By resource, ids of devices that belong together.
+
+        Raises:
+            InputError: The machine has too few CPUs or devices.
+        """
+        from alignup.split import split_machine  # noqa: PLC0415  # keeps `import alignup` light
+
+        return split_machine(
+            self,
+            parts,
+            cpus_per_part=cpus_per_part,
+            devices=devices,
+            inventory=inventory,
+            preferred_sets=preferred_sets,
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Machine:
