@@ -110,7 +110,8 @@ cdef int prepare(Cover* cover, uint64_t universe) noexcept nogil:
         cover.count += 1
         rest &= rest - 1
     cdef int width = cover.count + 1
-    cover.tops = <int64_t*>malloc(sizeof(int64_t) * (cover.demand_count * width * width + 1))
+    # At least one, because a caller may put a demand of its own in the place of all.
+    cover.tops = <int64_t*>malloc(sizeof(int64_t) * max(cover.demand_count, 1) * width * width)
     if cover.tops == NULL:
         return NO_MEMORY
     for demand in range(cover.demand_count):
