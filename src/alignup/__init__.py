@@ -6,11 +6,12 @@ The public names are imported when they are first used, so that `import alignup`
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
     Admission                               what came of admitting a pod
+    lease                                   CPUs, memory and devices of this machine for a while
 """
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,8 +19,16 @@ if TYPE_CHECKING:
     from alignup.bitmask import BitMask
     from alignup.config import KubeletConfig
     from alignup.cpuset import CPUSet
-    from alignup.errors import AlignupError, AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError
+    from alignup.errors import (
+        AlignupError,
+        AllocationError,
+        ConfigError,
+        InputError,
+        PodExistsError,
+        UnknownPodError,
+    )
     from alignup.hints import HintList, TopologyHint
+    from alignup.leases.lease import lease
     from alignup.machine import Machine
     from alignup.manager import TopologyManager
     from alignup.node import Node
@@ -45,6 +54,7 @@ __all__ = [
     "TopologyHint",
     "TopologyManager",
     "UnknownPodError",
+    "lease",
     "make_policy",
 ]
 
@@ -66,6 +76,7 @@ _HOMES = {
     "TopologyHint": "hints",
     "TopologyManager": "manager",
     "UnknownPodError": "errors",
+    "lease": "leases.lease",
     "make_policy": "policy",
 }
 """The module that each public name lives in."""
@@ -74,6 +85,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Import a public name, or look up the version, when it is asked for."""
     if name == "__version__":
+        from importlib import metadata  # noqa: PLC0415  # costs more than all the rest of this module
+
         return metadata.version("alignup")
     if name not in _HOMES:
         raise AttributeError(f"module 'alignup' has no attribute {name!r}")

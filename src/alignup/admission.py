@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from alignup.cpuset import CPUSet
-from alignup.hints import TopologyHint
-from alignup.scope import Refusal
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-__all__ = ["Admission", "ContainerAllocation", "MemoryBlock"]
+    from alignup.cpuset import CPUSet
+    from alignup.hints import TopologyHint
+    from alignup.providers.memory import MemoryBlock
+    from alignup.scope import Refusal
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
-    """Memory of one type that a container got from a set of NUMA nodes."""
-
-    numa_nodes: tuple[int, ...]
-    """The kernel's ids of the nodes, ascending."""
-    type: str
-    """`memory` or `hugepages-<size>`."""
-    size: int
-    """Bytes."""
+__all__ = ["Admission", "ContainerAllocation"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ The facts come from a `Refusal`: what each provider offered, and what the policy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alignup.hints import BitMask, HintList, TopologyHint
-from alignup.scope import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.scope import Refusal
 
 __all__ = ["Explanation", "ResourceView", "explain", "refusal_message"]
 
@@ -92,7 +95,12 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         for resource, hints in sorted((resources or {}).items())
     ]
     return Explanation(
-        refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views), tuple(numa_node_ids or ())
+        refusal.reason,
+        refusal.policy,
+        refusal.container,
+        refusal.detail,
+        tuple(views),
+        tuple(numa_node_ids or ()),
     )
 
 
@@ -117,7 +125,11 @@ def view_of(
 def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
     """Return the ids of those nodes of a mask that the machine has."""
     bits = mask.bits()
-    return bits if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
+    return (
+        bits
+        if numa_node_ids is None
+        else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
+    )
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
@@ -126,7 +138,11 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
     subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
     if explanation.detail:
         return f"{subject}: {explanation.detail}"
-    limit = "" if refusal.best is None or refusal.best.exact else " (the search ended at its limit: not all was tried)"
+    limit = (
+        ""
+        if refusal.best is None or refusal.best.exact
+        else " (the search ended at its limit: not all was tried)"
+    )
     return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}{limit}"
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from threading import RLock
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.admission import Admission, ContainerAllocation
 from alignup.errors import PodExistsError, UnknownPodError
-from alignup.hints import TopologyHint
 from alignup.pod import Pod
-from alignup.policy import Policy
-from alignup.provider import HintProvider
 from alignup.scope import Refusal, Scope, make_scope
 from alignup.store import Store
+
+if TYPE_CHECKING:
+    from alignup.hints import TopologyHint
+    from alignup.policy import Policy
+    from alignup.provider import HintProvider
 
 __all__ = ["Observer", "TopologyManager"]
 
@@ -72,21 +74,29 @@ class TopologyManager:
         with self.lock:
             self._providers = (*self._providers, provider)
 
-    def admit(self, pod: Pod) -> Admission:
+    def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and leave every provider as it was.
+
+        Args:
+            pod: a `Pod`, or a manifest.
 
         Returns:
             The verdict, with the affinity of each container. What containers got is known to the providers.
 
         Raises:
+            InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
+        if isinstance(pod, Mapping):
+            pod = Pod.from_manifest(pod)
         with self.lock:
             refusal = self.decide(pod, self.policy, self.scope)
             if refusal is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
             affinities = self.affinities(pod.uid)
-            return Admission(True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()})
+            return Admission(
+                True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()}
+            )
 
     def decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
         """Admit or refuse under a given policy and scope, telling the observer; None means admitted."""

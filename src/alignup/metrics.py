@@ -28,7 +28,9 @@ class AdmissionMetrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._requests = Counter(
-            "topology_manager_admission_requests_total", "The number of admission requests.", registry=registry
+            "topology_manager_admission_requests_total",
+            "The number of admission requests.",
+            registry=registry,
         )
         self._errors = Counter(
             "topology_manager_admission_errors_total", "The number of refused admissions.", registry=registry

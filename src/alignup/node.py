@@ -6,7 +6,7 @@ This is the one place where machine, configuration and providers meet; what they
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alignup.admission import Admission, ContainerAllocation
 from alignup.config import KubeletConfig
@@ -17,13 +17,15 @@ from alignup.manager import Observer, TopologyManager
 from alignup.pod import Pod
 from alignup.podpolicy.on_node import PodPolicies
 from alignup.policy import make_policy
-from alignup.provider import HintProvider
 from alignup.providers.cpu import CpuProvider, reserved_cpus
 from alignup.providers.device_inventory import Device, decode_inventory
 from alignup.providers.device_plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices import DeviceProvider
 from alignup.providers.memory import MemoryProvider
 from alignup.scope import Refusal
+
+if TYPE_CHECKING:
+    from alignup.provider import HintProvider
 
 __all__ = ["Node"]
 
@@ -70,13 +72,17 @@ class Node:
         self.devices = DeviceProvider(machine, devices, plugins or {}) if devices else None
         self.cpu = cpu_provider(machine, self.config)
         self.memory = (
-            MemoryProvider(machine, self.config.reserved_memory) if self.config.memory_manager_policy == "Static" else None
+            MemoryProvider(machine, self.config.reserved_memory)
+            if self.config.memory_manager_policy == "Static"
+            else None
         )
         built_in: list[HintProvider] = [
             provider for provider in (self.devices, self.cpu, self.memory) if provider is not None
         ]
         asked = [wrap(provider) for provider in built_in] if wrap else built_in
-        self.manager = TopologyManager(policy, self.config.topology_manager_scope, (*asked, *providers), observer)
+        self.manager = TopologyManager(
+            policy, self.config.topology_manager_scope, (*asked, *providers), observer
+        )
         self.pod_policies = PodPolicies(self.manager, machine, self.config.topology_manager_policy_options)
 
     @classmethod
@@ -104,7 +110,15 @@ class Node:
         config = KubeletConfig.from_dict(data.get("kubelet") or {})
         inventory = decode_inventory(data.get("devices") or {}, machine)
         sets = preferred_sets(data.get("preferredSets") or {}, inventory)
-        return cls(machine, config, inventory, {**(plugins or {}), **sets}, providers=providers, observer=observer, wrap=wrap)
+        return cls(
+            machine,
+            config,
+            inventory,
+            {**(plugins or {}), **sets},
+            providers=providers,
+            observer=observer,
+            wrap=wrap,
+        )
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -188,7 +202,9 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     missing = int(config.reserved_system_cpus) & ~machine.cpus
     if missing:
         raise ConfigError.at(
-            "reservedSystemCPUs", f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})", str(config.reserved_system_cpus)
+            "reservedSystemCPUs",
+            f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})",
+            str(config.reserved_system_cpus),
         )
     return CpuProvider(machine, int(config.reserved_system_cpus), options)
 

@@ -6,15 +6,18 @@ resource; the merge itself is compiled (`_merge`, imported only here).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup._merge import Merger
 from alignup.config import TopologyOptions, parse_topology_options
 from alignup.errors import ConfigError
 from alignup.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
-from alignup.provider import ResourceHints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.provider import ResourceHints
 
 __all__ = [
     "POLICY_NAMES",
@@ -150,7 +153,9 @@ def make_policy(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
             f'raise the policy option "max-allowable-numa-nodes" (up to {MAX_NUMA_NODES}) to allow more'
         )
-    merger = Merger(numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None)
+    merger = Merger(
+        numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None
+    )
     if name == BestEffortPolicy.name:
         return BestEffortPolicy(merger)
     return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)

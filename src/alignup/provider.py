@@ -5,10 +5,11 @@ The built-in providers (CPUs, memory, devices) follow it, and so may any object 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from alignup.hints import HintList, TopologyHint
     from alignup.pod import Container, Pod
 

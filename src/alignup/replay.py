@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alignup.admission import Admission, ContainerAllocation
 from alignup.errors import AlignupError, ConfigError, InputError
 from alignup.hints import HintList, TopologyHint
 from alignup.node import Node
 from alignup.pod import Container, Pod
-from alignup.provider import HintProvider, ResourceHints
+
+if TYPE_CHECKING:
+    from alignup.admission import Admission, ContainerAllocation
+    from alignup.provider import HintProvider, ResourceHints
 
 __all__ = ["RecordingProvider", "replay"]
 
@@ -169,7 +171,8 @@ def allocation_dict(node: Node, got: ContainerAllocation) -> dict[str, Any]:
         "affinity": affinity_dict(got.affinity, node.machine.numa_node_ids),
         "cpus": None if got.cpus is None else str(got.cpus),
         "memory": [
-            {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size} for block in got.memory
+            {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size}
+            for block in got.memory
         ],
         "devices": {resource: list(ids) for resource, ids in sorted(got.devices.items())},
     }

@@ -6,18 +6,30 @@ providers allocate. It knows no resource.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.hints import TopologyHint
-from alignup.pod import Container, Pod
 from alignup.policy import NonePolicy, Policy
-from alignup.provider import HintProvider, ResourceHints
-from alignup.store import Store
 
-__all__ = ["SCOPE_NAMES", "TOPOLOGY_AFFINITY_ERROR", "ContainerScope", "NoneScope", "PodScope", "Refusal", "Scope", "make_scope"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.pod import Container, Pod
+    from alignup.provider import HintProvider, ResourceHints
+    from alignup.store import Store
+
+__all__ = [
+    "SCOPE_NAMES",
+    "TOPOLOGY_AFFINITY_ERROR",
+    "ContainerScope",
+    "NoneScope",
+    "PodScope",
+    "Refusal",
+    "Scope",
+    "make_scope",
+]
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 ANYWHERE = TopologyHint(None, False)
@@ -47,7 +59,9 @@ class Scope(Protocol):
     def name(self) -> str:
         """The kubelet's name for the scope."""
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Decide, keep and allocate for each container; None if all went well.
 
         After a refusal the caller undoes what earlier containers got.
@@ -72,7 +86,13 @@ class NoneScope:
 
     name: ClassVar[str] = "none"
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:  # noqa: ARG002 - a scope
+    def admit(
+        self,
+        pod: Pod,
+        policy: Policy,  # noqa: ARG002  # a scope is given it
+        providers: Sequence[HintProvider],
+        store: Store,  # noqa: ARG002  # a scope is given it
+    ) -> Refusal | None:
         """Allocate for each container, anywhere."""
         for container in pod.all_containers:
             refusal = allocate(pod, container, ANYWHERE, providers)
@@ -87,15 +107,15 @@ class ContainerScope:
 
     name: ClassVar[str] = "container"
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Ask, merge, keep and allocate, container by container."""
         for container in pod.all_containers:
             hints = [provider.topology_hints(pod, container) for provider in providers]
             best, admit = policy.merge(hints)
             if not admit:
-                return Refusal(
-                    TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints)
-                )
+                return Refusal(TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints))
             store.set(pod.uid, container.name, best)
             refusal = allocate(pod, container, best, providers)
             if refusal is not None:
@@ -109,7 +129,9 @@ class PodScope:
 
     name: ClassVar[str] = "pod"
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Ask and merge once, then keep and allocate for each container."""
         hints = [provider.pod_topology_hints(pod) for provider in providers]
         best, admit = policy.merge(hints)

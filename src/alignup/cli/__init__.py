@@ -6,7 +6,7 @@ Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input.
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 
 import click
 
@@ -17,6 +17,10 @@ __all__ = ["SUBCOMMANDS", "main", "program"]
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "replay": "Replay scenarios of pods that come and go.",
+    "run": "Run a command on CPUs, memory and devices of its own.",
+    "ps": "List who holds what on this machine.",
+    "release": "Free the lease of a command that is gone.",
+    "split": "Cut a machine into equal, aligned parts.",
 }
 """Name and first line of help of each subcommand; its module has the same name."""
 
@@ -44,12 +48,21 @@ class LazyGroup(click.Group):
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     """Print the version, looked up only now."""
     if wanted:
+        from importlib import metadata
+
         click.echo(f"alignup {metadata.version('alignup')}")
         ctx.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version.",
+)
 def program() -> None:
     """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import Input, config_option, load_node, machine_option, read_pods
+from alignup.cli.inputs import config_option, load_node, machine_option, read_pods
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.table import Table
 
@@ -28,7 +29,9 @@ PLAIN_WIDTH = 120
 @click.command(name="admit")
 @machine_option
 @config_option
-@click.option("--devices", "devices", type=Input(), help="Device inventory: YAML or JSON, resource -> [{id, numa}].")
+@click.option(
+    "--devices", "devices", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
+)
 @click.option(
     "--replicas",
     type=click.IntRange(1, 10_000),
@@ -37,7 +40,7 @@ PLAIN_WIDTH = 120
     help="Admit every pod so many times, as a Deployment would.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
-@click.argument("pods", nargs=-1, type=Input(), metavar="[POD.yaml]...")
+@click.argument("pods", nargs=-1, metavar="[POD.yaml]...")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -79,7 +82,12 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     from alignup.explain import explain
     from alignup.replay import admission_dict
 
-    answer = {"pod": pod.name, "namespace": pod.namespace, "uid": pod.uid, **admission_dict(node, pod, admission)}
+    answer = {
+        "pod": pod.name,
+        "namespace": pod.namespace,
+        "uid": pod.uid,
+        **admission_dict(node, pod, admission),
+    }
     if admission.refusal is not None:
         answer["explanation"] = explain(admission.refusal, node.machine.numa_node_ids).to_dict()
     return answer
@@ -109,7 +117,11 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"[bold red]✗[/] {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {escape(admission.message)}")
         return
-    limit = "" if admission.exact else " (the search for the best alignment ended at its limit; this is the best found)"
+    limit = (
+        ""
+        if admission.exact
+        else " (the search for the best alignment ended at its limit; this is the best found)"
+    )
     console.print(f"[bold green]✓[/] {label} admitted{limit}")
     table = containers_table()
     for name, got in admission.containers.items():
@@ -134,15 +146,29 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
 
     ids = node.machine.numa_node_ids
     hint = got.affinity
-    nodes = "any" if hint is None or hint.affinity is None else ",".join(str(ids[bit]) for bit in hint.affinity.bits())
+    nodes = (
+        "any"
+        if hint is None or hint.affinity is None
+        else ",".join(str(ids[bit]) for bit in hint.affinity.bits())
+    )
     preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
     memory = "\n".join(
-        f"{block.type} {size_text(block.size)} @ {','.join(map(str, block.numa_nodes))}" for block in got.memory
+        f"{block.type} {size_text(block.size)} @ {','.join(map(str, block.numa_nodes))}"
+        for block in got.memory
     )
     devices = "\n".join(
-        f"{resource} {','.join(device_ids)}" for resource, device_ids in sorted(got.devices.items()) if device_ids
+        f"{resource} {','.join(device_ids)}"
+        for resource, device_ids in sorted(got.devices.items())
+        if device_ids
     )
-    cells = (name, nodes, preferred, "shared" if got.cpus is None else str(got.cpus), memory or "-", devices or "-")
+    cells = (
+        name,
+        nodes,
+        preferred,
+        "shared" if got.cpus is None else str(got.cpus),
+        memory or "-",
+        devices or "-",
+    )
     return tuple(escape(cell) for cell in cells)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +14,14 @@ import click
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from alignup.node import Node
     from alignup.pod import Pod
 
-__all__ = ["Input", "LoadedNode", "config_option", "load_node", "machine_option", "read_bytes", "read_pods"]
+__all__ = ["LoadedNode", "config_option", "load_node", "machine_option", "read_bytes", "read_pods"]
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-
-class Input(click.ParamType):
-    """The name of a file, or `-` for standard input; opened when it is read, so that errors are ours."""
-
-    name = "file"
 
 
 machine_option = click.option(
@@ -36,7 +31,7 @@ machine_option = click.option(
     show_default="this machine",
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
 )
-config_option = click.option("--config", "-c", type=Input(), help="A KubeletConfiguration, YAML or JSON.")
+config_option = click.option("--config", "-c", metavar="FILE", help="A KubeletConfiguration, YAML or JSON.")
 
 
 def read_bytes(name: str) -> bytes:
@@ -48,7 +43,9 @@ def read_bytes(name: str) -> bytes:
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise InputError(f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+        raise InputError(
+            f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
     if not data.startswith(GZIP_MAGIC):
         return data
     try:
@@ -82,7 +79,9 @@ class LoadedNode:
         from alignup.pod import Pod
 
         if not self.pods:
-            raise InputError("expected at least one POD.yaml, got none; only some catalog machines have example pods")
+            raise InputError(
+                "expected at least one POD.yaml, got none; only some catalog machines have example pods"
+            )
         return [Pod.from_manifest(manifest) for manifest in self.pods]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import Input, read_bytes
+from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["command"]
 
@@ -20,7 +22,7 @@ SHOWN_PROGRESS = 200
 @click.command(name="replay")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a scenario, and nothing else.")
 @click.option("--hints", "with_hints", is_flag=True, help="With --json: add what each provider offered.")
-@click.argument("files", nargs=-1, required=True, type=Input(), metavar="FILE.jsonl...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[str, ...]) -> None:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
@@ -37,7 +39,11 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
             answer = replay(scenario, with_hints=with_hints)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
-        refused = refused or any(not step["admitted"] for step in answer.get("steps", ())) or "configError" in answer
+        refused = (
+            refused
+            or any(not step["admitted"] for step in answer.get("steps", ()))
+            or "configError" in answer
+        )
         if as_json:
             click.echo(msgspec.json.encode(answer))
         else:
@@ -96,6 +102,9 @@ def container_text(name: str, container: dict[str, Any]) -> str:
     """Return what one container got, in a few words."""
     affinity = container.get("affinity") or {}
     nodes = affinity.get("numaNodes")
-    parts = [f"NUMA {'any' if nodes is None else ','.join(map(str, nodes))}", f"CPUs {container['cpus'] or 'shared'}"]
+    parts = [
+        f"NUMA {'any' if nodes is None else ','.join(map(str, nodes))}",
+        f"CPUs {container['cpus'] or 'shared'}",
+    ]
     parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
     return f"{name}: {', '.join(parts)}"

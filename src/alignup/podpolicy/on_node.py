@@ -6,7 +6,6 @@ under the policy that its annotation names, and kept apart from SingleNUMANode p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from alignup.policy import NonePolicy, Policy, make_policy
 from alignup.scope import PodScope, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from alignup.config import TopologyOptions
     from alignup.hints import HintList, TopologyHint
     from alignup.machine import Machine
