@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from alignup.cli.inputs import Input, read_bytes
+from alignup.cli.inputs import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ device_resource_option = click.option(
     help="PCI devices that are a resource: as in nvidia.com/gpu=10de:* or example.com/nic=class=0200.",
 )
 devices_option = click.option(
-    "--devices", "inventory", type=Input(), help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
+    "--devices", "inventory", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
 )
 state_option = click.option(
     "--state",

@@ -1,0 +1,160 @@
+"""Many `alignup run` at once, some killed: nothing is ever held twice, and nothing leaks."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alignup.cli import main
+from alignup.leases.process import Liveness, liveness
+from alignup.leases.store import LeaseFile
+
+MACHINE = "dgx-h100"
+CPUS = 224
+AT_ONCE = 20
+CLAIMANT = str(Path(__file__).with_name("claimant.py"))
+ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
+HERE = ("run", "--machine", MACHINE, "--no-bind")
+LIMIT = 60
+
+
+class ForkedRun:
+    """`alignup run` in a copy of this process: the same program without the second that Python needs to start it."""
+
+    def __init__(self, arguments):
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 70
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                sys.argv = ["alignup", *arguments]
+                main()
+            except SystemExit as end:
+                status = end.code or 0
+            finally:
+                os._exit(status)
+
+    def wait(self, timeout):  # noqa: ARG002  # as of subprocess.Popen
+        """Wait for the end and return the status as `subprocess` has it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def started_run(arguments):
+    """Start `alignup run` as anybody would."""
+    return subprocess.Popen([*ALIGNUP, *arguments], stderr=subprocess.DEVNULL)  # noqa: S603  # ours
+
+
+class Campaign:
+    """Rounds of commands that claim what they were given.
+
+    Each round starts them in one of two ways; forked ones begin so fast that they all meet at the lock.
+    """
+
+    def __init__(self, folder, seed):
+        self.folder = folder
+        self.state = folder / "leases.json"
+        self.random = random.Random(seed)
+        self.killed = 0
+        self.statuses = []
+
+    def arguments(self, number):
+        """Return the arguments of one command, with a request of its own."""
+        cpus, gpus = self.random.choice([1, 2, 8, 24, 60]), self.random.choice([0, 0, 1, 2])
+        wish = ["--cpus", str(cpus), "--device", f"nvidia.com/gpu={gpus}", "--state", str(self.state)]
+        if self.random.random() < 0.3:
+            wish += ["--memory", f"{self.random.choice([1, 200, 900])}Gi"]
+        wish += ["--policy", self.random.choice(["best-effort", "restricted", "single-numa-node"])]
+        hold = str(self.random.uniform(0, 0.4))
+        claim = [sys.executable, "-ISE", CLAIMANT, str(self.folder), hold]
+        return [*HERE, *wish, "--name", f"r{number}", "--", *claim]
+
+    def kill(self, process):
+        """Kill one with -9: the one that waits, the command itself, or both."""
+        victims = [process.pid] if self.random.random() < 0.7 else []
+        if not victims or self.random.random() < 0.3:
+            victims += [
+                lease.process.pid
+                for lease in LeaseFile(self.state, pytest.fail).read().leases
+                if liveness(lease.process) is Liveness.RUNNING and is_child(lease.process.pid, process.pid)
+            ]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                self.killed += 1
+            except ProcessLookupError:
+                pass
+
+    def round(self, start, pause):
+        """Start all at once, kill some at any moment, and wait for the end of the others."""
+        processes = [start(self.arguments(number)) for number in range(AT_ONCE)]
+        for process in self.random.sample(processes, 5):
+            time.sleep(self.random.uniform(0, pause))
+            self.kill(process)
+        self.statuses += [process.wait(timeout=LIMIT) for process in processes]
+        self.await_orphans()
+        assert not (self.folder / "violations").exists(), (self.folder / "violations").read_text()
+
+    def await_orphans(self):
+        """Wait for the commands whose waiting processes were killed."""
+        deadline = time.monotonic() + LIMIT
+        file = LeaseFile(self.state, pytest.fail)
+        while any(liveness(lease.process) is Liveness.RUNNING for lease in file.read().leases):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def finish(self):
+        """Show that everything is free again: one who wants it all gets it."""
+        wish = ("--cpus", str(CPUS), "--device", "nvidia.com/gpu=8", "--memory", "2000Gi")
+        done = subprocess.run(  # noqa: S603  # ours
+            [*ALIGNUP, *HERE, *wish, "--state", str(self.state), "--", "true"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert LeaseFile(self.state, pytest.fail).read().leases == ()
+        assert sorted(path.name for path in self.folder.glob("leases*")) == [
+            "leases.json",
+            "leases.json.lock",
+        ]
+
+
+def is_child(pid, parent):
+    """Return whether a process is another's child."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent
+    except (OSError, IndexError):
+        return False
+
+
+def campaign(folder, rounds, seed):
+    """Run some rounds and show that nothing went wrong and something happened."""
+    made = Campaign(folder, seed)
+    for number in range(rounds):
+        if number % 10 == 1:
+            made.round(started_run, 0.6)
+        else:
+            made.round(ForkedRun, 0.12)
+    made.finish()
+    granted = len((folder / "granted").read_text().splitlines())
+    assert set(made.statuses) <= {0, 1, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(set(made.statuses))
+    print(f"{rounds} rounds: {granted} granted, {made.statuses.count(1)} refused, {made.killed} killed")  # noqa: T201  # shown with -s
+    assert granted
+
+
+def test_a_few_rounds(tmp_path):
+    """Two rounds of twenty, one of each kind."""
+    campaign(tmp_path, 2, seed=1)
+
+
+@pytest.mark.slow
+def test_two_hundred_rounds(tmp_path):
+    """What the issue asks for."""
+    campaign(tmp_path, 200, seed=2)
