@@ -15,7 +15,6 @@ from alignup.errors import ConfigError, InputError
 from alignup.machine import Machine
 from alignup.manager import Observer, TopologyManager
 from alignup.pod import Pod
-from alignup.podpolicy.on_node import PodPolicies
 from alignup.policy import make_policy
 from alignup.providers.cpu import CpuProvider, reserved_cpus
 from alignup.providers.device_inventory import Device, decode_inventory
@@ -25,9 +24,13 @@ from alignup.providers.memory import MemoryProvider
 from alignup.scope import Refusal
 
 if TYPE_CHECKING:
+    from alignup.podpolicy.on_node import PodPolicies
     from alignup.provider import HintProvider
 
 __all__ = ["Node"]
+
+KOORDINATOR = "scheduling.koordinator.sh/"
+"""What the names of the annotations begin with that carry a pod's policy."""
 
 
 class Node:
@@ -46,7 +49,7 @@ class Node:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
     """
 
-    __slots__ = ("config", "cpu", "devices", "machine", "manager", "memory", "pod_policies")
+    __slots__ = ("_pod_policies", "config", "cpu", "devices", "machine", "manager", "memory")
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Node:
         self.manager = TopologyManager(
             policy, self.config.topology_manager_scope, (*asked, *providers), observer
         )
-        self.pod_policies = PodPolicies(self.manager, machine, self.config.topology_manager_policy_options)
+        self._pod_policies: PodPolicies | None = None
 
     @classmethod
     def from_dict(
@@ -135,6 +138,16 @@ class Node:
         """The CPUs of the shared pool; None without a static CPU policy."""
         return None if self.cpu is None else self.cpu.shared_cpus
 
+    @property
+    def pod_policies(self) -> PodPolicies:
+        """The policies that annotated pods bring; imported and made when the first such pod comes."""
+        if self._pod_policies is None:
+            from alignup.podpolicy import on_node  # noqa: PLC0415  # few nodes ever see such a pod
+
+            options = self.config.topology_manager_policy_options
+            self._pod_policies = on_node.PodPolicies(self.manager, self.machine, options)
+        return self._pod_policies
+
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit a pod, or refuse it and leave the node as it was.
 
@@ -152,7 +165,7 @@ class Node:
             pod = Pod.from_manifest(pod)
         manager = self.manager
         with manager.lock:
-            ruling = self.pod_policies.ruling(pod) if pod.annotations else None
+            ruling = self.pod_policies.ruling(pod) if has_policy(pod) else None
             if ruling is None:
                 refusal = manager.decide(pod, manager.policy, manager.scope)
             elif isinstance(ruling, Refusal):
@@ -182,7 +195,13 @@ class Node:
         """
         with self.manager.lock:
             self.manager.remove(pod_uid)
-            self.pod_policies.removed(pod_uid)
+            if self._pod_policies is not None:
+                self._pod_policies.removed(pod_uid)
+
+
+def has_policy(pod: Pod) -> bool:
+    """Return whether an annotation of the pod may name a policy of its own."""
+    return any(name.startswith(KOORDINATOR) for name in pod.annotations)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
