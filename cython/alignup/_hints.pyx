@@ -218,6 +218,9 @@ cdef class HintList:
         return hash(tuple(self.pairs()))
 
     def __repr__(self):
+        total = self.total()
+        if total is None or total > MOST_HINTS:
+            return f"<HintList of {total or 'countless'} hints, first {list(self.sample(2))!r}>"
         return f"HintList({list(self.hints())!r})"
 
     def __reduce__(self):

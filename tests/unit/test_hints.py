@@ -168,6 +168,9 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
     ] + [(3, False)]
     assert everything.best() == (1, True)
     assert everything.best_containing(0b110) == (0b110, False)
+    assert repr(everything) == (
+        "<HintList of 17179869183 hints, first [TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True)]>"
+    )
     assert everything
     for walk in (len, list, pickle.dumps, hash, lambda hints: hints[0], lambda hints: hints.pairs()):
         with pytest.raises(

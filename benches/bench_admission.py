@@ -1,0 +1,95 @@
+"""Admission and removal of a pod on a node of 2, 4 and 8 NUMA nodes, restricted: CPU, memory and two devices."""
+
+from __future__ import annotations
+
+import gc
+from time import perf_counter_ns
+
+import pytest
+
+from alignup import Node, Pod
+from cases import ONE_NODE, Demand, scenario, summary
+
+ROUNDS = 4000
+PROMISED = {2: (30, 100), 4: (60, 100), 8: (60, 100)}
+"""By number of nodes: microseconds, median and 99th percentile."""
+
+FIRST = (
+    1, True, "1-2,{0}-{1}", {"example.com/gpu": ("gpu00",), "example.com/nic": ("nic00",)},
+)  # fmt: skip
+
+
+def busy(numa_nodes: int) -> tuple[Node, Pod]:
+    """Return a node of which every other NUMA node is in use, and the pod that is to come."""
+    node = Node.from_dict(scenario(numa_nodes))
+    for index in range(numa_nodes // 2):
+        assert node.admit(
+            Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")
+        ).admitted
+    return node, Pod.from_manifest(ONE_NODE.manifest("pod"))
+
+
+def fresh(numa_nodes: int) -> tuple[Node, Pod]:
+    """Return an empty node, and the pod that is to come."""
+    return Node.from_dict(scenario(numa_nodes)), Pod.from_manifest(ONE_NODE.manifest("pod"))
+
+
+def with_collector(node: Node, pod: Pod) -> dict[str, float]:
+    """Return microseconds of admissions with the garbage collector on, which the benchmark itself turns off."""
+    took = []
+    gc.enable()
+    for _ in range(ROUNDS):
+        start = perf_counter_ns()
+        node.admit(pod)
+        took.append(perf_counter_ns() - start)
+        node.remove(pod.uid)
+    took.sort()
+    return {"median": took[ROUNDS // 2] / 1000, "p99": took[ROUNDS * 99 // 100] / 1000}
+
+
+@pytest.mark.parametrize("state", [fresh, busy], ids=["empty", "half-full"])
+@pytest.mark.parametrize("numa_nodes", [2, 4, 8])
+@pytest.mark.benchmark(group="admission")
+def test_admit(benchmark, promise, numa_nodes, state):
+    """Median under 60 us, 99 of 100 under 100 us; at 2 nodes, median under 30 us."""
+    node, pod = state(numa_nodes)
+    got = node.admit(pod).containers["c0"]
+    assert got.affinity.preferred
+    assert len(got.affinity.affinity) == 1
+    assert len(got.cpus) == 4
+    assert [len(ids) for ids in got.devices.values()] == [1, 1]
+    if state is fresh:
+        half = 8 * numa_nodes
+        assert summary(got) == (*FIRST[:2], FIRST[2].format(half + 1, half + 2), FIRST[3])
+    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=ROUNDS, warmup_rounds=100)
+    node.remove("pod")
+    for name, micros in with_collector(node, pod).items():
+        benchmark.extra_info[f"{name}_with_gc_us"] = round(micros, 2)
+    promise(*PROMISED[numa_nodes])
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 4, 8])
+@pytest.mark.benchmark(group="removal")
+def test_remove(benchmark, promise, numa_nodes):
+    """Under 20 us."""
+    node, pod = fresh(numa_nodes)
+
+    def admit():
+        assert node.admit(pod).admitted
+
+    benchmark.pedantic(lambda: node.remove("pod"), setup=admit, rounds=ROUNDS, warmup_rounds=100)
+    assert node.pods == ()
+    assert len(node.shared_cpus) == 16 * numa_nodes
+    promise(20)
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 8])
+@pytest.mark.benchmark(group="admission")
+def test_refuse(benchmark, promise, numa_nodes):
+    """A refusal costs no more than an admission; its sentence is made when somebody reads it."""
+    node, _ = fresh(numa_nodes)
+    pod = Pod.from_manifest(Demand(4, 8, {"example.com/gpu": 2 * numa_nodes + 1}).manifest("pod"))
+    refusal = benchmark(node.admit, pod)
+    assert (refusal.admitted, refusal.reason) == (False, "TopologyAffinityError")
+    assert "example.com/gpu" in refusal.message
+    promise(60)

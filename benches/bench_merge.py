@@ -1,0 +1,65 @@
+"""Merge at 8 NUMA nodes, through the Python door: 2 to 4 lists of 255 hints."""
+
+from __future__ import annotations
+
+from timeit import repeat
+
+import pytest
+
+import model
+from alignup._merge import Merger
+from alignup.policy import flatten, make_policy
+from cases import HARD, pairs_of, providers_of
+
+ANSWERS = {
+    "preferred-exists": (1, True),
+    "none-in-common": (1, False),
+    "every-mask-none-preferred": (1, False),
+}
+
+
+@pytest.mark.parametrize("lists", [2, 3, 4])
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.benchmark(group="merge at 8 nodes")
+def test_merge(benchmark, promise, name, lists):
+    """Under 20 us, whatever is preferred. The answer is the plain product's, or that of folding where it is too long."""
+    pairs = pairs_of(name, lists)
+    providers, policy = providers_of(pairs), make_policy("restricted", 8)
+    best, admit = policy.merge(providers)
+    assert (int(best.affinity), best.preferred) == ANSWERS[name]
+    assert (int(best.affinity), best.preferred, admit) == model.merge(
+        "restricted", 8, providers, best_of=model.best_of_product if lists == 2 else model.best_of_folding
+    )
+    benchmark(policy.merge, providers)
+    promise(20)
+
+
+@pytest.mark.parametrize("lists", [2, 3, 4])
+@pytest.mark.benchmark(group="kernel at 8 nodes")
+def test_kernel(benchmark, promise, lists):
+    """Under 5 us in the kernel, for the worst case: what `merge` takes more than for one list of one hint.
+
+    The compiled door is called with either; what it does around the kernel (checks, making a hint) is the same, and
+    so the difference, `kernel_us`, is the kernel with the copy of the lists, less the kernel on next to nothing.
+    """
+    merger = Merger(8)
+    packed = flatten(providers_of(pairs_of("every-mask-none-preferred", lists)))
+    next_to_nothing = flatten(providers_of([[(1, True)]]))
+    best = merger.merge(packed)
+    assert (int(best.affinity), best.preferred) == (1, False)
+    benchmark(merger.merge, packed)
+    promise(15)
+    if benchmark.stats is None:
+        return
+    full, empty = (
+        min(repeat(lambda case=case: merger.merge(case), number=2000, repeat=15)) / 2000
+        for case in (packed, next_to_nothing)
+    )
+    benchmark.extra_info["kernel_us"] = round((full - empty) * 1e6, 2)
+
+
+@pytest.mark.benchmark(group="merge at 8 nodes")
+def test_plain_product_of_two_lists(benchmark):
+    """What the others are compared with: the literal walk in Python, 65,025 permutations."""
+    lists = pairs_of("every-mask-none-preferred", 2)
+    assert benchmark.pedantic(model.best_of_product, (lists, 8), rounds=3) == (1, False)

@@ -1,0 +1,74 @@
+"""Admission beyond 8 NUMA nodes: a GB200-like machine in under 1 ms, 64 nodes in under 5 ms."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup import Node, Pod
+from alignup.discovery.catalog import catalog_entries
+from alignup.policy import POLICY_NAMES
+from cases import Demand, big_scenario, summary
+
+GB200 = {
+    "one-gpu": (Demand(8, 16, {"nvidia.com/gpu": 1, "example.com/nic": 1}), 0b01, True),
+    "one-socket": (Demand(64, 128, {"nvidia.com/gpu": 2, "example.com/nic": 2}), 0b01, True),
+    "both-sockets": (Demand(100, 500, {"nvidia.com/gpu": 3, "example.com/nic": 3}), 0b11, True),
+    "too-many-gpus": (Demand(8, 16, {"nvidia.com/gpu": 5, "example.com/nic": 1}), None, False),
+}
+
+
+@pytest.mark.parametrize("name", GB200)
+@pytest.mark.benchmark(group="GB200: 34 nodes")
+def test_gb200(benchmark, promise, name):
+    """34 nodes, of which 2 have CPUs and the others are kept for GPU memory."""
+    demand, mask, admitted = GB200[name]
+    entry = catalog_entries()["gb200"]
+    node = Node.from_dict(
+        {
+            "machine": entry.machine.to_dict(),
+            "devices": entry.devices,
+            "kubelet": {**entry.kubelet, "topologyManagerPolicy": "restricted"},
+        }
+    )
+    pod = Pod.from_manifest(demand.manifest("pod"))
+    come_and_go(benchmark, node, pod, admitted, mask)
+    promise(1000)
+
+
+BIG = {
+    "one-node": (Demand(4, 4, {"example.com/nic": 1}), 1),
+    "nine-nodes": (Demand(36, 68, {"example.com/nic": 9}), (1 << 9) - 1),
+    "does-not-fit": (Demand(300, 4, {"example.com/nic": 1}), None),
+}
+
+
+@pytest.mark.parametrize("closest", [False, True], ids=["lowest", "closest"])
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+@pytest.mark.parametrize("name", BIG)
+@pytest.mark.benchmark(group="64 nodes, 256 CPUs")
+def test_64_nodes(benchmark, promise, name, policy, closest):
+    """A request that fits one node, one that needs nine, and one that does not fit, under each policy."""
+    demand, mask = BIG[name]
+    if policy == "none" and closest:
+        pytest.skip("policy none looks at no distances")
+    node = Node.from_dict(big_scenario(policy, closest=closest))
+    pod = Pod.from_manifest(demand.manifest("pod"))
+    admitted = mask is not None and not (policy == "single-numa-node" and name == "nine-nodes")
+    come_and_go(benchmark, node, pod, admitted, mask if policy != "none" else None)
+    promise(5000)
+
+
+def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | None) -> None:
+    """Time admissions, after a check of the answer."""
+    admission = node.admit(pod)
+    assert admission.admitted is admitted, admission.message
+    assert admission.exact
+    if not admitted:
+        assert admission.message
+        benchmark(node.admit, pod)
+        return
+    got = summary(admission.containers["c0"])
+    assert got[0] == mask
+    assert got[1] in {True, None}
+    assert len(admission.containers["c0"].cpus) == pod.exclusive_cpus
+    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10)

@@ -1,0 +1,122 @@
+"""What the benchmarks run: lists of hints that are hard to merge, machines, and pods that want something of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import model
+from alignup.hints import HintList
+from machines import GIBI, machine_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.admission import ContainerAllocation
+
+EVERY_MASK = range(1, 256)
+
+# What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for everybody who
+# walks the product, because every permutation is looked at and none ends it.
+HARD = {
+    "preferred-exists": lambda provider: lambda mask: mask.bit_count() == 1,  # noqa: ARG005 - all alike
+    "none-in-common": lambda provider: lambda mask: mask == 1 << provider,
+    "every-mask-none-preferred": lambda provider: lambda mask: False,  # noqa: ARG005 - none at all
+}
+
+
+def pairs_of(name: str, lists: int) -> list[list[model.Hint]]:
+    """Return a list of all 255 hints for each of so many providers."""
+    return [[(mask, HARD[name](provider)(mask)) for mask in EVERY_MASK] for provider in range(lists)]
+
+
+def providers_of(pairs: Sequence[Sequence[model.Hint]]) -> list[dict[str, HintList]]:
+    """Return the same as providers hand them to a policy."""
+    return [{"resource": HintList(model.hint_list(hints))} for hints in pairs]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one container asks for."""
+
+    cpus: int
+    gibi: int
+    devices: Mapping[str, int]
+
+    def manifest(self, uid: str) -> dict[str, Any]:
+        """Return a Guaranteed pod of one container."""
+        limits = {
+            "cpu": str(self.cpus),
+            "memory": f"{self.gibi}Gi",
+            **{r: str(n) for r, n in self.devices.items()},
+        }
+        container = {"name": "c0", "image": "i", "resources": {"limits": limits, "requests": limits}}
+        return {
+            "metadata": {"uid": uid, "name": uid, "namespace": "default"},
+            "spec": {"containers": [container]},
+        }
+
+
+ONE_NODE = Demand(4, 8, {"example.com/gpu": 1, "example.com/nic": 1})
+
+
+def scenario(numa_nodes: int, policy: str = "restricted", cores: int = 8) -> dict[str, Any]:
+    """Return a node with so many CPUs a NUMA node, memory and two kinds of devices: what `Node.from_dict` takes."""
+    return {
+        "machine": machine_of(numa_nodes, cores),
+        "kubelet": {
+            "topologyManagerPolicy": policy,
+            "topologyManagerScope": "container",
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        },
+        "devices": {
+            f"example.com/{kind}": [{"id": f"{kind}{n:02}", "numa": [n // 2]} for n in range(2 * numa_nodes)]
+            for kind in ("gpu", "nic")
+        },
+    }
+
+
+def bank(one: int, other: int) -> int:
+    """Return how far two of 64 nodes are apart: themselves, a pair, a board of 8, a rack of 16, anywhere else."""
+    for width, distance in ((1, 10), (2, 15), (8, 20), (16, 25)):
+        if one // width == other // width:
+            return distance
+    return 30
+
+
+def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
+    """Return a node of 64 NUMA nodes, 128 sockets and 256 CPUs, with memory everywhere and a device in each node."""
+    nodes = [
+        {
+            "id": node,
+            "memory": 8 * GIBI,
+            "distances": [bank(node, other) for other in range(64)],
+            "cores": [
+                {"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2}
+                for cpu in (0, 2)
+            ],
+        }
+        for node in range(64)
+    ]
+    options = {"max-allowable-numa-nodes": "64"} | ({"prefer-closest-numa-nodes": "true"} if closest else {})
+    return {
+        "machine": {"numaNodes": nodes},
+        "kubelet": {
+            "topologyManagerPolicy": policy,
+            "topologyManagerPolicyOptions": options,
+            "cpuManagerPolicy": "static",
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 63, "limits": {"memory": "1Gi"}}],
+        },
+        "devices": {"example.com/nic": [{"id": f"nic{node:02}", "numa": [node]} for node in range(64)]},
+    }
+
+
+def summary(got: ContainerAllocation) -> tuple[int | None, bool | None, str, dict[str, tuple[str, ...]]]:
+    """Return what a container got: mask, preferred, CPUs, devices."""
+    affinity = got.affinity
+    mask = None if affinity is None or affinity.affinity is None else int(affinity.affinity)
+    return mask, None if affinity is None else affinity.preferred, str(got.cpus), dict(got.devices)
