@@ -1,10 +1,11 @@
 """The command line: one module a subcommand, imported when it is called.
 
-Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input.
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input; 130 interrupted; 141 nobody read the output.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -14,8 +15,14 @@ from alignup.errors import AlignupError
 
 __all__ = ["SUBCOMMANDS", "main", "program"]
 
+BAD_INPUT = 2
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""The last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
+
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
+    "machine": "Show what a machine looks like.",
     "replay": "Replay scenarios of pods that come and go.",
     "run": "Run a command on CPUs, memory and devices of its own.",
     "ps": "List who holds what on this machine.",
@@ -38,6 +45,17 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"alignup.cli.{cmd_name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand and write all its output; a closed pipe has a status of its own, and click's is 1."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            forget_output()
+            ctx.exit(CLOSED_PIPE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the subcommands without importing them."""
@@ -69,11 +87,31 @@ def program() -> None:
 
 def main() -> None:
     """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    sys.exit(exit_status(program))
+
+
+def exit_status(command: click.Command) -> int:
+    """Run a command with the words of the command line, and return the exit status.
+
+    Click's own ending of a program would be 1 after Ctrl-C and for some bad input, and 1 means refused here.
+    """
     try:
-        program.main(standalone_mode=True)
+        # the status that a command exits with; None from one that just returns
+        status = command.main(standalone_mode=False) or 0
+    except click.ClickException as error:
+        error.show()
     except AlignupError as error:
         click.echo(f"alignup: {error}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except OSError as error:
+        forget_output()
+        click.echo(f"alignup: {os.strerror(error.errno or 0).lower()}", err=True)
+    else:
+        return int(status)
+    return BAD_INPUT
+
+
+def forget_output() -> None:
+    """Let what is still to be written go nowhere, so that the interpreter can end in peace."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import config_option, load_node, machine_option, read_pods
+from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
+from alignup.cli.lease_options import device_resource_option
+from alignup.cli.terminal import make_console, make_table, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
-    from rich.table import Table
 
     from alignup.admission import Admission, ContainerAllocation
     from alignup.node import Node
     from alignup.pod import Pod
 
 __all__ = ["command"]
-
-PLAIN_WIDTH = 120
-"""Columns of a table that goes into a file or pipe."""
 
 
 @click.command(name="admit")
@@ -32,6 +30,8 @@ PLAIN_WIDTH = 120
 @click.option(
     "--devices", "devices", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
 )
+@device_resource_option
+@near_cpus_option
 @click.option(
     "--replicas",
     type=click.IntRange(1, 10_000),
@@ -47,6 +47,8 @@ def command(
     machine: str,
     config: str | None,
     devices: str | None,
+    selectors: tuple[str, ...],
+    near_cpus: bool,
     replicas: int,
     as_json: bool,
     pods: tuple[str, ...],
@@ -55,7 +57,7 @@ def command(
 
     Without a manifest, the example pods of a catalog machine are admitted. `-` reads standard input.
     """
-    loaded = load_node(machine, config, devices)
+    loaded = load_node(machine, config, devices, selectors, near_cpus=near_cpus)
     manifests = read_pods(pods) if pods else loaded.example_pods()
     answers = [(pod, loaded.node.admit(pod)) for pod in replicated(manifests, replicas)]
     if as_json:
@@ -95,12 +97,8 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
 
 def show(node: Node, title: str, answers: Sequence[tuple[Pod, Admission]]) -> None:
     """Print what a person reads at a glance."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(title)
+    console = make_console()
+    console.print(safe(title))
     for pod, admission in answers:
         console.print()
         show_pod(console, node, pod, admission)
@@ -110,12 +108,10 @@ def show(node: Node, title: str, answers: Sequence[tuple[Pod, Admission]]) -> No
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
     """Print one pod: a table, or the reason."""
-    from rich.markup import escape
-
-    label = escape(f"{pod.namespace}/{pod.name}")
+    label = safe(f"{pod.namespace}/{pod.name}")
     if not admission.admitted:
         console.print(f"[bold red]✗[/] {label} refused: [bold]{admission.reason}[/]")
-        console.print(f"  {escape(admission.message)}")
+        console.print(f"  {safe(admission.message)}")
         return
     limit = (
         ""
@@ -123,27 +119,14 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         else " (the search for the best alignment ended at its limit; this is the best found)"
     )
     console.print(f"[bold green]✓[/] {label} admitted{limit}")
-    table = containers_table()
+    table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
     console.print(table)
 
 
-def containers_table() -> Table:
-    """Return the empty table of containers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"):
-        table.add_column(heading, overflow="fold")
-    return table
-
-
 def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
     """Return the cells of one container."""
-    from rich.markup import escape
-
     ids = node.machine.numa_node_ids
     hint = got.affinity
     nodes = (
@@ -169,7 +152,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
         memory or "-",
         devices or "-",
     )
-    return tuple(escape(cell) for cell in cells)
+    return tuple(safe(cell) for cell in cells)
 
 
 def size_text(size: int) -> str:

@@ -14,8 +14,9 @@ import click
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from alignup.machine import Machine
     from alignup.node import Node
     from alignup.pod import Pod
 
@@ -30,6 +31,11 @@ machine_option = click.option(
     default="/",
     show_default="this machine",
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+)
+near_cpus_option = click.option(
+    "--near-cpus",
+    is_flag=True,
+    help="Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).",
 )
 config_option = click.option("--config", "-c", metavar="FILE", help="A KubeletConfiguration, YAML or JSON.")
 
@@ -85,10 +91,24 @@ class LoadedNode:
         return [Pod.from_manifest(manifest) for manifest in self.pods]
 
 
-def load_node(machine: str, config: str | None, devices: str | None) -> LoadedNode:
+def load_node(
+    machine: str,
+    config: str | None,
+    devices: str | None,
+    selectors: Sequence[str] = (),
+    *,
+    near_cpus: bool = False,
+) -> LoadedNode:
     """Return the node that the options describe.
 
     A catalog machine brings its devices and a configuration that aligns; both give way to the options.
+
+    Args:
+        machine: what `--machine` takes.
+        config: the file of a KubeletConfiguration.
+        devices: the file of a device inventory; it replaces the devices that come with the machine.
+        selectors: PCI devices that are a resource, as `--device-resource` takes them, beside those devices.
+        near_cpus: count devices on NUMA nodes without CPUs as near the closest ones with CPUs.
 
     Raises:
         InputError: an input is not what it should be.
@@ -100,11 +120,29 @@ def load_node(machine: str, config: str | None, devices: str | None) -> LoadedNo
 
     loaded = load_machine(machine)
     kubelet = load_config(read_bytes(config), config) if config else KubeletConfig.from_dict(loaded.kubelet)
-    given = read_mapping(devices) if devices else loaded.devices
+    given = dict(read_mapping(devices) if devices else loaded.devices)
+    given |= pci_inventory(loaded.machine, selectors)
     inventory = decode_inventory(given, loaded.machine, devices or "devices")
+    if near_cpus:
+        from alignup.discovery import device_locality
+
+        inventory = decode_inventory(device_locality.near_cpus(loaded.machine, given), loaded.machine)
     sets = {} if devices else preferred_sets(loaded.preferred_sets, inventory)
     node = Node(loaded.machine, kubelet, inventory, sets)
     return LoadedNode(node, title_of(machine, node), loaded.pods)
+
+
+def pci_inventory(machine: Machine, selectors: Sequence[str]) -> dict[str, Any]:
+    """Return the PCI devices that `--device-resource` selects, as an inventory.
+
+    Raises:
+        InputError: a selector cannot be read, or selects nothing.
+    """
+    if not selectors:
+        return {}
+    from alignup.discovery.pci_devices import PciSelector, devices_from_pci
+
+    return devices_from_pci(machine, [PciSelector.parse(text) for text in selectors])
 
 
 def read_mapping(name: str) -> dict[str, Any]:
