@@ -34,6 +34,7 @@ cdef void check_demand(int numa_nodes, object places, object amounts) except *:
 cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) except *:
     cdef uint64_t places[NARROW_MASKS]
     cdef int64_t amounts[NARROW_MASKS]
+    cdef int64_t wanted
     cdef int count, index
     memset(keeps, 1, 1 << numa_nodes)
     keeps[0] = 0
@@ -47,13 +48,17 @@ cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) excep
             amounts[index] = amount
             index += 1
         if given_places is None:
-            keep_holding(keeps, numa_nodes, count, NULL, amounts, request)
+            wanted = request
+            with nogil:
+                keep_holding(keeps, numa_nodes, count, NULL, amounts, wanted)
             continue
         index = 0
         for place in given_places:
             places[index] = place
             index += 1
-        keep_holding(keeps, numa_nodes, count, places, amounts, request)
+        wanted = request
+        with nogil:
+            keep_holding(keeps, numa_nodes, count, places, amounts, wanted)
 
 
 def smallest_size(int numa_nodes, demands, uint64_t universe):
