@@ -11,8 +11,8 @@ from alignup._family cimport NARROW_NODES, Family
 from alignup._merge cimport Best, best_preferred, merge_families
 from alignup._offers cimport asks_for_anything, candidates, families_of, has_memory_anywhere
 from alignup._reduced cimport (
-    ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_SINGLE_NUMA_NODE,
-    TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Outcome, Plan, Shape, State, knows_memory, sum_of,
+    ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_RESTRICTED,
+    POLICY_SINGLE_NUMA_NODE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Outcome, Plan, Shape, State, knows_memory, sum_of,
 )
 
 
@@ -85,7 +85,11 @@ cdef Outcome decide(const State* state, const Demand* demand, const Plan* plan, 
             return keep(shape, hint, best_single(shape, found, shape.policy != POLICY_SINGLE_NUMA_NODE), True)
     if shape.policy == POLICY_SINGLE_NUMA_NODE:
         return decide_single(state, demand, plan, hint)
-    if known == TOPOLOGY_AFFINITY_ERROR:
+    if shape.policy == POLICY_RESTRICTED and plan.cpu_sockets < 0 and plan.single and known == ADMITTED:
+        # all prefer single nodes, so this is the same question
+        if asks_for_anything(state, demand, plan):
+            return decide_single(state, demand, plan, hint)
+    if known == TOPOLOGY_AFFINITY_ERROR and (shape.numa_nodes > NARROW_NODES or not shape.pod_scope):
         return keep(shape, hint, all_nodes(shape.numa_nodes), False)  # the container will not get it anyway
     if shape.numa_nodes > NARROW_NODES:
         if not asks_for_anything(state, demand, plan):
@@ -103,7 +107,7 @@ cdef inline Outcome keep(const Shape* shape, Hint* hint, uint64_t mask, bint pre
 
 
 cdef Outcome decide_single(const State* state, const Demand* demand, const Plan* plan, Hint* hint) noexcept nogil:
-    """Decide under single-numa-node where no node has everything.
+    """Decide where only single nodes will do, and no node has everything.
 
     Where no nodes together have the memory its provider is silent; the others may then agree, and the refusal
     comes when the memory is taken.
@@ -128,8 +132,11 @@ cdef Outcome decide_merged(const State* state, const Demand* demand, const Plan*
     """Decide under best-effort or restricted by merging families; up to 8 nodes."""
     cdef Family families[1 + MOST_RESOURCES + MOST_KINDS]
     cdef const Shape* shape = state.shape
-    cdef int count = families_of(state, demand, plan, families)
+    cdef int count
     cdef Best best
+    if plan.clashing and shape.policy == POLICY_RESTRICTED:
+        return TOPOLOGY_AFFINITY_ERROR
+    count = families_of(state, demand, plan, families)
     if shape.policy == POLICY_BEST_EFFORT:
         best = merge_families(families, count, shape.numa_nodes, shape.distances)
     else:

@@ -6,7 +6,7 @@ masks hold an amount, which masks a product of hint lists can reach: each is one
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from alignup._bitmask cimport lowest, popcount
+from alignup._bitmask cimport popcount
 
 
 cdef enum:
@@ -99,8 +99,10 @@ cdef inline void keep_holding(
     cdef int item, mask, size = 1 << nodes, full = (1 << nodes) - 1
     if places == NULL:
         sums[0] = 0
+        for item in range(nodes):
+            for mask in range(1 << item):
+                sums[1 << item | mask] = sums[mask] + amounts[item]
         for mask in range(1, size):
-            sums[mask] = sums[mask & (mask - 1)] + amounts[lowest(mask)]
             keeps[mask] &= sums[mask] >= request
         return
     for mask in range(size):

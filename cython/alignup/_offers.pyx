@@ -5,24 +5,24 @@ same kernels as the providers' own (`_family`). What a policy makes of them is s
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from alignup._bitmask cimport all_nodes, lowest, popcount
-from alignup._family cimport NARROW_MASKS, Family, keep_holding
+from alignup._family cimport NARROW_MASKS, NARROW_NODES, Family, keep_holding, put
 from alignup._reduced cimport (
     Demand, MemoryRule, Plan, Shape, State, holds_memory, is_single, knows_memory, memory_rule, rule_allows, sum_of,
     sum_over,
 )
 
 
-# How many nodes a mask of 8 has: without machine flags a population count is a call.
-cdef uint8_t SIZES[NARROW_MASKS]
+# The masks of each size, as sets of masks.
+cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
 
 
 cdef void fill_sizes() noexcept nogil:
     cdef int mask
     for mask in range(NARROW_MASKS):
-        SIZES[mask] = popcount(mask)
+        put(OF_SIZE[popcount(mask)], mask)
 
 
 fill_sizes()
@@ -133,14 +133,21 @@ cdef bint suffices_with_reuse(const State* state, const Demand* demand, uint64_t
 
 
 cdef void pack(Family* family, const uint8_t* keeps, int size, int preferred_size) noexcept nogil:
-    """Pack the kept masks, those of one size as preferred."""
-    cdef int mask
+    """Pack the kept masks, 1 each, those of one size as preferred; `keeps` is 8 long at least, and 0 past its size."""
+    cdef uint64_t kept[4]
+    cdef uint64_t eight
+    cdef int mask, word
     memset(family, 0, sizeof(Family))
-    for mask in range(1, size):
-        if SIZES[mask] == preferred_size:
-            family.preferred[mask >> 6] |= (<uint64_t>(keeps[mask] != 0)) << (mask & 63)
-        else:
-            family.other[mask >> 6] |= (<uint64_t>(keeps[mask] != 0)) << (mask & 63)
+    memset(kept, 0, sizeof(kept))
+    for mask in range(0, size, 8):
+        memcpy(&eight, keeps + mask, 8)
+        # one multiplication gathers the lowest bits of eight bytes in the highest byte
+        kept[mask >> 6] |= (eight * <uint64_t>0x0102040810204080) >> 56 << (mask & 63)
+    kept[0] &= ~<uint64_t>1
+    for word in range(4):
+        if 0 <= preferred_size <= NARROW_NODES:
+            family.preferred[word] = kept[word] & OF_SIZE[preferred_size][word]
+        family.other[word] = kept[word] & ~family.preferred[word]
 
 
 cdef inline bint holds_nothing(const Family* family) noexcept nogil:
@@ -157,6 +164,11 @@ cdef inline void make_impossible(Family* family) noexcept nogil:
     family.any_other = True
 
 
+cdef inline void start_keeping(uint8_t* keeps, int size) noexcept nogil:
+    memset(keeps, 0, 8)
+    memset(keeps, 1, size)
+
+
 cdef void cpu_family(const State* state, const Demand* demand, const Plan* plan, Family* family) noexcept nogil:
     cdef uint8_t keeps[NARROW_MASKS]
     cdef const Shape* shape = state.shape
@@ -167,7 +179,7 @@ cdef void cpu_family(const State* state, const Demand* demand, const Plan* plan,
             without |= (<uint64_t>1) << node
         if state.reuses and state.left_least[node]:
             must |= (<uint64_t>1) << node
-    memset(keeps, 1, size)
+    start_keeping(keeps, size)
     keep_holding(keeps, shape.numa_nodes, shape.numa_nodes, NULL, state.cpu, demand.cpu)
     if without or must:
         for mask in range(size):
@@ -191,7 +203,7 @@ cdef bint memory_family(const State* state, const Demand* demand, const Plan* pl
     cdef int index, mask, size = 1 << state.shape.numa_nodes
     if not knows_memory(state.shape, demand):
         return False
-    memset(keeps, 1, size)
+    start_keeping(keeps, size)
     for index in range(demand.kinds):
         keep_holding(
             keeps, state.shape.numa_nodes, state.shape.numa_nodes, NULL,
@@ -221,7 +233,7 @@ cdef void device_family(
         amounts[column - first] = state.devices[column]
         if state.left != NULL:
             amounts[column - first] += state.left[column]
-    memset(keeps, 1, size)
+    start_keeping(keeps, size)
     keep_holding(keeps, shape.numa_nodes, end - first, shape.places + first, amounts, demand.count[index])
     if plan.universe[index] != <uint64_t>(size - 1):
         for mask in range(size):

@@ -29,11 +29,25 @@ cdef void make_plan(const Layout* layout, const Shape* shape, const Demand* dema
         if (shape.resources >> demand.resource[index]) & 1:
             plan_devices(layout, shape, demand, index, plan)
             single = single and (plan.universe[index] == 0 or plan.device_size[index] == 1)
+    plan.clashing = clashes(shape, demand, plan)
     plan.single_but_memory = single
     if shape.has_memory and demand.kinds and knows_memory(shape, demand):
         plan.memory_size = smallest_memory_size(layout, shape, demand)
         single = single and plan.memory_size == 1
     plan.single = single
+
+
+cdef bint clashes(const Shape* shape, const Demand* demand, const Plan* plan) noexcept nogil:
+    """Tell whether CPUs and devices prefer masks of different sizes, so that no mask is preferred by all."""
+    cdef int index, size = plan.cpu_size
+    if plan.cpu_sockets >= 0:
+        return False
+    for index in range(demand.resources):
+        if plan.universe[index]:
+            if size and size != plan.device_size[index]:
+                return True
+            size = plan.device_size[index]
+    return False
 
 
 cdef int smallest_cpu_size(const Shape* shape, int64_t request) noexcept nogil:

@@ -89,6 +89,7 @@ cdef struct Plan:
     int memory_size
     int device_size[MOST_RESOURCES]
     uint64_t universe[MOST_RESOURCES]   # the nodes near to some device; 0: the resource is not aligned
+    bint clashing           # CPUs and devices prefer different sizes
     bint single             # every list of hints prefers single nodes
     bint single_but_memory  # the same, memory's left out
 

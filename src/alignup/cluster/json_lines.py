@@ -1,0 +1,102 @@
+"""Reads nodes from JSON lines: one node a line, with the pods that are on it already.
+
+Machines, configurations and inventories that are written alike are read once, since clusters are bought by the
+dozen. What the keys mean is the business of `alignup.node`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from alignup.config import KubeletConfig
+from alignup.errors import InputError
+from alignup.machine import Machine
+from alignup.node import Node, preferred_sets
+from alignup.pod import Pod
+from alignup.providers.device_inventory import Device, decode_inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["read_nodes"]
+
+_T = TypeVar("_T")
+
+
+class _NodeLine(msgspec.Struct, rename="camel"):
+    """A line on the wire; what is often the same is kept as text."""
+
+    name: str
+    machine: msgspec.Raw
+    kubelet: msgspec.Raw = msgspec.Raw(b"{}")
+    devices: msgspec.Raw = msgspec.Raw(b"{}")
+    preferred_sets: dict[str, Any] | None = None
+    pods: list[dict[str, Any]] = []
+
+
+def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[str, Node]:
+    """Return the nodes by name; see `Cluster.from_json_lines`.
+
+    Raises:
+        InputError: A line is not of the form, a name comes twice, or a node refuses one of its pods.
+        ConfigError: A kubelet would refuse to start on one of the nodes.
+    """
+    reader = _Reader()
+    nodes: dict[str, Node] = {}
+    for number, line in enumerate(lines.splitlines() if isinstance(lines, str | bytes) else lines, 1):
+        if not line.strip():
+            continue
+        try:
+            name, node = reader.node(line)
+            if name in nodes:
+                raise InputError.at("name", "a name that no other node has", name)  # noqa: TRY301  # said alike
+        except InputError as error:
+            raise type(error)(f"{source}:{number}: {error}") from error
+        nodes[name] = node
+    if not nodes:
+        raise InputError(f"expected at least one node, got none in {source}")
+    return nodes
+
+
+class _Reader:
+    """Remembers what was read from which text."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(_NodeLine)
+        self._read: dict[tuple[str, bytes], Any] = {}
+
+    def node(self, line: str | bytes) -> tuple[str, Node]:
+        """Return the name and the node of one line, with its pods admitted."""
+        try:
+            wire = self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise InputError(f"expected a node as a JSON object, got {line[:40]!r} ({error})") from error
+        machine = self._once("machine", wire.machine, Machine.from_dict)
+        config = self._once("kubelet", wire.kubelet, lambda data: KubeletConfig.from_dict(data or {}))
+
+        def decode(data: Any) -> dict[str, tuple[Device, ...]]:
+            return decode_inventory(data or {}, machine)
+
+        # an inventory is checked against its machine
+        inventory = self._once("devices", msgspec.Raw(bytes(wire.devices)), decode, bytes(wire.machine))
+        node = Node(machine, config, inventory, preferred_sets(wire.preferred_sets or {}, inventory))
+        for index, manifest in enumerate(wire.pods):
+            admission = node.admit(Pod.from_manifest(manifest))
+            if not admission.admitted:
+                raise InputError(
+                    f"expected pods that the node admits in their order, got {admission.reason} "
+                    f"({admission.message}) at pods[{index}]"
+                )
+        return wire.name, node
+
+    def _once(
+        self, what: str, text: msgspec.Raw, read: Callable[[Any], _T], beside: bytes = b""
+    ) -> _T:
+        """Return what a text was read into, or read it now."""
+        key = (what, bytes(text) + beside)
+        if key not in self._read:
+            self._read[key] = read(msgspec.json.decode(text))
+        found: _T = self._read[key]
+        return found

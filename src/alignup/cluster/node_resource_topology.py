@@ -1,0 +1,244 @@
+"""Reads NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) into shapes and rows.
+
+They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
+amounts, costs between them, and the Topology Manager's policy and scope. That CPUs and memory are given out
+exclusively is assumed wherever a zone counts them; which CPUs and devices are meant, and which zones' memory is bound
+together, nobody can tell from such an object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
+from alignup.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.demand import is_pinned_memory
+from alignup.documents import decode, read_documents
+from alignup.errors import InputError
+from alignup.machine import NUMA_NODE_LIMIT
+from alignup.quantity import parse_quantity, whole_units
+
+__all__ = ["Topology", "read_topologies"]
+
+_KIND: Final = "NodeResourceTopology"
+_GROUP: Final = "topology.node.k8s.io"
+_LEGACY_NAMES: Final = {
+    "SingleNUMANode": "single-numa-node",
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "None": "none",
+}
+_NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
+_UNKNOWN_DISTANCE: Final = 255
+
+
+class _Attribute(msgspec.Struct):
+    name: str = ""
+    value: str = ""
+
+
+class _Cost(msgspec.Struct):
+    name: str
+    value: int
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    capacity: Any = None
+    allocatable: Any = None
+    available: Any = None
+
+
+class _Zone(msgspec.Struct):
+    name: str
+    type: str = "Node"
+    costs: list[_Cost] | None = None
+    resources: list[_Resource] | None = None
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    """One object on the wire."""
+
+    metadata: _Metadata
+    topology_policies: list[str] | None = None
+    attributes: list[_Attribute] | None = None
+    zones: list[_Zone] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What an object says of a node."""
+
+    name: str
+    shape: Shape
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """One resource of a zone, in units."""
+
+    capacity: int = 0
+    allocatable: int = 0
+    available: int = 0
+
+
+def read_topologies(
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+) -> list[Topology]:
+    """Return the nodes that the objects describe, in order; see `Cluster.from_node_resource_topologies`.
+
+    Raises:
+        InputError: Something is no such object, or there is none.
+    """
+    where = "the objects"
+    documents: Iterable[Any]
+    if isinstance(source, str | os.PathLike):
+        where = os.fspath(source)
+        documents = read_documents(_bytes(where), where)
+    elif isinstance(source, bytes):
+        documents = read_documents(source, where)
+    else:
+        documents = [source] if isinstance(source, Mapping) else source
+    try:
+        found = [_topology(one, place) for one, place in _objects(documents)]
+    except InputError as error:
+        raise type(error)(f"{error} in {where}") from None
+    if not found:
+        raise InputError(f"expected at least one {_KIND}, got none in {where}")
+    return found
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
+
+
+def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
+    """Yield every object with its place, lists unrolled."""
+    for number, document in enumerate(documents):
+        if document is None:
+            continue
+        place = f"document {number + 1}"
+        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+            items = document.get("items")
+            if not isinstance(items, list):
+                raise InputError.at(f"{place}, items", "a list of objects", items)
+            yield from ((item, f"{place}, items[{index}]") for index, item in enumerate(items))
+        else:
+            yield document, place
+
+
+def _topology(data: Any, place: str) -> Topology:
+    """Return what one object says."""
+    if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
+        raise InputError.at(
+            f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data
+        )
+    version = data.get("apiVersion", _GROUP)
+    if str(version).split("/", maxsplit=1)[0] != _GROUP:
+        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
+    wire = decode(data, _Object, place)
+    zones = sorted([zone for zone in wire.zones or () if zone.type == "Node"], key=_zone_order)
+    if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
+        what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
+        raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
+    policy, scope = _policy(wire)
+    amounts = [_zone_amounts(zone, f"{place}, zone {zone.name}") for zone in zones]
+    shape, row = _reduced(amounts, policy, scope, _distances(zones))
+    return Topology(wire.metadata.name, shape, row)
+
+
+def _zone_order(zone: _Zone) -> tuple[int, str]:
+    """Order zones by the number at the end of their names, as `node-10` comes after `node-9`."""
+    digits = zone.name[len(zone.name.rstrip("0123456789")) :]
+    return int(digits[:18] or 0), zone.name
+
+
+def _policy(wire: _Object) -> tuple[str, str]:
+    """Return policy and scope: attributes win over the older list of policies, unknown words count for nothing."""
+    policy, scope = "none", "container"
+    if wire.topology_policies:
+        legacy = wire.topology_policies[0]
+        for ending in ("ContainerLevel", "PodLevel"):
+            if legacy.endswith(ending):
+                legacy = legacy.removesuffix(ending)
+                scope = "pod" if ending == "PodLevel" else "container"
+        policy = _LEGACY_NAMES.get(legacy, policy)
+    for attribute in wire.attributes or ():
+        if attribute.name == "topologyManagerPolicy" and attribute.value in TOPOLOGY_POLICIES:
+            policy = attribute.value
+        if attribute.name == "topologyManagerScope" and attribute.value in TOPOLOGY_SCOPES:
+            scope = attribute.value
+    return policy, scope
+
+
+def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
+    """Return the resources of a zone; what is left out of one is what the next larger amount says."""
+    found = {}
+    for resource in zone.resources or ():
+        if resource.name in _NOT_ALIGNED:
+            continue
+        where = f"{place}, {resource.name}"
+        given = [
+            None if value is None else whole_units(parse_quantity(value, where))
+            for value in (resource.capacity, resource.allocatable, resource.available)
+        ]
+        known = next((value for value in given if value is not None), 0)
+        capacity = known if given[0] is None else given[0]
+        allocatable = capacity if given[1] is None else given[1]
+        found[resource.name] = _Amounts(capacity, allocatable, max(0, allocatable if given[2] is None else given[2]))
+    return found
+
+
+def _distances(zones: list[_Zone]) -> tuple[tuple[int, ...], ...] | None:
+    """Return the costs between the zones; None where no zone has any."""
+    costs = [{cost.name: cost.value for cost in zone.costs or ()} for zone in zones]
+    if not any(costs):
+        return None
+    return tuple(tuple(row.get(zone.name, _UNKNOWN_DISTANCE) for zone in zones) for row in costs)
+
+
+def _reduced(
+    zones: list[dict[str, _Amounts]], policy: str, scope: str, distances: tuple[tuple[int, ...], ...] | None
+) -> tuple[Shape, Row]:
+    """Return the fixed part and what is free."""
+    names = sorted({name for zone in zones for name in zone})
+    nothing = _Amounts()
+    of = {name: [zone.get(name, nothing) for zone in zones] for name in names}
+    kinds = [name for name in names if is_pinned_memory(name)]
+    others = [name for name in names if name != "cpu" and name not in kinds]
+    places = tuple(1 << position for position in range(len(zones)))
+    cpus = of.get("cpu", [])
+    shape = Shape(
+        numa_nodes=len(zones),
+        policy=policy,
+        scope=scope,
+        distances=distances,
+        cpu=CpuShape(tuple(one.capacity for one in cpus), tuple(one.allocatable for one in cpus)) if cpus else None,
+        memory=tuple((kind, tuple(one.allocatable for one in of[kind])) for kind in kinds) if kinds else None,
+        devices=tuple(
+            (name, DeviceShape(places, tuple(one.allocatable for one in of[name]))) for name in others
+        ),
+    )
+    row = Row(
+        cpu=tuple(one.available for one in cpus),
+        whole_cpus=sum(one.available for one in cpus),
+        memory=tuple(tuple(one.available for one in of[kind]) for kind in kinds),
+        devices={name: tuple(one.available for one in of[name]) for name in others},
+    )
+    return shape, row
