@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 SOURCES = Path("cython/alignup")
 annotate = bool(os.environ.get("ALIGNUP_ANNOTATE"))
 trace = bool(os.environ.get("ALIGNUP_TRACE"))
+workers = os.cpu_count() or 1
 
 extensions = [
     Extension(
@@ -29,6 +30,7 @@ setup(
         include_path=["cython"],
         build_dir="build/cython",
         annotate=annotate,
+        nthreads=workers,
         compiler_directives={
             "language_level": 3,
             "embedsignature": True,
@@ -40,4 +42,5 @@ setup(
             "linetrace": trace,
         },
     ),
+    options={"build_ext": {"parallel": workers}},
 )
