@@ -5,9 +5,9 @@ from __future__ import annotations
 from timeit import repeat
 
 import pytest
+from alignup._merge import Merger
 
 import model
-from alignup._merge import Merger
 from alignup.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
 
@@ -22,7 +22,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.benchmark(group="merge at 8 nodes")
 def test_merge(benchmark, promise, name, lists):
-    """Under 20 us, whatever is preferred. The answer is the plain product's, or that of folding where it is too long."""
+    """Under 20 us, whatever is preferred. The answer is the plain product's, beyond two lists that of folding."""
     pairs = pairs_of(name, lists)
     providers, policy = providers_of(pairs), make_policy("restricted", 8)
     best, admit = policy.merge(providers)

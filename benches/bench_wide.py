@@ -58,6 +58,23 @@ def test_64_nodes(benchmark, promise, name, policy, closest):
     promise(5000)
 
 
+@pytest.mark.parametrize("closest", [False, True], ids=["lowest", "closest"])
+@pytest.mark.benchmark(group="64 nodes, 256 CPUs")
+def test_64_fragmented_nodes(benchmark, promise, closest):
+    """After 30 pods, nodes are no longer alike, and what is asked for needs a different number of them each."""
+    node = Node.from_dict(big_scenario("best-effort", closest=closest))
+    for index in range(30):
+        small = Demand(1 + index % 4, 1 + index % 7, {"example.com/nic": 1})
+        assert node.admit(small.manifest(f"small{index}")).admitted
+    pod = Pod.from_manifest(Demand(36, 50, {"example.com/nic": 3}).manifest("pod"))
+    admission = node.admit(pod)
+    assert admission.admitted
+    assert admission.exact
+    assert not admission.containers["c0"].affinity.preferred
+    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10)
+    promise(5000)
+
+
 def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | None) -> None:
     """Time admissions, after a check of the answer."""
     admission = node.admit(pod)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter
 
 import pytest
 
 import model
-from cases import pairs_of
-
-FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
-"""How much slower than promised this machine may be. The promises are for the machine that the README names; what
-catches a regression on any machine are ratios of one run, see check_ratios.py."""
+from cases import FACTOR, pairs_of
 
 
 @pytest.fixture(scope="session")

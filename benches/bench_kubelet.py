@@ -1,0 +1,127 @@
+"""The real kubelet beside alignup, in one run: merges and admissions of the same cases, answers compared.
+
+Runs when ALIGNUP_KUBELET_BENCH=1 and Go is there; the first build of kubelet/ downloads and compiles for minutes. The
+kubelet's device manager writes under /var/lib/kubelet/device-plugins, and empties it: not for a machine with a kubelet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alignup import Node, Pod
+from alignup.policy import make_policy
+from cases import ONE_NODE, pairs_of, providers_of, scenario, summary
+
+SOURCES = Path(__file__).with_name("kubelet")
+SECONDS = 1.0
+ASKED = os.environ.get("ALIGNUP_KUBELET_BENCH") == "1"
+
+pytestmark = [
+    pytest.mark.skipif(
+        not ASKED, reason="set ALIGNUP_KUBELET_BENCH=1 to time the real kubelet (builds for minutes)"
+    ),
+    pytest.mark.skipif(
+        shutil.which("go") is None, reason="the real kubelet needs Go, which is not installed"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def kubelet(tmp_path_factory):
+    """Build the program, and return a function that runs one case."""
+    program = tmp_path_factory.mktemp("kubelet") / "kubelet"
+    subprocess.run(["go", "build", "-mod=mod", "-o", program, "."], cwd=SOURCES, check=True)  # noqa: S603, S607 - the user's Go
+
+    def run(case: dict[str, Any]) -> dict[str, Any]:
+        done = subprocess.run([program], input=json.dumps(case), capture_output=True, text=True, check=False)  # noqa: S603 - built above
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def note(benchmark, timing: dict[str, float]) -> None:
+    """Keep what the kubelet took beside what was just measured."""
+    benchmark.extra_info["kubelet_calls"] = timing["calls"]
+    benchmark.extra_info["kubelet_median_us"] = round(timing["median"], 1)
+    if benchmark.stats is None:
+        return
+    mine = benchmark.stats.stats.median
+    benchmark.extra_info["median_us"] = round(mine * 1e6, 2)
+    benchmark.extra_info["times_faster"] = round(timing["median"] / 1e6 / mine)
+
+
+@pytest.mark.parametrize("lists", [2, 3])
+@pytest.mark.parametrize("name", ["preferred-exists", "every-mask-none-preferred"])
+@pytest.mark.benchmark(group="kubelet: merge at 8 nodes")
+def test_merge(benchmark, kubelet, name, lists):
+    """Four lists are left out: the kubelet's product of them takes about 20 minutes."""
+    pairs = pairs_of(name, lists)
+    theirs = kubelet(
+        {
+            "kind": "merge",
+            "name": name,
+            "numaNodes": 8,
+            "policy": "restricted",
+            "seconds": SECONDS,
+            "lists": [
+                [{"mask": mask, "preferred": preferred} for mask, preferred in hints] for hints in pairs
+            ],
+        }
+    )
+    best, admit = benchmark(make_policy("restricted", 8).merge, providers_of(pairs))
+    assert (int(best.affinity), best.preferred, admit) == (*theirs["best"].values(), theirs["admit"])
+    note(benchmark, theirs["timing"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "numa_nodes"),
+    [("single-numa-node", 8), ("single-numa-node", 2), ("restricted", 2), ("restricted", 4)],
+)
+@pytest.mark.benchmark(group="kubelet: admission")
+def test_admission(benchmark, kubelet, policy, numa_nodes):
+    """CPU, memory and two devices. At 8 nodes, restricted, the kubelet's merge of four lists takes 20 minutes."""
+    case = scenario(numa_nodes, policy)
+    case["kubelet"]["topologyManagerPolicyOptions"] = {}
+    manifest = ONE_NODE.manifest("pod")
+    theirs = kubelet(
+        {"kind": "admission", "name": policy, "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
+    )
+    node, pod = Node.from_dict(case), Pod.from_manifest(manifest)
+    mask, preferred, cpus, devices = summary(node.admit(pod).containers["c0"])
+    affinity = theirs["affinity"]
+    assert theirs["admitted"]
+    assert (mask, preferred, cpus) == (affinity["mask"], affinity["preferred"], theirs["cpus"])
+    # Which of two equal devices it is, the kubelet leaves to chance.
+    assert {r: len(ids) for r, ids in devices.items()} == {
+        r: len(ids) for r, ids in theirs["devices"].items()
+    }
+    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100)
+    note(benchmark, theirs["timing"])
+
+
+@pytest.mark.benchmark(group="kubelet: admission")
+def test_admission_restricted_with_three_lists(benchmark, kubelet):
+    """The same at 8 nodes, restricted, with CPU, memory and one device: the kubelet needs seconds."""
+    case = scenario(8)
+    del case["devices"]["example.com/nic"]
+    case["kubelet"]["topologyManagerPolicyOptions"] = {}
+    manifest = ONE_NODE.manifest("pod")
+    limits = manifest["spec"]["containers"][0]["resources"]["limits"]
+    del limits["example.com/nic"]
+    theirs = kubelet(
+        {"kind": "admission", "name": "three", "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
+    )
+    node, pod = Node.from_dict(case), Pod.from_manifest(manifest)
+    mask, preferred, cpus, _ = summary(node.admit(pod).containers["c0"])
+    assert theirs["admitted"]
+    assert (mask, preferred, cpus) == (*theirs["affinity"].values(), theirs["cpus"])
+    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100)
+    note(benchmark, theirs["timing"])
