@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from alignup.admission import Admission
     from alignup.bitmask import BitMask
+    from alignup.cluster import Cluster
     from alignup.config import KubeletConfig
     from alignup.cpuset import CPUSet
     from alignup.errors import (
@@ -42,6 +43,7 @@ __all__ = [
     "AllocationError",
     "BitMask",
     "CPUSet",
+    "Cluster",
     "ConfigError",
     "HintList",
     "HintProvider",
@@ -64,6 +66,7 @@ _HOMES = {
     "AllocationError": "errors",
     "BitMask": "bitmask",
     "CPUSet": "cpuset",
+    "Cluster": "cluster",
     "ConfigError": "errors",
     "HintList": "hints",
     "HintProvider": "provider",

@@ -24,6 +24,8 @@ SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "machine": "Show what a machine looks like.",
     "replay": "Replay scenarios of pods that come and go.",
+    "rank": "Rank the nodes of a cluster for a pod.",
+    "simulate": "Place a trace of pods on a cluster, with and without a view of NUMA nodes.",
     "run": "Run a command on CPUs, memory and devices of its own.",
     "ps": "List who holds what on this machine.",
     "release": "Free the lease of a command that is gone.",

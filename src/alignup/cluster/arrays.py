@@ -93,7 +93,15 @@ class Arrays:
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays together."""
-        own = (self.shape_of, self.cpu, self.whole_cpus, self.memory, self.bound, self.used, self.devices)
+        own: tuple[np.ndarray[Any, Any], ...] = (
+            self.shape_of,
+            self.cpu,
+            self.whole_cpus,
+            self.memory,
+            self.bound,
+            self.used,
+            self.devices,
+        )
         return sum(array.nbytes for array in (*own, *self.fixed.values()))
 
     def _fixed(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -73,7 +73,9 @@ class Cluster:
         """
         by_name = nodes if isinstance(nodes, Mapping) else {f"node-{i}": node for i, node in enumerate(nodes)}
         readers = [NodeReader(node) for node in by_name.values()]
-        cluster = cls(tuple(by_name), [reader.shape for reader in readers], (reader.row() for reader in readers))
+        cluster = cls(
+            tuple(by_name), [reader.shape for reader in readers], (reader.row() for reader in readers)
+        )
         cluster.nodes = tuple(by_name.values())
         cluster._readers = tuple(readers)
         return cluster
@@ -166,7 +168,9 @@ class Cluster:
         if resource in arrays.kinds:
             return arrays.memory[:, arrays.kinds.index(resource)].copy()
         columns = self._columns(resource)
-        return _near(arrays.devices[:, columns], arrays.fixed["places"][arrays.shape_of, columns], arrays.width)
+        return _near(
+            arrays.devices[:, columns], arrays.fixed["places"][arrays.shape_of, columns], arrays.width
+        )
 
     def allocatable(self, resource: str) -> npt.NDArray[np.int64]:
         """Return what there is to give of a resource, in the manner of `free`.
@@ -221,7 +225,13 @@ class Cluster:
         )
 
     def judge(
-        self, job: Job, strategy: str, into: Evaluation, start: int, stop: int, nodes: npt.NDArray[np.int64] | None = None
+        self,
+        job: Job,
+        strategy: str,
+        into: Evaluation,
+        start: int,
+        stop: int,
+        nodes: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Judge some nodes and write the answers in their places.
 
@@ -238,7 +248,9 @@ class Cluster:
         """
         if strategy not in STRATEGIES:
             raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-        views = [getattr(into, name) for name in ("admitted", "reason", "affinity", "preferred", "score", "exact")]
+        views = [
+            getattr(into, name) for name in ("admitted", "reason", "affinity", "preferred", "score", "exact")
+        ]
         flat = [view.view(np.uint8) if view.dtype == np.bool_ else view for view in views]
         job.run(STRATEGIES.index(strategy), start, stop, nodes, *flat)
         if not self._exact:
@@ -324,16 +336,17 @@ def _demand(
     numbers = {resource: number for number, resource in enumerate(arrays.resources)}
     memory = [(kinds.get(kind, -1), size) for kind, size in wish.memory]
     devices = [(numbers[resource], count) for resource, count in wish.devices if resource in numbers]
-    for asked, most, what in ((memory, LIMITS[0], "types of memory"), (devices, LIMITS[1], "device resources")):
+    for asked, most, what in (
+        (memory, LIMITS[0], "types of memory"),
+        (devices, LIMITS[1], "device resources"),
+    ):
         if len(asked) > most:
             raise InputError.at("the pod", f"at most {most} {what}", len(asked))
     hands_on = isinstance(wish, Container) and wish.is_init and not wish.is_sidecar
     return wish.exclusive_cpus, memory, devices, hands_on
 
 
-def _near(
-    counts: npt.NDArray[np.int64], places: npt.NDArray[np.uint64], width: int
-) -> npt.NDArray[np.int64]:
+def _near(counts: npt.NDArray[np.int64], places: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
     """Return the devices near to each NUMA node."""
     bits = (places[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)
     near: npt.NDArray[np.int64] = np.einsum("nc,ncw->nw", counts, bits.astype(np.int64))

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["REASONS", "STRATEGIES", "Evaluation"]
 
-STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
+STRATEGIES: Final = (
+    "least-numa-nodes",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "document",
+)
 """How placements are scored; see `Cluster.evaluate`."""
 
 REASONS: Final = ("", "TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError")
@@ -51,7 +57,8 @@ class Evaluation:
             least = np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
             found, scores = found[scores >= least], scores[scores >= least]
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")
-        return found[order[:count]]
+        best: npt.NDArray[np.intp] = found[order[:count]]
+        return best
 
     def refusals(self) -> dict[str, int]:
         """Return how many nodes refuse the pod for each reason that occurs."""

@@ -51,7 +51,7 @@ def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[
         try:
             name, node = reader.node(line)
             if name in nodes:
-                raise InputError.at("name", "a name that no other node has", name)  # noqa: TRY301  # said alike
+                raise InputError.at("name", "a name that no other node has", name)
         except InputError as error:
             raise type(error)(f"{source}:{number}: {error}") from error
         nodes[name] = node
@@ -91,9 +91,7 @@ class _Reader:
                 )
         return wire.name, node
 
-    def _once(
-        self, what: str, text: msgspec.Raw, read: Callable[[Any], _T], beside: bytes = b""
-    ) -> _T:
+    def _once(self, what: str, text: msgspec.Raw, read: Callable[[Any], _T], beside: bytes = b"") -> _T:
         """Return what a text was read into, or read it now."""
         key = (what, bytes(text) + beside)
         if key not in self._read:

@@ -146,9 +146,7 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
 def _topology(data: Any, place: str) -> Topology:
     """Return what one object says."""
     if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
-        raise InputError.at(
-            f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data
-        )
+        raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
     version = data.get("apiVersion", _GROUP)
     if str(version).split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
@@ -201,7 +199,9 @@ def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
         known = next((value for value in given if value is not None), 0)
         capacity = known if given[0] is None else given[0]
         allocatable = capacity if given[1] is None else given[1]
-        found[resource.name] = _Amounts(capacity, allocatable, max(0, allocatable if given[2] is None else given[2]))
+        found[resource.name] = _Amounts(
+            capacity, allocatable, max(0, allocatable if given[2] is None else given[2])
+        )
     return found
 
 
@@ -229,7 +229,9 @@ def _reduced(
         policy=policy,
         scope=scope,
         distances=distances,
-        cpu=CpuShape(tuple(one.capacity for one in cpus), tuple(one.allocatable for one in cpus)) if cpus else None,
+        cpu=CpuShape(tuple(one.capacity for one in cpus), tuple(one.allocatable for one in cpus))
+        if cpus
+        else None,
         memory=tuple((kind, tuple(one.allocatable for one in of[kind])) for kind in kinds) if kinds else None,
         devices=tuple(
             (name, DeviceShape(places, tuple(one.allocatable for one in of[name]))) for name in others

@@ -55,9 +55,7 @@ class NodeReader:
             memory=() if memory is None else tuple([tuple(memory.free[kind]) for kind in self._kinds]),
             bound=() if memory is None else tuple(memory._bound),
             used=0 if memory is None else ((1 << len(memory._bound)) - 1) & ~memory.unbound,
-            devices={
-                resource: _counts(pool.free, members) for resource, pool, members in self._columns
-            },
+            devices={resource: _counts(pool.free, members) for resource, pool, members in self._columns},
         )
 
 

@@ -1,0 +1,135 @@
+"""`alignup simulate`: a cluster and a trace of pods in, what comes of it out."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import read_bytes
+from alignup.cli.terminal import make_console, make_table, safe
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.cluster.trace import Event
+
+__all__ = ["command"]
+
+SHOWN_PROGRESS = 2000
+"""Shorter traces are over before a progress bar would be read."""
+
+
+@click.command(name="simulate")
+@click.option(
+    "--nodes",
+    "-n",
+    required=True,
+    metavar="FILE",
+    help="Nodes as JSON lines: keys of a scenario, and a name.",
+)
+@click.option(
+    "--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove."
+)
+@click.option(
+    "--generate", type=click.IntRange(min=1), metavar="N", help="Make up N arrivals instead of --pods."
+)
+@click.option(
+    "--strategy",
+    "-s",
+    help="How nodes are ranked.  [default: least-numa-nodes; least-allocated with --blind]",
+)
+@click.option(
+    "--blind", is_flag=True, help="Let the scheduler see node totals only, as the default scheduler does."
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Decides between equal nodes, and what --generate makes up."
+)
+@click.option(
+    "--attempts",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Nodes to try before a pod is given up.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+def command(
+    nodes: str,
+    pods: str | None,
+    generate: int | None,
+    strategy: str | None,
+    blind: bool,
+    seed: int,
+    attempts: int,
+    as_json: bool,
+) -> None:
+    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
+
+    With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse.
+    """
+    import msgspec
+
+    from alignup.cluster import Cluster
+    from alignup.cluster.simulation import Simulation
+    from alignup.cluster.synthetic import synthetic_trace
+    from alignup.cluster.trace import read_trace
+
+    if (pods is None) == (generate is None):
+        raise click.UsageError("expected either --pods or --generate")
+    cluster = Cluster.from_json_lines(read_bytes(nodes), nodes)
+    simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
+    events = (
+        read_trace(read_bytes(pods), pods)
+        if pods is not None
+        else synthetic_trace(cluster, generate or 0, seed)
+    )
+    if not events:
+        raise InputError(f"expected at least one event, got none in {pods}")
+    for _ in with_progress(simulation.steps(events), events):
+        pass
+    report: dict[str, Any] = {
+        "nodes": len(cluster),
+        "strategy": simulation.strategy,
+        "blind": blind,
+        "seed": seed,
+        **simulation.report.to_dict(),
+    }
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        show(report)
+
+
+def with_progress(steps: Iterable[int], events: list[Event]) -> Iterable[int]:
+    """Show how far a long simulation is, on a terminal only."""
+    if len(events) < SHOWN_PROGRESS or not sys.stderr.isatty():
+        return steps
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(steps, "simulating", total=len(events), console=Console(stderr=True), transient=True)
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print what a person reads at a glance."""
+    console = make_console()
+    sight = "node totals only" if report["blind"] else "NUMA nodes"
+    console.print(f"{report['nodes']} nodes, {report['strategy']}, a scheduler that sees {sight}")
+    arrivals = max(1, report["arrivals"])
+    for key, words in (
+        ("placed", "placed"),
+        ("noRoom", "found no node with enough in sum"),
+        ("noAlignment", "found nodes with enough in sum, none that could align it"),
+        ("refused", "refused by the node that was chosen"),
+    ):
+        console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
+    for reason, count in report["refusals"].items():
+        console.print(f"{count:8} refusals: {reason}")
+    numbers = ("used on average", "at most", "stranded of what was free")
+    table = make_table("resource", *numbers, numbers=numbers)
+    for name, mean in report["utilisation"].items():
+        peak, stranded = report["peak"][name], report["stranded"][name]
+        table.add_row(safe(name), f"{mean:.1%}", f"{peak:.1%}", f"{stranded:.1%}")
+    console.print(table)

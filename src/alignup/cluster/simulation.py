@@ -1,0 +1,325 @@
+"""Plays a trace of pods over a cluster: a scheduler chooses nodes, and the nodes themselves admit or refuse.
+
+A scheduler that sees topology asks `Cluster.judge`; a blind one sees node totals only (`alignup.cluster.totals`), as
+the default scheduler does. The difference in what the nodes refuse is what topology-blind scheduling costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from alignup.cluster.totals import BLIND_STRATEGIES, Totals
+from alignup.cluster.trace import Arrival, Event, Removal
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from alignup._cluster import Job
+    from alignup.cluster.cluster import Cluster
+    from alignup.cluster.evaluation import Evaluation
+    from alignup.pod import Pod
+
+__all__ = ["Report", "Simulation"]
+
+_ANSWERS_KEPT: Final = 256
+"""Different demands whose answers are kept up to date; forgotten together when there are more."""
+
+_SAMPLES: Final = 100
+"""At how many arrivals stranded capacity is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a trace."""
+
+    arrivals: int
+    placed: int
+    no_room: int
+    """Pods for which no node had enough of everything in sum."""
+    no_alignment: int
+    """Pods for which nodes had room, but none could align them; a blind scheduler never finds out beforehand."""
+    refused: int
+    """Pods that ended with a node's refusal, which the scheduler had not foreseen."""
+    refusals: Mapping[str, int]
+    """How often a node refused a pod, by the kubelet's reason; a pod can be tried on several nodes."""
+    utilisation: Mapping[str, float]
+    """By resource, the mean part of what there is that was requested by running pods, weighted with time."""
+    peak: Mapping[str, float]
+    """The largest such part."""
+    stranded: Mapping[str, float]
+    """By resource, the mean part of what was free that lay on nodes which had room for the pod at hand in sum and would
+    have refused it; over arrivals spread evenly over the trace."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON can hold it."""
+        return {
+            "arrivals": self.arrivals,
+            "placed": self.placed,
+            "noRoom": self.no_room,
+            "noAlignment": self.no_alignment,
+            "refused": self.refused,
+            "refusals": dict(self.refusals),
+            "utilisation": _rounded(self.utilisation),
+            "peak": _rounded(self.peak),
+            "stranded": _rounded(self.stranded),
+        }
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}
+
+
+class Simulation:
+    """A scheduler and a cluster that it places pods on. The nodes change; pods that they hold stay until removed.
+
+    Args:
+        cluster: A cluster made from nodes.
+        strategy: How nodes are ranked; None: `least-numa-nodes`, or `least-allocated` for a blind scheduler.
+        blind: The scheduler sees node totals only.
+        seed: Decides between nodes of equal score.
+        attempts: On how many nodes a pod is tried until it is given up.
+
+    Raises:
+        InputError: The cluster has no nodes to admit pods, or the strategy is not for such a scheduler.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        strategy: str | None = None,
+        *,
+        blind: bool = False,
+        seed: int = 0,
+        attempts: int = 1,
+    ) -> None:
+        if not cluster.nodes:
+            raise InputError("expected a cluster made from nodes, got one of amounts only")
+        if attempts < 1:
+            raise InputError.at("attempts", "at least one attempt", attempts)
+        self.cluster = cluster
+        self.totals = Totals(cluster.nodes)
+        self.strategy = strategy or ("least-allocated" if blind else "least-numa-nodes")
+        if blind and self.strategy not in BLIND_STRATEGIES:
+            expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
+            raise InputError.at("the strategy", expected, self.strategy)
+        self._blind = blind
+        self._random = Random(seed)  # noqa: S311  # ties, not secrets
+        self._attempts = attempts
+        self._answers = _Answers(cluster, "least-numa-nodes" if blind else self.strategy)
+        self._where = {pod.uid: (index, pod) for index, node in enumerate(cluster.nodes) for pod in node.pods}
+        self._counts: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()
+
+    def run(self, events: Sequence[Event]) -> Report:
+        """Play a trace and return what came of it.
+
+        Raises:
+            InputError: A pod is removed that never came, or comes although it is there.
+        """
+        for _ in self.steps(events):
+            pass
+        return self.report
+
+    def steps(self, events: Sequence[Event]) -> Iterator[int]:
+        """Play a trace, yielding the number of its events that are done; the report is ready after the last.
+
+        Raises:
+            InputError: A pod is removed that never came, or comes although it is there.
+        """
+        arrivals = sum(isinstance(event, Arrival) for event in events)
+        every = -(-arrivals // _SAMPLES)
+        meter = _Meter(self.totals)
+        known = set(self._where)
+        ends: list[tuple[float, int, str]] = []
+        for number, event in enumerate(events, 1):
+            self._end_pods(ends, event.time, meter)
+            meter.advance(event.time)
+            if isinstance(event, Removal):
+                self._remove(event.uid, known)
+            else:
+                self._check_new(event.pod, known)
+                if self._counts["arrivals"] % every == 0:
+                    meter.strand(self.totals.fits(event.pod), self._answers.of(event.pod).admitted)
+                if self._arrive(event.pod) and event.duration is not None:
+                    heapq.heappush(ends, (event.time + event.duration, number, event.pod.uid))
+            meter.note()
+            yield number
+        self._meter = meter
+
+    @property
+    def report(self) -> Report:
+        """What came of the trace that was played last."""
+        counts, totals, meter = self._counts, self.totals, self._meter
+        return Report(
+            arrivals=counts["arrivals"],
+            placed=counts["placed"],
+            no_room=counts["no room"],
+            no_alignment=counts["no alignment"],
+            refused=counts["refused"],
+            refusals=dict(sorted(self._refusals.items())),
+            utilisation=totals.by_name(meter.mean),
+            peak=totals.by_name(meter.peak),
+            stranded=totals.by_name(meter.stranded),
+        )
+
+    def _end_pods(self, ends: list[tuple[float, int, str]], time: float, meter: _Meter) -> None:
+        """Remove the pods whose time is over."""
+        while ends and ends[0][0] <= time:
+            end, _, uid = heapq.heappop(ends)
+            meter.advance(end)
+            if uid in self._where:
+                self._take_away(uid)
+
+    def _check_new(self, pod: Pod, known: set[str]) -> None:
+        if pod.uid in self._where:
+            raise InputError.at("the trace", "a pod that is not there yet", pod.uid)
+        known.add(pod.uid)
+
+    def _remove(self, uid: str, known: set[str]) -> None:
+        """Remove a pod; one that was not placed has nothing to take away."""
+        if uid in self._where:
+            self._take_away(uid)
+        elif uid not in known:
+            raise InputError.at("the trace", "the uid of a pod that has come", uid)
+
+    def _take_away(self, uid: str) -> None:
+        index, pod = self._where.pop(uid)
+        self.cluster.nodes[index].remove(uid)
+        self.totals.remove(index, pod)
+        self._answers.changed(index)
+
+    def _arrive(self, pod: Pod) -> bool:
+        """Place a pod, or count why not."""
+        self._counts["arrivals"] += 1
+        fits = self.totals.fits(pod)
+        if not fits.any():
+            self._counts["no room"] += 1
+        else:
+            scores = self._scores(pod, fits)
+            for _ in range(self._attempts):
+                index = self._choose(scores)
+                if index is None:
+                    break
+                if self._try(pod, index):
+                    self._counts["placed"] += 1
+                    return True
+                scores[index] = -np.inf
+            # `index` is None where the scheduler gave up before a node could refuse
+            self._counts["no alignment" if index is None else "refused"] += 1
+        self.totals.forget(pod)
+        return False
+
+    def _scores(self, pod: Pod, fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """Return what each node is worth to this scheduler; minus infinity: not a candidate."""
+        if self._blind:
+            return np.where(fits, self.totals.score(pod, self.strategy), -np.inf)
+        return np.where(fits, self._answers.of(pod).score, -np.inf)
+
+    def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
+        """Return one of the best nodes; None if there is no candidate."""
+        best = scores.max()
+        if best == -np.inf:
+            return None
+        equal = np.flatnonzero(scores == best)
+        return int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
+
+    def _try(self, pod: Pod, index: int) -> bool:
+        """Let a node admit the pod."""
+        admission = self.cluster.nodes[index].admit(pod)
+        self._answers.changed(index)
+        if not admission.admitted:
+            self._refusals[admission.reason] += 1
+            return False
+        self._where[pod.uid] = (index, pod)
+        self.totals.add(index, pod)
+        return True
+
+
+class _Answers:
+    """Evaluations that are kept up to date: only nodes that changed are judged again."""
+
+    def __init__(self, cluster: Cluster, strategy: str) -> None:
+        self._cluster = cluster
+        self._strategy = strategy
+        self._kept: dict[object, tuple[Job, Evaluation, set[int]]] = {}
+
+    def changed(self, index: int) -> None:
+        """Note that a pod came or went."""
+        self._cluster.refresh(index)
+        for _, _, outdated in self._kept.values():
+            outdated.add(index)
+
+    def of(self, pod: Pod) -> Evaluation:
+        """Return what each node would say to the pod now."""
+        demands = tuple(
+            (one.exclusive_cpus, one.memory, one.devices, one.is_init, one.is_sidecar)
+            for one in pod.all_containers
+        )
+        cluster = self._cluster
+        if demands not in self._kept:
+            if len(self._kept) >= _ANSWERS_KEPT:
+                self._kept.clear()
+            job, answer = cluster.job(pod), cluster.empty_evaluation()
+            cluster.judge(job, self._strategy, answer, 0, len(cluster))
+            self._kept[demands] = (job, answer, set())
+            return answer
+        job, answer, outdated = self._kept[demands]
+        if outdated:
+            nodes = np.fromiter(outdated, np.int64, len(outdated))
+            cluster.judge(job, self._strategy, answer, 0, len(nodes), nodes)
+            outdated.clear()
+        return answer
+
+
+class _Meter:
+    """Measures what is used, over time, and what is stranded, at some moments."""
+
+    def __init__(self, totals: Totals) -> None:
+        self._totals = totals
+        count = len(totals.resources)
+        self._there = np.maximum(totals.allocatable.sum(axis=0), 1)
+        self._time: float | None = None
+        self._elapsed = 0.0
+        self._weighted = np.zeros(count)
+        self._part = totals.used.sum(axis=0) / self._there
+        self.peak = self._part.copy()
+        self._strands = np.zeros(count)
+        self._samples = 0
+
+    def advance(self, time: float) -> None:
+        """Let time pass, with everything as it was noted last."""
+        if self._time is not None and time > self._time:
+            self._weighted += self._part * (time - self._time)
+            self._elapsed += time - self._time
+        self._time = time if self._time is None else max(time, self._time)
+        self.note()
+
+    def note(self) -> None:
+        """Note what is used now."""
+        self._part = self._totals.used.sum(axis=0) / self._there
+        np.maximum(self.peak, self._part, out=self.peak)
+
+    def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:
+        """Measure what is free on nodes that have room in sum and would refuse."""
+        free = self._totals.free
+        self._strands += free[fits & ~admitted].sum(axis=0) / np.maximum(free.sum(axis=0), 1)
+        self._samples += 1
+
+    @property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """The mean part in use; what it is now if no time passed."""
+        return self._weighted / self._elapsed if self._elapsed else self._part
+
+    @property
+    def stranded(self) -> npt.NDArray[np.float64]:
+        """The mean part of what was free that was stranded."""
+        return self._strands / max(1, self._samples)
