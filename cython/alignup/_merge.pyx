@@ -13,6 +13,7 @@ the result is said in `alignup.policy`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup._bitmask cimport all_nodes, popcount
@@ -217,24 +218,44 @@ cdef class Merger:
 
     cdef readonly int numa_nodes
     cdef bint closest
+    cdef tuple rows                 # the distances as they came, for copies
     cdef int64_t sums[NARROW_MASKS]
-    cdef int64_t distances[64][64]
+    cdef int64_t* distances         # 64 x 64, beyond 8 nodes only: most nodes have few, and there are many nodes
 
     def __init__(self, int numa_nodes, distances=None):
         cdef int row, column, mask
+        if not 1 <= numa_nodes <= 64:
+            raise ValueError(f"expected 1 to 64 NUMA nodes, got {numa_nodes}")
         self.numa_nodes = numa_nodes
         self.closest = distances is not None
         if not self.closest:
             return
-        for row in range(numa_nodes):
-            for column in range(numa_nodes):
-                self.distances[row][column] = distances[row][column]
-        for mask in range(1 << min(numa_nodes, NARROW_NODES)):
+        self.rows = tuple(map(tuple, distances))
+        if numa_nodes > NARROW_NODES:
+            self.keep_distances()
+            return
+        for mask in range(1 << numa_nodes):
             self.sums[mask] = 0
-            for row in range(min(numa_nodes, NARROW_NODES)):
-                for column in range(min(numa_nodes, NARROW_NODES)):
+            for row in range(numa_nodes):
+                for column in range(numa_nodes):
                     if mask >> row & 1 and mask >> column & 1:
-                        self.sums[mask] += self.distances[row][column]
+                        self.sums[mask] += self.rows[row][column]
+
+    cdef void keep_distances(self) except *:
+        cdef int row, column
+        if self.distances == NULL:
+            self.distances = <int64_t*>calloc(64 * 64, sizeof(int64_t))
+        if self.distances == NULL:
+            raise MemoryError
+        for row in range(self.numa_nodes):
+            for column in range(self.numa_nodes):
+                self.distances[row * 64 + column] = self.rows[row][column]
+
+    def __dealloc__(self):
+        free(self.distances)
+
+    def __reduce__(self):
+        return Merger, (self.numa_nodes, self.rows)
 
     def merge(self, list lists not None, bint single_nodes=False):
         """Return the best hint of the product of the lists.
@@ -266,7 +287,7 @@ cdef class Merger:
     cdef TopologyHint merge_wide(self, list lists, bint single_nodes):
         cdef bint closest = self.closest and not single_nodes
         cdef Searched best = search_best(
-            lists, self.numa_nodes, single_nodes, &self.distances[0][0] if closest else NULL
+            lists, self.numa_nodes, single_nodes, self.distances if closest else NULL
         )
         cdef TopologyHint hint = hint_of(best.mask, False, best.preferred)
         hint.exact = best.exact

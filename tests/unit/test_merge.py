@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from alignup._merge import Merger
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import model
+from alignup._merge import Merger
 from alignup.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.policy import make_policy
+from fakes import hint
 from strategies import POLICIES, distance_matrices, pairs, requests
 
 if TYPE_CHECKING:
@@ -208,7 +210,7 @@ def padded_cases(draw: st.DrawFn) -> Any:
     return requested, numa_nodes, at, strict, draw(st.none() | distance_matrices(few))
 
 
-def padded_answer(  # noqa: PLR0917 - a case, taken apart
+def padded_answer(
     policy: str, requested: Any, numa_nodes: int, at: Sequence[int], strict: Sequence[bool], distances: Any
 ) -> tuple[set[int] | None, bool, bool]:
     """Return the merged hint as a set of nodes of the small machine; "every node" stays that."""
@@ -272,3 +274,25 @@ def test_masks_beyond_a_small_machine_are_cut() -> None:
         False,
         True,
     )
+
+
+@pytest.mark.parametrize("numa_nodes", [-1, 0, 65])
+def test_a_merger_has_1_to_64_nodes(numa_nodes: int) -> None:
+    with pytest.raises(ValueError, match=f"expected 1 to 64 NUMA nodes, got {numa_nodes}"):
+        Merger(numa_nodes)
+
+
+@pytest.mark.parametrize("numa_nodes", [3, 12])
+def test_a_copied_policy_decides_alike(numa_nodes: int) -> None:
+    """Policies can be sent to other processes, distances and all."""
+    distances = [
+        [10 if one == other else 20 + (one + other) % 3 for other in range(numa_nodes)]
+        for one in range(numa_nodes)
+    ]
+    options = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
+    policy = make_policy("restricted", numa_nodes, distances, options)
+    pairs_of_nodes = [hint(True, one, other) for one in range(numa_nodes) for other in range(one)]
+    copied = pickle.loads(pickle.dumps(policy))  # noqa: S301 - our own bytes
+
+    assert copied.merge([{"cpu": pairs_of_nodes}]) == policy.merge([{"cpu": pairs_of_nodes}])
+    assert copied.merge([{"cpu": pairs_of_nodes}])[0] == hint(True, 1, 2)
