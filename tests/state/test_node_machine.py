@@ -1,0 +1,375 @@
+"""Pods come to random nodes and go again: nothing is given twice, nothing is lost, a refusal changes nothing.
+
+What holds always, for every policy, scope and option:
+
+- a CPU, a byte and a device belong to one pod; inside a pod they are shared only with init containers that are done;
+- given and free together are what there was to give: CPUs, each device, memory of each type on each NUMA node;
+- a pod that is refused leaves what is free, the shared pool, and what CPUs and devices would offer as it was;
+- the same pod on an equal node, with all mappings in another order, gets the same;
+- when all pods are gone everything is as in the beginning, what providers would offer included.
+
+Two habits of the kubelet are kept on purpose, and bounded here. Where sockets or cores differ in size,
+distribute-cpus-across-numa may give away reserved CPUs, so that reserved CPUs are checked on even machines
+only. And a NUMA node on which a container sat alone stays out of its memory group while anybody uses it, even if
+that container was refused: so that what memory would offer is compared after a refusal only when the memory
+manager is told not to do so (`bindings_stay=False`, every other node).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from alignup.admission import Admission
+from alignup.errors import ConfigError
+from alignup.node import Node
+from alignup.pod import Pod
+from alignup.providers.memory import MemoryProvider
+
+GIBI = 1 << 30
+MEBI = 1 << 20
+POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
+CPU_OPTIONS = [
+    {},
+    {"full-pcpus-only": "true"},
+    {"distribute-cpus-across-numa": "true"},
+    {"distribute-cpus-across-numa": "true", "full-pcpus-only": "true"},
+    {"align-by-socket": "true"},
+    {"distribute-cpus-across-cores": "true"},
+    {"prefer-align-cpus-by-uncorecache": "true"},
+    {"strict-cpu-reservation": "true"},
+    {"strict-cpu-reservation": "true", "distribute-cpus-across-numa": "true"},
+]
+RESOURCES = ["example.com/gpu", "example.com/nic"]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> dict[str, Any]:
+    """Machines of one to five NUMA nodes, even or not, with gaps in their numbers and nodes without CPUs."""
+    count = draw(st.integers(1, 5))
+    ids = draw(st.sampled_from([list(range(count)), list(range(1, 3 * count, 3))]))
+    threads = draw(st.sampled_from([1, 2, 2, 4]))
+    a_node = draw(
+        st.lists(st.integers(0, 4), min_size=count, max_size=count)
+        | st.just([draw(st.integers(1, 4))] * count)
+    )
+    assume(sum(a_node))
+    sockets = draw(st.sampled_from([1, 2, count]))
+    distances = draw(st.sampled_from([None, 20]))
+    total = sum(a_node)
+    first = 0
+    nodes = []
+    for position, numa_id in enumerate(ids):
+        cores = [
+            {
+                "cpus": [core + thread * total for thread in range(threads)],
+                "socket": position * sockets // count,
+                "l3": core // 2,
+            }
+            for core in range(first, first + a_node[position])
+        ]
+        first += a_node[position]
+        memory = draw(st.sampled_from([1, 2, 4])) * GIBI
+        node = {
+            "id": numa_id,
+            "memory": memory,
+            "cores": cores,
+            "hugepages": {"2Mi": draw(st.sampled_from([0, 64, 256]))},
+        }
+        if distances is not None:
+            node["distances"] = [
+                10 if other == position else distances + abs(other - position) for other in range(count)
+            ]
+        nodes.append(node)
+    return {"numaNodes": nodes}
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> dict[str, Any]:
+    """Everything that `Node.from_dict` takes."""
+    machine = draw(machines())
+    ids = [node["id"] for node in machine["numaNodes"]]
+    cpus = sorted(cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"])
+    kubelet: dict[str, Any] = {
+        "topologyManagerPolicy": draw(st.sampled_from(POLICIES)),
+        "topologyManagerScope": draw(st.sampled_from(["container", "pod"])),
+    }
+    if "distances" in machine["numaNodes"][0] and draw(st.booleans()):
+        kubelet["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+    if draw(st.integers(0, 4)):
+        kubelet["cpuManagerPolicy"] = "static"
+        kubelet["cpuManagerPolicyOptions"] = draw(st.sampled_from(CPU_OPTIONS))
+        kubelet["reservedSystemCPUs"] = ",".join(
+            map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2)))
+        )
+    if draw(st.integers(0, 4)):
+        kubelet["memoryManagerPolicy"] = "Static"
+        kubelet["reservedMemory"] = [{"numaNode": draw(st.sampled_from(ids)), "limits": {"memory": "100Mi"}}]
+    places = st.none() | st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True).map(sorted)
+    devices = {}
+    for resource in RESOURCES[: draw(st.integers(0, 2))]:
+        found = draw(
+            st.lists(st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6)
+        )
+        devices[resource] = [
+            {"id": f"{resource[-3:]}{number}", "numa": numa, "healthy": healthy}
+            for number, (numa, healthy) in enumerate(found)
+        ]
+    return {"machine": machine, "kubelet": kubelet, "devices": devices}
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> dict[str, Any]:
+    """Containers that ask for whole or broken CPUs, memory, large pages and devices, or for nothing."""
+    limits: dict[str, str] = {}
+    if draw(st.integers(0, 5)):
+        limits["cpu"] = draw(st.sampled_from(["1", "2", "2", "3", "4", "6", "500m"]))
+        limits["memory"] = draw(st.sampled_from(["64Mi", "256Mi", "1Gi", "1500Mi", "3Gi"]))
+        if draw(st.integers(0, 4)) == 0:
+            limits["hugepages-2Mi"] = draw(st.sampled_from(["32Mi", "128Mi", "600Mi"]))
+    for resource in RESOURCES:
+        if draw(st.integers(0, 2)) == 0:
+            limits[resource] = str(draw(st.integers(1, 3)))
+    return {"image": "i", "resources": {"limits": limits}}
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    """Pods with init containers of both kinds, some of them not Guaranteed, some with a policy of their own."""
+    spec: dict[str, Any] = {"containers": draw(st.lists(containers(), min_size=1, max_size=2))}
+    spec["initContainers"] = draw(st.lists(containers(), max_size=2))
+    for kind, found in spec.items():
+        for number, container in enumerate(found):
+            container["name"] = f"{kind[:4]}{number}"
+    for container in spec["initContainers"]:
+        if draw(st.booleans()):
+            container["restartPolicy"] = "Always"
+    metadata: dict[str, Any] = {"name": "pod"}
+    if draw(st.integers(0, 9)) == 0:
+        asked = draw(st.sampled_from(["SingleNUMANode", "Restricted", "BestEffort"]))
+        metadata["annotations"] = {
+            "scheduling.koordinator.sh/numa-topology-spec": f'{{"numaTopologyPolicy": "{asked}"}}'
+        }
+    return {"metadata": metadata, "spec": spec}
+
+
+def reordered(value: Any) -> Any:
+    """Return the same plain data with every mapping in the opposite order."""
+    if isinstance(value, dict):
+        return {key: reordered(item) for key, item in reversed(value.items())}
+    return [reordered(item) for item in value] if isinstance(value, list) else value
+
+
+def make_node(data: dict[str, Any], bindings_stay: bool) -> Node:
+    """Return the node; with False, its memory manager leaves no trace of containers that are gone."""
+    made: list[MemoryProvider] = []
+
+    def without_traces(provider: Any) -> Any:
+        if provider.name != "memory" or bindings_stay:
+            return provider
+        made.append(MemoryProvider(node_machine, reserved, bindings_stay=False))
+        return made[0]
+
+    plain = Node.from_dict(data)
+    node_machine, reserved = plain.machine, plain.config.reserved_memory
+    node = Node.from_dict(data, wrap=without_traces)
+    if made:
+        node.memory = made[0]
+    return node
+
+
+class NodeMachine(RuleBasedStateMachine):
+    """A node, an equal one that sees everything in another order, and the pods that are on them."""
+
+    @initialize(data=nodes(), probe=pods(), bindings_stay=st.booleans())
+    def start(self, data: dict[str, Any], probe: dict[str, Any], bindings_stay: bool) -> None:
+        try:
+            self.node = make_node(data, bindings_stay)
+        except ConfigError:
+            assume(False)
+        self.twin = make_node(reordered(data), bindings_stay)
+        self.bindings_stay = bindings_stay
+        self.probe = Pod.from_manifest({**probe, "metadata": {"name": "probe"}})
+        self.live: dict[str, Pod] = {}
+        self.count = 0
+        sizes = {len(node.cores) for node in self.node.machine.numa_nodes}
+        sockets = {cpus.bit_count() for cpus in self.node.machine.socket_cpus}
+        self.is_even = len(sizes) == len(sockets) == 1
+        self.at_first = self.offers("devices", "cpu", "memory"), self.amounts()
+
+    def offers(self, *names: str) -> dict[str, Any]:
+        """Return what these providers would offer a pod that nobody has seen."""
+        found: dict[str, Any] = {}
+        for provider in self.node.manager.providers:
+            if provider.name in names:
+                hints = [provider.topology_hints(self.probe, c) for c in self.probe.all_containers]
+                for number, resources in enumerate([*hints, provider.pod_topology_hints(self.probe)]):
+                    found[f"{provider.name}{number}"] = resources and {
+                        resource: offered and list(offered) for resource, offered in resources.items()
+                    }
+        return found
+
+    def amounts(self) -> tuple[Any, ...]:
+        """Return what is free and what is shared."""
+        node = self.node
+        return (
+            node.cpu and (node.cpu.free_cpus, node.cpu.shared_cpus),
+            node.memory and node.memory.free,
+            node.devices and (node.devices.free, node.devices.given),
+            [pod.uid for pod in node.pods],
+        )
+
+    @rule(manifest=pods())
+    def admit(self, manifest: dict[str, Any]) -> None:
+        """A pod comes."""
+        self.count += 1
+        manifest["metadata"]["uid"] = uid = f"u{self.count}"
+        names = ("devices", "cpu") if self.bindings_stay else ("devices", "cpu", "memory")
+        before = self.offers(*names), self.amounts()
+
+        admission = self.node.admit(manifest)
+
+        assert (admission, admission.message) == (
+            other := self.twin.admit(reordered(manifest)),
+            other.message,
+        )
+        if admission.admitted:
+            self.live[uid] = Pod.from_manifest(manifest)
+            self.check_policy(admission)
+        else:
+            assert admission.reason
+            assert admission.message
+            assert not admission.containers
+            assert before == (self.offers(*names), self.amounts())
+
+    def check_policy(self, admission: Admission) -> None:
+        """An admitted pod is aligned as the policy demands."""
+        policy = self.node.manager.policy.name
+        for got in admission.containers.values():
+            if policy in {"restricted", "single-numa-node"}:
+                assert got.affinity.preferred
+            if policy == "single-numa-node":
+                assert got.affinity.affinity is None or len(got.affinity.affinity) == 1
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        """A pod goes."""
+        uid = data.draw(st.sampled_from(sorted(self.live)))
+        for node in (self.node, self.twin):
+            node.remove(uid)
+        del self.live[uid]
+
+    @invariant()
+    def cpus_add_up(self) -> None:
+        """No CPU is two pods', and given and free CPUs are all there are."""
+        cpu = self.node.cpu
+        if cpu is None:
+            return
+        by_pod = []
+        for uid, pod in self.live.items():
+            self.check_inside(pod, {c.name: set(cpu.cpus(uid, c.name) or ()) for c in pod.all_containers})
+            by_pod.append({one for c in pod.all_containers for one in cpu.cpus(uid, c.name) or ()})
+        given = set().union(*by_pod)
+        assert len(given) == sum(map(len, by_pod))
+        if self.is_even:
+            assert given <= set(cpu.allocatable_cpus)
+        assert given & set(cpu.allocatable_cpus) | set(cpu.free_cpus) == set(cpu.allocatable_cpus)
+        assert not given & (set(cpu.free_cpus) | set(cpu.shared_cpus))
+
+    def check_inside(self, pod: Pod, held: dict[str, set[Any]]) -> None:
+        """Containers that run at the same time have nothing in common."""
+        running = [c.name for c in pod.all_containers if c.is_sidecar or not c.is_init]
+        assert sum(len(held[name]) for name in running) == len(set().union(*(held[name] for name in running)))
+
+    @invariant()
+    def memory_adds_up(self) -> None:
+        """On every node, given and free bytes of a type are all there are."""
+        memory = self.node.memory
+        if memory is None:
+            return
+        ids = self.node.machine.numa_node_ids
+        given: Counter[tuple[str, int]] = Counter()
+        for uid, pod in self.live.items():
+            for container in pod.all_containers:
+                for kind, shares in memory.shares(uid, container.name).items():
+                    given.update({(kind, numa_id): size for numa_id, size in shares.items()})
+                blocks = memory.blocks(uid, container.name)
+                if not container.is_init:
+                    assert sorted((block.type, block.size) for block in blocks) == sorted(container.memory)
+        for kind, free in memory.free.items():
+            for numa_id, left, most in zip(ids, free, memory.allocatable[kind], strict=True):
+                assert 0 <= left <= most
+                assert left + given[kind, numa_id] == most
+
+    @invariant()
+    def devices_add_up(self) -> None:
+        """No device is two pods', and the healthy ones are given or free."""
+        provider = self.node.devices
+        if provider is None:
+            return
+        for resource, devices in self.inventory().items():
+            by_pod = []
+            for uid, pod in self.live.items():
+                held = {
+                    c.name: set(provider.devices(uid, c.name).get(resource, ())) for c in pod.all_containers
+                }
+                self.check_inside(pod, held)
+                by_pod.append(set().union(*held.values()))
+            given = set().union(*by_pod)
+            assert len(given) == sum(map(len, by_pod))
+            assert given == set(provider.given[resource])
+            assert given | set(provider.free[resource]) == devices
+            assert not given & set(provider.free[resource])
+
+    def inventory(self) -> dict[str, set[str]]:
+        """Return the ids of all healthy devices; nobody has one that is not."""
+        free, given = self.at_first[1][2]
+        assert not any(given.values())
+        return {resource: set(ids) for resource, ids in free.items()}
+
+    def teardown(self) -> None:
+        """All pods go, first come first gone, and nothing is left of them."""
+        if not hasattr(self, "at_first"):
+            return
+        for uid in list(self.live):
+            self.node.remove(uid)
+        assert self.at_first == (self.offers("devices", "cpu", "memory"), self.amounts())
+
+
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def test_nodes_neither_lose_nor_give_twice() -> None:
+    run_state_machine_as_test(
+        NodeMachine,
+        settings=settings(
+            max_examples=80,
+            stateful_step_count=10,
+            deadline=None,
+            suppress_health_check=QUIET,
+            derandomize=True,
+        ),
+    )
+
+
+@pytest.mark.slow
+def test_nodes_never_lose_nor_give_twice() -> None:
+    """The same, for long."""
+    run_state_machine_as_test(
+        NodeMachine,
+        settings=settings(
+            max_examples=1500, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
+        ),
+    )
