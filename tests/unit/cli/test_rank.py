@@ -1,0 +1,105 @@
+"""`alignup rank`: which nodes, in which order, and why not the others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from alignup.cli import program
+from alignup.errors import InputError
+from cluster_files import TOPOLOGY, node_line, pod_manifest
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return the paths of two nodes as JSON lines, and of a pod."""
+    nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.yaml"
+    full = node_line("full", pods=[pod_manifest("old", cpus=6)])
+    nodes.write_text(f"{full}\n\n{node_line('empty')}\n{node_line('small', cores=1)}\n")
+    pod.write_text(json.dumps(pod_manifest("new", cpus=4)))
+    return nodes, pod
+
+
+def run(*arguments):
+    """Run the program; what is not an exit is an error."""
+    result = CliRunner().invoke(program, [str(one) for one in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_the_best_nodes_come_first(files):
+    """A node says yes with NUMA nodes and score; the others are counted by reason."""
+    nodes, pod = files
+    result = run("rank", "--nodes", nodes, pod)
+    assert result.exit_code == 0
+    assert "default/new: 2 of 3 nodes would admit it" in result.output
+    assert "1 would refuse it: TopologyAffinityError" in result.output
+
+
+def test_json_has_one_object_a_pod(files):
+    """Standard output is JSON lines and nothing else."""
+    nodes, pod = files
+    result = run("rank", "--nodes", nodes, "--json", "--top", 1, "--strategy", "least-allocated", pod, pod)
+    first, second = map(json.loads, result.output.splitlines())
+    assert first == second
+    assert first["admitting"] == 2
+    assert first["refusals"] == {"TopologyAffinityError": 1}
+    assert first["best"] == [
+        # on NUMA node 1, whose CPUs are all free: half of them and a 32nd of the memory; the empty node gives node 0
+        {"node": "full", "score": 73.4375, "numaNodes": [1], "preferred": True, "exact": True}
+    ]
+
+
+def test_nobody_admits(files, tmp_path):
+    """Exit status 1: no node would take any of the pods."""
+    nodes, _ = files
+    pod = tmp_path / "large.json"
+    pod.write_text(json.dumps(pod_manifest("large", cpus=64)))
+    result = run("rank", "--nodes", nodes, pod)
+    assert result.exit_code == 1
+    assert "0 of 3 nodes" in result.output
+    assert "score" not in result.output
+
+
+def test_topologies_are_ranked_as_upper_bounds(tmp_path, files):
+    """NodeResourceTopology objects do, and nothing that they admit is certain."""
+    path = tmp_path / "topologies.yaml"
+    path.write_text(TOPOLOGY)
+    result = run("rank", "--nodes", path, "--json", files[1])
+    best = json.loads(result.output)["best"]
+    assert [one["node"] for one in best] == ["worker-a"]
+    assert best[0]["numaNodes"] == [1]
+    assert not best[0]["exact"]
+    assert "no" in run("rank", "--nodes", path, files[1]).output
+
+
+def test_exact_answers_ask_the_nodes(files):
+    """`--exact` needs nodes, and has them here."""
+    nodes, pod = files
+    assert run("rank", "--nodes", nodes, "--exact", "--threads", 2, pod).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}\n", "nodes.*name"),
+        ("kind: Pod\n", "NodeResourceTopology"),
+        ("\n", "NodeResourceTopology"),
+    ],
+)
+def test_a_file_of_something_else_is_an_error(tmp_path, files, content, message):
+    """The error says which file and what was expected."""
+    path = tmp_path / "nodes.x"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        run("rank", "--nodes", path, files[1])
+
+
+def test_an_unknown_strategy_is_an_error(files):
+    """The known ones are named."""
+    nodes, pod = files
+    with pytest.raises(InputError, match=r"least-numa-nodes, .*document, got 'best'"):
+        run("rank", "--nodes", nodes, "--strategy", "best", pod)

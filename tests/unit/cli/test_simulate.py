@@ -1,0 +1,79 @@
+"""`alignup simulate`: what comes of a trace, with and without a view of NUMA nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from alignup.cli import program, simulate
+from alignup.errors import InputError
+from cluster_files import node_line, pod_manifest
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Return the path of three nodes."""
+    path = tmp_path / "nodes.jsonl"
+    path.write_text("\n".join(node_line(f"n{index}") for index in range(3)))
+    return path
+
+
+def run(*arguments):
+    """Run the program; what is not an exit is an error."""
+    result = CliRunner().invoke(program, ["simulate", *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_generated_trace_is_played(nodes):
+    """JSON is one object; the same seed gives the same."""
+    results = [run("--nodes", nodes, "--generate", 60, "--seed", 4, "--json").output for _ in range(2)]
+    assert results[0] == results[1]
+    report = json.loads(results[0])
+    assert report["arrivals"] == 60
+    assert report["placed"] + report["noRoom"] + report["noAlignment"] + report["refused"] == 60
+    assert not report["refused"]
+    assert set(report["utilisation"]) == {"cpu", "memory", "example.com/gpu", "example.com/any"}
+
+
+def test_a_blind_scheduler_is_refused(nodes):
+    """What a blind scheduler does not foresee shows as refusals, in words too."""
+    result = run("--nodes", nodes, "--generate", 200, "--blind", "--attempts", 2)
+    assert result.exit_code == 0
+    assert "node totals only" in result.output
+    assert "TopologyAffinityError" in result.output
+    assert "stranded" in result.output
+
+
+def test_a_trace_from_a_file(nodes, tmp_path):
+    """Pods come and go as the trace says."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(
+        json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": 10})
+        + "\n"
+        + json.dumps({"time": 5, "remove": "a"})
+    )
+    report = json.loads(run("--nodes", nodes, "--pods", trace, "--json").output)
+    assert (report["arrivals"], report["placed"]) == (1, 1)
+
+
+def test_a_trace_is_needed(nodes, tmp_path):
+    """Neither both nor none of --pods and --generate; nor an empty trace."""
+    assert run("--nodes", nodes).exit_code == 2
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    with pytest.raises(InputError, match="at least one event"):
+        run("--nodes", nodes, "--pods", empty)
+
+
+def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
+    """A pipe sees nothing of it, and neither does a short one."""
+    events = [None] * simulate.SHOWN_PROGRESS
+    steps = iter(range(len(events)))
+    assert simulate.with_progress(steps, events) is steps
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert simulate.with_progress(steps, events[:1]) is steps
+    assert len(list(simulate.with_progress(steps, events))) == len(events)
