@@ -14,6 +14,9 @@ from alignup.podpolicy.spec import PREFERRED, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    Hints: TypeAlias = HintList | Sequence[TopologyHint]
 
 __all__ = ["ExclusivityTracker", "document_score"]
 
@@ -70,7 +73,7 @@ class ExclusivityTracker:
             for held in self._by_pod.values():
                 self._occupancy |= held
 
-    def filtered(self, hints: Sequence[TopologyHint], exclusive: str) -> Sequence[TopologyHint]:
+    def filtered(self, hints: Hints, exclusive: str) -> Hints:
         """Return the hints that a pod may have: under `Required` none that mixes, else the same object.
 
         A hint mixes if it spans several NUMA nodes and one of them holds a SingleNUMANode pod. What is left
@@ -80,7 +83,7 @@ class ExclusivityTracker:
         if exclusive != REQUIRED or not single:
             return hints
         packed = hints if isinstance(hints, HintList) else HintList(hints)
-        return packed.avoiding(single)  # type: ignore[no-any-return]
+        return packed.avoiding(single)
 
     def attempts(self, exclusive: str) -> tuple[str, ...]:
         """Return under which exclusivities to merge, one after the other.
