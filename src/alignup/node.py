@@ -110,9 +110,9 @@ class Node:
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
         machine = Machine.from_dict(data["machine"])
-        config = KubeletConfig.from_dict(data.get("kubelet") or {})
-        inventory = decode_inventory(data.get("devices") or {}, machine)
-        sets = preferred_sets(data.get("preferredSets") or {}, inventory)
+        config = KubeletConfig.from_dict(mapping_under(data, "kubelet"))
+        inventory = decode_inventory(mapping_under(data, "devices"), machine)
+        sets = preferred_sets(mapping_under(data, "preferredSets"), inventory)
         return cls(
             machine,
             config,
@@ -228,6 +228,20 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     return CpuProvider(machine, int(config.reserved_system_cpus), options)
 
 
+def mapping_under(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping under a key, empty if it is missing or null.
+
+    Raises:
+        InputError: there is something else.
+    """
+    found = data.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InputError.at(key, "a mapping", found)
+    return found
+
+
 def preferred_sets(
     sets: Mapping[str, Any], inventory: Mapping[str, Sequence[Device]]
 ) -> dict[str, DevicePlugin]:
@@ -243,7 +257,7 @@ def preferred_sets(
         if not isinstance(wanted, list) or not all(isinstance(ids, list) for ids in wanted):
             raise InputError.at(where, "a list of lists of device ids", wanted)
         for ids in wanted:
-            if not known.issuperset(ids):
+            if not all(isinstance(identity, str) and identity in known for identity in ids):
                 raise InputError.at(where, f"device ids of {resource!r} ({', '.join(sorted(known))})", ids)
         plugins[resource] = PreferredSets(wanted)
     return plugins

@@ -71,6 +71,8 @@ def replay(scenario: Mapping[str, Any], *, with_hints: bool = False) -> dict[str
     Raises:
         InputError: the scenario is not one; the message says where.
     """
+    if not isinstance(scenario, Mapping):
+        raise InputError.at("the scenario", "an object with a machine and steps", scenario)
     name = scenario.get("name", "")
     recorders: list[tuple[str, RecordingProvider]] = []
 
@@ -110,9 +112,12 @@ def replay_step(
     if not isinstance(step, Mapping) or ("admit" in step) == ("remove" in step):
         raise InputError.at("the step", 'either {"admit": Pod} or {"remove": uid}', step)
     if "remove" in step:
-        if step["remove"] not in refused:
-            node.remove(step["remove"])
-        refused.discard(step["remove"])
+        uid = step["remove"]
+        if not isinstance(uid, str):
+            raise InputError.at("remove", "the uid of a pod", uid)
+        if uid not in refused:
+            node.remove(uid)
+        refused.discard(uid)
         return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
     pod = Pod.from_manifest(step["admit"])
     admission = node.admit(pod)
