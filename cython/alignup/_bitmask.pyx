@@ -3,7 +3,7 @@
 What the nodes are called is not known here: positions are given out by the machine record.
 """
 
-from cpython.object cimport Py_EQ, Py_GE, Py_GT, Py_LE, Py_LT, Py_NE
+from cpython.object cimport Py_EQ, Py_GE, Py_LE, Py_LT, Py_NE
 
 WIDTH = 64
 

@@ -362,9 +362,9 @@ cdef void find_closest(Cover* cover, int size) noexcept nogil:
     to the next, and what is met first is the lowest in value among the nearest. Where it is not, any set is
     improved until none is nearer.
     """
-    cdef int attempt
+    cdef int _attempt
     cover.target = least_of(&cover.tree, 0, all_nodes(cover.count), size)
-    for attempt in range(MOST_TARGETS):
+    for _attempt in range(MOST_TARGETS):
         cover.beyond = UNBOUNDED
         descend(cover, cover.count, 0, 0, size, 0)
         if cover.found:

@@ -54,7 +54,7 @@ cdef class Entry:
 cdef Entry entry_of(HintList hints, int numa_nodes, bint single_nodes):
     cdef Entry entry = Entry()
     cdef WideFamily family = hints.wide
-    cdef int index, node
+    cdef int index
     entry.any_preferred = hints.family.any_preferred
     entry.any_other = hints.family.any_other and not single_nodes
     entry.masks = []
