@@ -27,7 +27,7 @@ _CPU_OPTIONS = (
 
 
 def machine_of(random: Random) -> dict[str, Any]:
-    """Return a machine of 1 to 10 NUMA nodes; some have gaps in their ids, cores of two sizes, or nodes without CPUs."""
+    """Return a machine of 1 to 10 NUMA nodes; some with gaps in their ids, cores of two sizes, or bare nodes."""
     count = random.choice([1, 2, 2, 4, 4, 4, 8, 8, 8, 10])
     sockets = random.choice([n for n in (1, 2, 4) if count % n == 0])
     cores, threads = random.choice([2, 4, 8]), random.choice([1, 2, 2, 2])
@@ -55,7 +55,9 @@ def machine_of(random: Random) -> dict[str, Any]:
 
 def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with any policy, scope and options."""
-    policy = random.choice(["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"])
+    policy = random.choice(
+        ["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"]
+    )
     options = {"max-allowable-numa-nodes": "16"}
     if random.random() < 0.3:
         options["prefer-closest-numa-nodes"] = "true"

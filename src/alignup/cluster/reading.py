@@ -118,22 +118,31 @@ def _cpu_shape(cpu: CpuProvider) -> CpuShape:
         allocatable=tuple((cpus & cpu._allocatable).bit_count() for cpus in topology.node_cpus),
         cpus_per_core=topology.cpus_per_core,
         split_cpus=(cpu._allocatable & cpu._reserved_cores).bit_count(),
-        irregular=_is_irregular(topology) or (by_socket and _shares_nodes(cpu._socket_nodes)),
+        irregular=_is_irregular(topology, topology.cpus & ~cpu._allocatable)
+        or (by_socket and _shares_nodes(cpu._socket_nodes)),
         full_pcpus_only=options.full_pcpus_only,
         distributes=options.distribute_cpus_across_numa,
         sockets=cpu._socket_nodes if by_socket else (),
     )
 
 
-def _is_irregular(topology: CpuTopology) -> bool:
-    """Whether some group counts as wholly free with another number of CPUs than it has."""
+def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
+    """Whether a group can count as wholly free while some of its CPUs are not: see `cpu_assignment.pack`.
+
+    Those CPUs are reserved, or belong to another NUMA node than the others.
+    """
     groups: list[CpuGroup] = list(topology.outer)
     while groups:
         group = groups.pop()
-        if group.size != group.whole:
+        if group.size > group.whole and (group.cpus & reserved or _spans(topology, group.cpus)):
             return True
         groups.extend(group.parts)
     return False
+
+
+def _spans(topology: CpuTopology, cpus: int) -> bool:
+    """Whether the CPUs lie in more than one NUMA node."""
+    return not any(cpus & ~inside == 0 for inside in topology.node_cpus)
 
 
 def _shares_nodes(sockets: tuple[int, ...]) -> bool:

@@ -46,9 +46,9 @@ class Report:
     no_room: int
     """Pods for which no node had enough of everything in sum."""
     no_alignment: int
-    """Pods for which nodes had room, but none could align them; a blind scheduler never finds out beforehand."""
+    """Pods for which nodes had room, and the scheduler saw that none could align them; a blind one never does."""
     refused: int
-    """Pods that ended with a node's refusal, which the scheduler had not foreseen."""
+    """Pods that every node refused on which they were tried, which the scheduler had not foreseen."""
     refusals: Mapping[str, int]
     """How often a node refused a pod, by the kubelet's reason; a pod can be tried on several nodes."""
     utilisation: Mapping[str, float]
@@ -118,6 +118,7 @@ class Simulation:
         self._where = {pod.uid: (index, pod) for index, node in enumerate(cluster.nodes) for pod in node.pods}
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
+        self._meter = _Meter(self.totals)
 
     def run(self, events: Sequence[Event]) -> Report:
         """Play a trace and return what came of it.
@@ -137,7 +138,9 @@ class Simulation:
         """
         arrivals = sum(isinstance(event, Arrival) for event in events)
         every = -(-arrivals // _SAMPLES)
-        meter = _Meter(self.totals)
+        meter = self._meter = _Meter(self.totals)
+        self._counts.clear()
+        self._refusals.clear()
         known = set(self._where)
         ends: list[tuple[float, int, str]] = []
         for number, event in enumerate(events, 1):
@@ -153,11 +156,10 @@ class Simulation:
                     heapq.heappush(ends, (event.time + event.duration, number, event.pod.uid))
             meter.note()
             yield number
-        self._meter = meter
 
     @property
     def report(self) -> Report:
-        """What came of the trace that was played last."""
+        """What came of the trace that was played last, as far as it was played."""
         counts, totals, meter = self._counts, self.totals, self._meter
         return Report(
             arrivals=counts["arrivals"],
@@ -178,6 +180,7 @@ class Simulation:
             meter.advance(end)
             if uid in self._where:
                 self._take_away(uid)
+                meter.note()
 
     def _check_new(self, pod: Pod, known: set[str]) -> None:
         if pod.uid in self._where:
@@ -205,16 +208,14 @@ class Simulation:
             self._counts["no room"] += 1
         else:
             scores = self._scores(pod, fits)
-            for _ in range(self._attempts):
-                index = self._choose(scores)
-                if index is None:
-                    break
+            tried = 0
+            while tried < self._attempts and (index := self._choose(scores)) is not None:
                 if self._try(pod, index):
                     self._counts["placed"] += 1
                     return True
                 scores[index] = -np.inf
-            # `index` is None where the scheduler gave up before a node could refuse
-            self._counts["no alignment" if index is None else "refused"] += 1
+                tried += 1
+            self._counts["refused" if tried else "no alignment"] += 1
         self.totals.forget(pod)
         return False
 

@@ -1,0 +1,125 @@
+"""NodeResourceTopology objects as clusters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from alignup.cluster import Cluster
+from alignup.cluster.node_resource_topology import read_topologies
+from alignup.errors import InputError
+from cluster_files import TOPOLOGY, pod_manifest
+
+GIBI = 1 << 30
+
+
+def topology(**changes):
+    return {**yaml.safe_load(TOPOLOGY)["items"][0], **changes}
+
+
+def test_zones_become_numa_nodes():
+    """Amounts that are missing are what the next larger one says; disks are not counted."""
+    cluster = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
+    assert cluster.names == ("worker-a",)
+    assert cluster.resources == ("cpu", "memory", "example.com/gpu")
+    assert cluster.free("cpu").tolist() == [[3, 9]]
+    assert cluster.allocatable("cpu").tolist() == [[8, 10]]
+    assert cluster.allocatable("memory").tolist() == [[15 * GIBI, 16 * GIBI]]
+    assert cluster.free("example.com/gpu").tolist() == [[1, 2]]
+    shape = cluster.shapes[0]
+    assert (shape.policy, shape.scope) == ("single-numa-node", "container")
+    assert shape.distances == ((10, 20), (20, 10))
+    assert shape.cpu.capacity == (10, 10)
+
+
+def test_answers_are_upper_bounds():
+    answer = Cluster.from_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod_manifest("new", cpus=4))
+    assert answer.affinity.tolist() == [2]
+    assert not answer.exact[0]
+
+
+@pytest.mark.parametrize("source", ["yaml", "json", "one", "several", "list"])
+def test_sources(tmp_path, source):
+    """Paths, text, decoded objects, lists of them."""
+    data = yaml.safe_load(TOPOLOGY)
+    given = {
+        "one": topology(),
+        "several": [topology()],
+        "list": data,
+        "yaml": tmp_path / "topologies.yaml",
+        "json": str(tmp_path / "topologies.json"),
+    }[source]
+    (tmp_path / "topologies.yaml").write_text(TOPOLOGY + "\n---\n")
+    (tmp_path / "topologies.json").write_text(json.dumps(data, indent=2))
+    assert Cluster.from_node_resource_topologies(given).names == ("worker-a",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"topologyPolicies": ["BestEffortPodLevel"]}, ("best-effort", "pod")),
+        ({"topologyPolicies": ["Restricted"]}, ("restricted", "container")),
+        ({"topologyPolicies": ["Unheard"]}, ("none", "container")),
+        ({"topologyPolicies": None}, ("none", "container")),
+        (
+            {
+                "attributes": [
+                    {"name": "topologyManagerPolicy", "value": "restricted"},
+                    {"name": "topologyManagerScope", "value": "pod"},
+                    {"name": "topologyManagerScope", "value": "unheard"},
+                    {"name": "other", "value": "x"},
+                ]
+            },
+            ("restricted", "pod"),
+        ),
+    ],
+)
+def test_policy_and_scope(changes, expected):
+    """Attributes win over the older field; unknown words count for nothing."""
+    shape = read_topologies(topology(**changes))[0].shape
+    assert (shape.policy, shape.scope) == expected
+
+
+def test_zones_go_by_number_and_type():
+    """`node-10` comes after `node-9`, and zones of other types are left out; without costs there are no distances."""
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [{"name": "cpu", "capacity": str(number + 1)}],
+        }
+        for number in (10, 9)
+    ]
+    found = read_topologies(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))[0]
+    assert found.row.cpu == (10, 11)
+    assert found.shape.distances is None
+    assert found.shape.memory is None
+
+
+def test_a_zone_that_lacks_a_cost_is_far():
+    zones = topology()["zones"]
+    zones[1]["costs"] = zones[1]["costs"][:1]
+    assert read_topologies(topology(zones=zones))[0].shape.distances == ((10, 20), (20, 255))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (b"kind: Pod\n", "document 1, kind"),
+        (b"- 1\n", "NodeResourceTopology"),
+        (b"kind: List\nitems: 3\n", "items"),
+        (b"\n", "at least one"),
+        ({"kind": "NodeResourceTopology", "apiVersion": "v1"}, "apiVersion"),
+        ({"kind": "NodeResourceTopology", "metadata": {"name": "a"}}, "1 to 64 zones"),
+        ({"kind": "NodeResourceTopology", "metadata": {}}, "a name"),
+        ({"kind": "NodeResourceTopology", "metadata": 3}, "metadata"),
+        ("/nonexistent/topologies", "readable file"),
+        (topology(zones=[{"name": "n", "resources": [{"name": "cpu", "capacity": "x"}]}]), "zone n, cpu"),
+    ],
+)
+def test_what_is_no_such_object(source, message):
+    """The error is one line and says where."""
+    with pytest.raises(InputError, match=message):
+        read_topologies(source)
