@@ -5,22 +5,34 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.machine import Machine
     from alignup.node import Node
     from alignup.pod import Pod
 
-__all__ = ["LoadedNode", "config_option", "load_node", "machine_option", "read_bytes", "read_pods"]
+__all__ = [
+    "LoadedNode",
+    "config_option",
+    "load_node",
+    "machine_option",
+    "near_cpus_option",
+    "open_input",
+    "pci_inventory",
+    "read_bytes",
+    "read_pods",
+]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -40,31 +52,47 @@ near_cpus_option = click.option(
 config_option = click.option("--config", "-c", metavar="FILE", help="A KubeletConfiguration, YAML or JSON.")
 
 
-def read_bytes(name: str) -> bytes:
-    """Return what a file or standard input holds, gunzipped.
+@contextmanager
+def open_input(name: str) -> Iterator[IO[bytes]]:
+    """Open a file or standard input, gunzipped if it begins as gzip does.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: it cannot be read, then or later.
     """
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        with ExitStack() as stack:
+            file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+            if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+                file = gzip.GzipFile(fileobj=file)
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"expected a whole gzip file, got {name!r}: {error}") from error
     except OSError as error:
         raise InputError(
             f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
         ) from error
-    if not data.startswith(GZIP_MAGIC):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        raise InputError(f"expected a whole gzip file, got {name!r}: {error}") from error
+
+
+def read_bytes(name: str, limit: int = -1) -> bytes:
+    """Return what a file or standard input holds, gunzipped.
+
+    Args:
+        name: of the file; `-` is standard input.
+        limit: one byte more than so many is read at most, so that what is too long is not read whole.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with open_input(name) as file:
+        return file.read(limit + 1 if limit >= 0 else -1)
 
 
 def read_pods(names: Iterable[str]) -> list[Pod]:
     """Return the pods of all files, in order."""
+    from alignup.documents import TEXT_LIMIT
     from alignup.manifest import load_pods
 
-    return [pod for name in names for pod in load_pods(read_bytes(name), name)]
+    return [pod for name in names for pod in load_pods(read_bytes(name, TEXT_LIMIT), name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +143,16 @@ def load_node(
     """
     from alignup.config import KubeletConfig, load_config
     from alignup.discovery.load import load_machine
+    from alignup.documents import TEXT_LIMIT
     from alignup.node import Node, preferred_sets
     from alignup.providers.device_inventory import decode_inventory
 
     loaded = load_machine(machine)
-    kubelet = load_config(read_bytes(config), config) if config else KubeletConfig.from_dict(loaded.kubelet)
+    kubelet = (
+        load_config(read_bytes(config, TEXT_LIMIT), config)
+        if config
+        else KubeletConfig.from_dict(loaded.kubelet)
+    )
     given = dict(read_mapping(devices) if devices else loaded.devices)
     given |= pci_inventory(loaded.machine, selectors)
     inventory = decode_inventory(given, loaded.machine, devices or "devices")
@@ -151,9 +184,9 @@ def read_mapping(name: str) -> dict[str, Any]:
     Raises:
         InputError: it holds something else.
     """
-    from alignup.documents import read_documents
+    from alignup.documents import TEXT_LIMIT, read_documents
 
-    documents = read_documents(read_bytes(name), name)
+    documents = read_documents(read_bytes(name, TEXT_LIMIT), name)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise InputError.at(name, "one mapping", documents)
     return documents[0]

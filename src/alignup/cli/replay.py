@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import read_bytes
+from alignup.cli.inputs import open_input
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
     from alignup.replay import replay
 
     refused = False
-    for where, scenario in with_progress(list(scenarios(files))):
+    for where, scenario in with_progress(scenarios(files), files):
         try:
             answer = replay(scenario, with_hints=with_hints)
         except InputError as error:
@@ -52,7 +53,7 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
 
 
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each scenario with where it stands.
+    """Yield each scenario with where it stands, as soon as its line is there.
 
     Raises:
         InputError: a line is not a JSON object.
@@ -60,28 +61,42 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     import msgspec
 
     decoder = msgspec.json.Decoder()
+    for where, line in lines(files):
+        try:
+            scenario = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"{where}: expected a JSON object, got {line[:40]!r} ({error})") from error
+        if not isinstance(scenario, dict):
+            raise InputError.at(where, "a JSON object", scenario)
+        yield where, scenario
+
+
+def lines(files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield each line that is not blank with where it stands.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
     for name in files:
-        for number, line in enumerate(read_bytes(name).splitlines(), 1):
-            if not line.strip():
-                continue
-            where = f"{name}:{number}"
-            try:
-                scenario = decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise InputError(f"{where}: expected a JSON object, got {line[:40]!r} ({error})") from error
-            if not isinstance(scenario, dict):
-                raise InputError.at(where, "a JSON object", scenario)
-            yield where, scenario
+        with open_input(name) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{name}:{number}", line.rstrip()
 
 
-def with_progress(work: list[tuple[str, dict[str, Any]]]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Show how far a long replay is, on a terminal only."""
-    if len(work) < SHOWN_PROGRESS or not sys.stderr.isatty():
+def with_progress(
+    work: Iterable[tuple[str, dict[str, Any]]], files: tuple[str, ...]
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Show how far a long replay is, on a terminal only, and only of files that can be read twice."""
+    if not sys.stderr.isatty() or not all(Path(name).is_file() for name in files):
+        return work
+    total = sum(1 for _ in lines(files))
+    if total < SHOWN_PROGRESS:
         return work
     from rich.console import Console
     from rich.progress import track
 
-    return track(work, "replaying", console=Console(stderr=True), transient=True)
+    return track(work, "replaying", total=total, console=Console(stderr=True), transient=True)
 
 
 def lines_of(answer: dict[str, Any]) -> Iterator[str]:

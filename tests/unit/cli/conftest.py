@@ -1,0 +1,63 @@
+"""The whole program in this process: words in; exit status, output and complaints out."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from alignup.cli import exit_status, program
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the program ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """Standard output as JSON lines; any other line is an error."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def complains(self, *parts: str) -> bool:
+        """Tell whether the end is status 2 with nothing but one line on standard error, which has these parts."""
+        one_line = self.err.startswith("alignup: ") and self.err.count("\n") == 1 and self.err.endswith("\n")
+        return self.status == 2 and not self.out and one_line and all(part in self.err for part in parts)
+
+
+@pytest.fixture
+def alignup(monkeypatch, capfdbinary):
+    """Return a function that runs the program with words and standard input."""
+
+    def run(*words: object, stdin: bytes = b"") -> Ended:
+        monkeypatch.setattr(sys, "argv", ["alignup", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        capfdbinary.readouterr()
+        status = exit_status(program)
+        sys.stdout.flush()
+        captured = capfdbinary.readouterr()
+        return Ended(status, captured.out.decode(), captured.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes data to a file, as JSON unless it is text or bytes, and returns its path."""
+
+    def into(name: str, content: Any) -> str:
+        path = tmp_path / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return str(path)
+
+    return into

@@ -1,0 +1,291 @@
+"""`alignup admit`: what a person and a program see, and what happens to bad input."""
+
+from __future__ import annotations
+
+import gzip
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+ARTICLE = ("admit", "--machine", "align-up-article")
+MACHINE = {
+    "numaNodes": [
+        {"id": 0, "memory": 1 << 30, "cores": [{"cpus": [0], "socket": 0}, {"cpus": [1], "socket": 0}]},
+        {"id": 1, "memory": 1 << 30, "cores": [{"cpus": [2], "socket": 1}, {"cpus": [3], "socket": 1}]},
+    ],
+    "pciDevices": [
+        {"address": f"0000:0{n}:00.0", "class": "0302", "vendor": "10de", "device": "2330", "numaNode": n}
+        for n in (0, 1)
+    ],
+}
+STATIC = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
+
+
+def pod(name: str = "web", **limits: Any) -> dict[str, Any]:
+    """Return a manifest of one container with these limits."""
+    resources = {"limits": {"cpu": "1", "memory": "1Mi", **limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c0", "image": "i", "resources": resources}]},
+    }
+
+
+def test_the_articles_pod_is_a_table(alignup) -> None:
+    """Container 0 gets CPUs 0-1, gpu0 and nic0; container 1 gets CPUs 4-5, gpu1 and nic1."""
+    ended = alignup(*ARTICLE)
+    text = " ".join(ended.out.split())
+
+    assert (ended.status, ended.err) == (0, "")
+    assert "default/numa-aligned admitted" in text
+    assert "numa-aligned-container0 0 yes 0-1 - example.com/nic nic0 nvidia.com/gpu gpu0" in text
+    assert "numa-aligned-container1 1 yes 4-5 - example.com/nic nic1 nvidia.com/gpu gpu1" in text
+    assert text.endswith("shared pool: CPUs 2-3,6-7")
+
+
+def test_a_refusal_names_resources_and_nodes(alignup) -> None:
+    ended = alignup(*ARTICLE, "--replicas", 2)
+
+    assert (ended.status, ended.err) == (1, "")
+    assert "default/numa-aligned-1 refused: TopologyAffinityError" in ended.out
+    assert (
+        "all NUMA nodes together (0, 1) have not enough left for example.com/nic and nvidia.com/gpu"
+        in ended.out
+    )
+
+
+def test_json_is_one_object_a_pod(alignup) -> None:
+    """The same facts, and for a refusal what each resource could have offered."""
+    admitted, refused = alignup(*ARTICLE, "--replicas", 2, "--json").lines
+
+    assert admitted["pod"] == "numa-aligned-0"
+    assert admitted["namespace"] == "default"
+    assert admitted["uid"].endswith("-0")
+    assert admitted["admitted"] is True
+    assert admitted["containers"]["numa-aligned-container1"] == {
+        "affinity": {"numaNodes": [1], "preferred": True},
+        "cpus": "4-5",
+        "memory": [],
+        "devices": {"example.com/nic": ["nic1"], "nvidia.com/gpu": ["gpu1"]},
+    }
+    assert refused["admitted"] is False
+    assert refused["reason"] == refused["explanation"]["reason"] == "TopologyAffinityError"
+    assert refused["explanation"]["container"] == "numa-aligned-container0"
+    assert [view["resource"] for view in refused["explanation"]["resources"]] == [
+        "example.com/nic",
+        "nvidia.com/gpu",
+        "cpu",
+    ]
+
+
+def test_files_of_the_users_own(alignup, write) -> None:
+    """A machine, a configuration, devices and pods: YAML and JSON, several documents, gzip, standard input."""
+    machine = write("machine.json", MACHINE)
+    config = write("config.yaml", "".join(f"{key}: {value}\n" for key, value in STATIC.items()))
+    devices = write("devices.yaml", "example.com/nic:\n- {id: nic0, numa: [1]}\n")
+    first = write("first.json.gz", gzip.compress(str(pod("zipped")).replace("'", '"').encode()))
+    options = ("--machine", machine, "--config", config, "--devices", devices, "--json")
+    asked = str(pod("typed", **{"example.com/nic": "1"})).replace("'", '"')
+
+    ended = alignup("admit", *options, first, "-", stdin=asked.encode())
+
+    assert (ended.status, ended.err) == (0, "")
+    assert [line["pod"] for line in ended.lines] == ["zipped", "typed"]
+    assert [line["containers"]["c0"]["cpus"] for line in ended.lines] == ["0", "2"]
+    assert ended.lines[1]["containers"]["c0"]["devices"] == {"example.com/nic": ["nic0"]}
+
+
+def test_memory_and_shared_cpus_in_the_table(alignup, write) -> None:
+    """Bytes are in the largest unit that divides them; a container in the shared pool says so."""
+    config = write(
+        "config.json",
+        {
+            **STATIC,
+            "reservedSystemCPUs": "0",
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "100Mi"}}],
+        },
+    )
+    pods = write("pod.json", pod(cpu="500m", memory="1025Ki"))
+    text = alignup("admit", "-m", write("m.json", MACHINE), "-c", config, pods).out
+
+    assert "memory 1025Ki @ 0" in text
+    assert "shared" in text
+
+
+def test_odd_bytes_are_shown_as_they_are(alignup, write) -> None:
+    config = {
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}],
+    }
+    ended = alignup(
+        "admit",
+        "-m",
+        write("m.json", MACHINE),
+        "-c",
+        write("c.json", config),
+        write("p.json", pod(memory="1025")),
+    )
+
+    assert "memory 1025 @ 0" in ended.out
+    assert "any" in ended.out
+
+
+def test_pci_devices_can_be_a_resource(alignup, write) -> None:
+    """--device-resource takes them by vendor and device, or class."""
+    machine, config = write("m.json", MACHINE), write("c.json", STATIC)
+    pods = write("p.json", pod(**{"nvidia.com/gpu": "1", "cpu": "2"}))
+    ended = alignup(
+        "admit", "-m", machine, "-c", config, "--device-resource", "nvidia.com/gpu=10de:*", "--json", pods
+    )
+
+    assert ended.lines[0]["containers"]["c0"]["devices"] == {"nvidia.com/gpu": ["0000:00:00.0"]}
+    assert alignup("admit", "-m", machine, "--device-resource", "bogus", pods).complains("bogus", "10de:*")
+    assert alignup("admit", "-m", machine, "--device-resource", "a/b=8086:*", pods).complains("8086:*")
+
+
+def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
+    """As on a GB200: without --near-cpus nothing aligns with them."""
+    far = {"id": 2, "memory": 0, "cores": []}
+    machine = write("m.json", {"numaNodes": [*MACHINE["numaNodes"], far]})
+    words = (
+        "admit", "-m", machine, "-c", write("c.json", STATIC),
+        "--devices", write("d.json", {"a/gpu": [{"id": "gpu0", "numa": [2]}]}), write("p.json", pod(**{"a/gpu": "1"})),
+    )  # fmt: skip
+
+    assert alignup(*words).status == 1
+    assert alignup(*words, "--near-cpus").status == 0
+
+
+def test_names_cannot_upset_the_terminal(alignup, write) -> None:
+    """Neither markup nor control characters of a manifest are obeyed."""
+    ended = alignup(*ARTICLE, write("p.json", pod("[red]\x1b[2J", cpu="1")))
+
+    assert "\x1b" not in ended.out
+    assert "default/[red]\N{REPLACEMENT CHARACTER}[2J admitted" in ended.out
+
+
+def test_without_a_manifest_a_machine_must_have_examples(alignup) -> None:
+    assert alignup("admit", "-m", "gb200").complains("expected at least one POD.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"a: [1\n", ["p.yaml"]),
+        (b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n  - name: 'c", ["p.yaml"]),
+        (b"\xff\xfe\x00", ["UTF-8", "p.yaml"]),
+        (b"\x1f\x8bnot gzip", ["gzip", "p.yaml"]),
+        (b"", ["a Pod", "p.yaml"]),
+        (b"--- \n---\n", ["a Pod", "p.yaml"]),
+        (b"just words", ["a Pod"]),
+        (b"[1, 2]", ["a Pod"]),
+        (b"kind: Deployment\nmetadata: {name: x}", ["Pod", "Deployment", "kind"]),
+        (b"kind: Pod\nmetadata: {name: x}", ["spec.containers"]),
+        (b"&a [*a, *a]", ["p.yaml"]),
+    ],
+    ids=["yaml", "truncated", "utf-8", "gzip", "empty", "null", "words", "list", "kind", "no spec", "cycle"],
+)
+def test_what_is_no_pod(alignup, write, content: bytes, parts: list[str]) -> None:
+    ended = alignup(*ARTICLE, write("p.yaml", content))
+
+    assert ended.complains(*parts), ended
+
+
+@pytest.mark.parametrize(
+    ("limits", "parts"),
+    [
+        ({"cpu": "two"}, ['resources.limits["cpu"]', "'two'"]),
+        ({"memory": "-1"}, ['resources.limits["memory"]', "'-1'"]),
+        ({"nvidia.com/gpu": "0.5"}, ['limits["nvidia.com/gpu"]', "'0.5'"]),
+        ({"cpu": None}, ['resources.limits["cpu"]']),
+    ],
+)
+def test_quantities_that_are_none(alignup, write, limits: dict[str, Any], parts: list[str]) -> None:
+    """The place of the field, what was expected and what came."""
+    ended = alignup(*ARTICLE, write("p.json", pod(**limits)))
+
+    assert ended.complains("spec.containers[0].", "p.json", *parts), ended
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        ({"topologyManagerPolicy": "bogus"}, ["topologyManagerPolicy", "'bogus'", "single-numa-node"]),
+        (
+            {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"bogus": "true"}},
+            ["topologyManagerPolicyOptions", "'bogus'"],
+        ),
+        ({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"bogus": "true"}}, ["'bogus'"]),
+        (
+            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,77"},
+            ["reservedSystemCPUs", "0-7", "'0,77'"],
+        ),
+        ({"memoryManagerPolicy": "BestEffort"}, ["memoryManagerPolicy", "BestEffort"]),
+        ([1], ["c.json"]),
+    ],
+)
+def test_configurations_that_a_kubelet_refuses(alignup, write, config: Any, parts: list[str]) -> None:
+    ended = alignup(*ARTICLE, "--config", write("c.json", config))
+
+    assert ended.complains(*parts), ended
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts"),
+    [
+        ({"a/b": [{"id": "d", "numa": [9]}]}, ["'a/b'", "[0].numa", "0, 1", "9"]),
+        ({"a/b": [{"id": "d", "numa": [0]}, {"id": "d", "numa": [1]}]}, ["[1].id", "'d'"]),
+        ([1], ["one mapping", "d.json"]),
+        ("--- {}\n--- {}\n", ["one mapping", "d.json"]),
+    ],
+)
+def test_devices_that_cannot_be(alignup, write, devices: Any, parts: list[str]) -> None:
+    ended = alignup(*ARTICLE, "--devices", write("d.json", devices))
+
+    assert ended.complains(*parts), ended
+
+
+def test_machines_that_cannot_be(alignup, write) -> None:
+    """No CPUs, too many nodes, no file, no machine in the file."""
+    node = MACHINE["numaNodes"][0]
+    nine = [{**node, "id": n, "cores": [{"cpus": [n], "socket": 0}]} for n in range(9)]
+    pods = write("p.json", pod())
+    for machine, parts in (
+        (write("none.json", {"numaNodes": [{"id": 0, "memory": 1, "cores": []}]}), ["at least one CPU"]),
+        (write("other.json", {"a": 1}), ["'numaNodes'"]),
+        (write("empty.json", b""), ["empty.json"]),
+        ("no-such-machine", ["--machine", "align-up-article"]),
+    ):
+        assert alignup("admit", "-m", machine, pods).complains(*parts)
+    ended = alignup(
+        "admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods
+    )
+    assert ended.complains("1 to 8 NUMA nodes", "got 9", "max-allowable-numa-nodes")
+
+
+def test_a_pod_is_admitted_once(alignup, write) -> None:
+    """The same manifest twice is an error, not a refusal."""
+    manifest = write("p.json", pod())
+
+    assert alignup(*ARTICLE, manifest, manifest).complains("default/web", "second time")
+
+
+def test_files_that_cannot_be_read(alignup, tmp_path) -> None:
+    for option in ("--config", "--devices"):
+        assert alignup(*ARTICLE, option, tmp_path / "none").complains("none", "no such file")
+        assert alignup(*ARTICLE, option, tmp_path).complains("directory")
+    assert alignup(*ARTICLE, "-").complains("Pod")
+
+
+def test_a_huge_manifest_is_refused_at_once(alignup, write) -> None:
+    """50 MB are not even parsed, and a bomb is not even unpacked."""
+    blanks = b"a: b\n" * (10 << 20)
+    for name, content in (("big.yaml", blanks), ("bomb.yaml", gzip.compress(blanks, 1))):
+        path = write(name, content)
+        start = perf_counter()
+        ended = alignup(*ARTICLE, path)
+        assert ended.complains("at most", name), ended
+        assert perf_counter() - start < 5

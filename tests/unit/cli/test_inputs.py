@@ -1,0 +1,119 @@
+"""What subcommands read: files and standard input, whole or in part, and nodes from options."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+from alignup.cli.inputs import load_node, open_input, pci_inventory, read_bytes, read_mapping, read_pods
+from alignup.errors import ConfigError, InputError
+from alignup.machine import Machine
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"words\n", gzip.compress(b"words\n")])
+def test_files_and_standard_input_are_alike(write, monkeypatch, content: bytes) -> None:
+    """Packed or not, as long as two bytes or not."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+    expected = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+
+    assert read_bytes(write("file", content)) == expected
+    assert read_bytes("-") == expected
+
+
+def test_what_is_too_long_is_not_read_whole(write) -> None:
+    """One byte more than the limit shows that it is."""
+    assert read_bytes(write("plain", b"abcdef"), 3) == b"abcd"
+    assert read_bytes(write("packed", gzip.compress(b"abcdef")), 3) == b"abcd"
+    assert read_bytes(write("packed", gzip.compress(b"abc")), 3) == b"abc"
+
+
+def test_errors_say_which_file(tmp_path, write) -> None:
+    torn = write("torn", gzip.compress(b"words" * 100)[:-9])
+    for name, words in (
+        (str(tmp_path), "directory"),
+        (str(tmp_path / "none"), "no such file"),
+        (torn, "whole gzip file"),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            read_bytes(name)
+        assert name in str(caught.value)
+
+
+def test_lines_can_be_read_one_by_one(write) -> None:
+    with open_input(write("lines", gzip.compress(b"one\ntwo\n"))) as file:
+        assert next(iter(file)) == b"one\n"
+
+
+def test_pods_of_several_files_in_order(write) -> None:
+    manifest = "metadata: {{name: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
+    two = write("two.yaml", manifest.format("b") + "---\n" + manifest.format("c"))
+
+    assert [pod.name for pod in read_pods([two, write("one.yaml", manifest.format("a"))])] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "", "a: 1\n---\nb: 2\n"])
+def test_a_mapping_is_one_mapping(write, text: str) -> None:
+    assert read_mapping(write("fine", "a: 1")) == {"a": 1}
+    with pytest.raises(InputError, match="one mapping"):
+        read_mapping(write("other", text))
+
+
+def test_a_catalog_machine_brings_configuration_devices_and_pods() -> None:
+    loaded = load_node("align-up-article", None, None)
+
+    assert loaded.node.manager.policy.name == "single-numa-node"
+    assert loaded.node.devices is not None
+    assert [pod.name for pod in loaded.example_pods()] == ["numa-aligned"]
+    assert loaded.title.startswith("align-up-article: 2 NUMA nodes, 8 CPUs; policy single-numa-node")
+
+
+def test_options_come_before_what_the_machine_brings(write) -> None:
+    config = write("config.json", {"topologyManagerPolicy": "best-effort"})
+    devices = write("devices.json", {"a/b": [{"id": "x", "numa": [1]}]})
+    node = load_node("align-up-article", config, devices).node
+
+    assert node.manager.policy.name == "best-effort"
+    assert node.devices is not None
+    assert node.devices.free == {"a/b": ("x",)}
+
+
+def test_a_file_may_hold_a_whole_scenario(write) -> None:
+    """As `alignup machine --json` with devices, and the lines of the conformance vectors."""
+    machine = Machine.catalog()["xeon-2s"].to_dict()
+    scenario = {
+        "machine": machine,
+        "kubelet": {"topologyManagerPolicy": "restricted"},
+        "devices": {"a/b": [{"id": "x", "numa": [1]}, {"id": "y", "numa": [0]}]},
+        "preferredSets": {"a/b": [["y"]]},
+    }
+    node = load_node(write("scenario.json", scenario), None, None).node
+
+    assert node.manager.policy.name == "restricted"
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"a/b": "1"}}}]},
+    }
+    assert node.admit(pod).containers["c"].devices == {"a/b": ("y",)}
+
+
+def test_a_configuration_must_fit_the_machine(write) -> None:
+    config = write("config.json", {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"})
+    with pytest.raises(ConfigError, match=r"0-7.*'99'"):
+        load_node("align-up-article", config, None)
+
+
+def test_selected_pci_devices() -> None:
+    described = Machine.catalog()["align-up-article"].to_dict()
+    described["pciDevices"] = [
+        {"address": "0000:01:00.0", "class": "0200", "vendor": "8086", "device": "1234", "numaNode": None}
+    ]
+    machine = Machine.from_dict(json.loads(json.dumps(described)))
+
+    assert pci_inventory(machine, []) == {}
+    assert pci_inventory(machine, ["a/nic=class=02"]) == {"a/nic": [{"id": "0000:01:00.0", "numa": None}]}
+    with pytest.raises(InputError, match="10de"):
+        pci_inventory(machine, ["a/gpu=10de:*"])

@@ -1,0 +1,260 @@
+"""`alignup machine`: at a glance, as JSON, as a snapshot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import kernel_trees
+from alignup.cli.machine import SeenMachine
+from alignup.cli.machine_view import runs_of_alike, show_machine, summary
+from alignup.machine import Core, Machine, NumaNode
+from kernel_trees import pci, server
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """The root of a two-socket server with a GPU, a NIC near any node and a disk."""
+    files = {
+        **server(),
+        **pci("0000:17:00.0", numa_node=1),
+        **pci("0000:01:00.0", class_="0x020000", vendor="0x15b3", numa_node=-1),
+        **pci("0000:02:00.0", class_="0x010802", vendor="0x0000", device="0x0000", numa_node=0),
+        **pci("0000:03:00.0", class_="0x060400", numa_node=0),
+    }
+    root = tmp_path / "root"
+    root.mkdir()
+    return kernel_trees.write(root, files)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", sorted(Machine.catalog()))
+@pytest.mark.parametrize("width", [80, 120])
+def test_catalog_machines_fit_the_terminal(alignup, monkeypatch, name: str, width: int) -> None:
+    """No line of a table is wider than the terminal, and no CPU is missing."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    ended = alignup("machine", "--machine", name)
+
+    assert (ended.status, ended.err) == (0, "")
+    assert summary(Machine.catalog()[name]) in ended.out
+    assert max(map(len, ended.out.splitlines()[1:])) <= width
+    for node in Machine.catalog()[name].numa_nodes:
+        for core in node.cores[:1]:
+            assert str(core.cpus[0]) in ended.out
+
+
+def test_a_machine_at_a_glance(alignup, tree) -> None:
+    """Nodes, PCI devices that matter, distances."""
+    ended = alignup("machine", "--root", tree)
+    text = words(ended.out)
+
+    assert (ended.status, ended.err) == (0, "")
+    assert "2 NUMA nodes, 2 sockets, 4 cores, 8 CPUs, 2 L3 caches, 16Gi memory" in text
+    assert "0 0 2 4 0-1,4-5 8Gi 4 x 2Mi" in text
+    assert "1 1 2 4 2-3,6-7 8Gi 4 x 2Mi" in text
+    assert "GPU NVIDIA 10de:2330 1 1 0000:17:00.0" in text
+    assert "network Mellanox 15b3:2330 any 1 0000:01:00.0" in text
+    assert "NVMe - 0 1 0000:02:00.0" in text
+    assert "0000:03:00.0" not in text
+    assert text.endswith(
+        "distance 0 1 ──────────────────── 0 10 21 1 21 10".replace("─" * 20, text.split()[-7])
+    )
+
+
+def test_json_is_the_machine_and_nothing_else(alignup, tree, write) -> None:
+    """It is accepted as a machine again, and says the same."""
+    ended = alignup("machine", "--root", tree, "--json")
+    [described] = ended.lines
+
+    assert (ended.status, ended.err) == (0, "")
+    assert described == Machine.from_sysfs(tree).to_dict()
+    assert described["offlineCpus"] == []
+    assert described["pciDevices"][0] == {
+        "address": "0000:01:00.0",
+        "class": "0200",
+        "vendor": "15b3",
+        "device": "2330",
+        "numaNode": None,
+    }
+    again = alignup("machine", "--machine", write("m.json", described), "--json")
+    assert again.lines == [described]
+    assert alignup("machine", "-m", tree, "--json").lines == [described]
+
+
+def test_devices_of_an_option_are_beside_the_machine(alignup, tree, write) -> None:
+    """The whole object is what --machine takes as well, and the table names them."""
+    selector = "nvidia.com/gpu=10de:*"
+    [described] = alignup("machine", "--root", tree, "--device-resource", selector, "--json").lines
+
+    assert set(described) == {"machine", "devices", "preferredSets"}
+    assert described["devices"] == {
+        "nvidia.com/gpu": [
+            {"id": "0000:03:00.0", "numa": [0]},
+            {"id": "0000:17:00.0", "numa": [1]},
+        ]
+    }
+    shown = alignup("machine", "--machine", write("m.json", described))
+    assert "nvidia.com/gpu 1 1 0000:17:00.0" in words(shown.out)
+
+
+def test_snapshots_are_machines(alignup, tree, tmp_path) -> None:
+    """What was packed is said on standard error, so that --json can be added."""
+    packed = tmp_path / "packed.tar.gz"
+    ended = alignup("machine", "--root", tree, "--snapshot", packed, "--json")
+
+    assert ended.status == 0
+    assert f"kernel files of {tree} into {packed}" in ended.err
+    assert alignup("machine", "--machine", packed, "--json").lines == ended.lines
+
+
+def test_only_sysfs_can_be_packed(alignup, tree, tmp_path) -> None:
+    assert alignup("machine", "-m", "gb200", "--snapshot", tmp_path / "x.tar.xz").complains(
+        "--snapshot", "gb200"
+    )
+    assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "x.zip").complains(".tar.xz")
+    assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "no" / "x.tgz").complains("write")
+
+
+def test_this_machine(alignup) -> None:
+    ended = alignup("machine")
+
+    assert ended.status == 0
+    assert ended.out.startswith("this machine: ")
+    assert alignup("machine", "--json").lines == [Machine.from_sysfs().to_dict()]
+
+
+def test_one_machine_at_a_time(alignup, tree) -> None:
+    ended = alignup("machine", "--root", tree, "--machine", "gb200")
+
+    assert (ended.status, ended.out) == (2, "")
+    assert "exclude each other" in ended.err
+
+
+def test_what_is_no_machine(alignup, tmp_path, write) -> None:
+    """A folder of something else, a file of something else, nothing."""
+    assert alignup("machine", "--root", tmp_path).complains("CPUs", str(tmp_path))
+    assert alignup("machine", "--root", tmp_path / "none").complains("none")
+    assert alignup("machine", "--root", "align-up-article").complains("align-up-article")
+    assert alignup("machine", "-m", write("m.json", '{"numaNodes": [')).complains("m.json")
+    assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
+    devices = {
+        "machine": Machine.catalog()["xeon-2s"].to_dict(),
+        "devices": {"a/b": [{"id": "d", "numa": [7]}]},
+    }
+    assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
+    assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=8086:*").complains("8086:*")
+
+
+def test_nvidia_gpus_are_this_machines(alignup, monkeypatch) -> None:
+    """Asked of the driver here only; without its library there is one sentence."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    assert alignup("machine", "--nvidia").complains("nvidia-ml-py")
+    assert alignup("machine", "--nvidia", "-m", "gb200").complains("--nvidia", "gb200")
+    assert alignup("machine", "--nvidia", "--root", "/").complains("--nvidia")
+
+
+def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
+    """UUIDs near their nodes, and how many sets go well together."""
+    node = Machine.from_sysfs().numa_node_ids[0]
+    library = ModuleType("pynvml")
+    answers: dict[str, Any] = {
+        "NVMLError": RuntimeError,
+        "NVML_NVLINK_MAX_LINKS": 0,
+        "NVML_P2P_CAPS_INDEX_NVLINK": 0,
+        "NVML_P2P_STATUS_OK": 0,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda gpu: f"GPU-{gpu}",
+        "nvmlDeviceGetNumaNodeId": lambda gpu: node,  # noqa: ARG005 - NVML's arguments
+        "nvmlDeviceGetPciInfo": lambda gpu: type("Pci", (), {"busId": f"00000000:0{gpu}:00.0"}),
+        "nvmlDeviceGetP2PStatus": lambda one, other, index: 0,  # noqa: ARG005
+    }
+    vars(library).update(answers)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+
+    shown = alignup("machine", "--nvidia").out
+    assert f"nvidia.com/gpu {node} 2 GPU-0 GPU-1" in words(shown)
+    assert "nvidia.com/gpu: 1 set of devices that go well together" in shown
+    [described] = alignup("machine", "--nvidia", "--json").lines
+    assert described["devices"]["nvidia.com/gpu"][0] == {"id": "GPU-0", "numa": [node]}
+    assert described["preferredSets"] == {"nvidia.com/gpu": [["GPU-0", "GPU-1"]]}
+
+
+def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
+    """--near-cpus moves them to the closest nodes that have CPUs."""
+    catalog = Machine.catalog()["gb200"].to_dict()
+    scenario = {
+        "machine": catalog,
+        "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]},
+    }
+    file = write("m.json", scenario)
+
+    assert "a/gpu 10 1 g" in words(alignup("machine", "-m", file).out)
+    [described] = alignup("machine", "-m", file, "--near-cpus", "--json").lines
+    assert described["devices"] == {"a/gpu": [{"id": "g", "numa": [0]}, {"id": "h", "numa": None}]}
+
+
+def node(numa_id: int, *cpus: int, memory: int = 1 << 30, distances: tuple[int, ...] = ()) -> NumaNode:
+    return NumaNode(numa_id, memory, tuple(Core((cpu,), 0) for cpu in cpus), (), distances)
+
+
+def test_nodes_that_are_alike_share_a_line(capsys) -> None:
+    """Those without CPUs, with the same memory, one after the other."""
+    machine = Machine((node(0, 0), node(1), node(2), node(5, memory=0), node(7, memory=0), node(9, 1)))
+    show_machine(SeenMachine(machine, "m"))
+    text = words(capsys.readouterr().out)
+
+    assert "1-2 - - - - 1Gi each -" in text
+    assert "5,7 - - - - - -" in text
+    assert "distance" not in text
+
+
+def test_what_is_unusual_is_said(capsys) -> None:
+    """Offline CPUs, CPUs of no node or of several, and names that look like markup."""
+    machine = replace(
+        Machine((node(0, 0, 1), node(1, 1, 2))), offline_cpus=(5, 6), unassigned_cores=(Core((4,), 0),)
+    )
+    show_machine(SeenMachine(machine, "[red]"))
+    text = capsys.readouterr().out
+
+    assert text.startswith("[red]: ")
+    assert "offline: CPUs 5-6" in text
+    assert "in no NUMA node, so nothing is placed on them: CPUs 4" in text
+    assert "listed by several NUMA nodes, of which the first counts: CPUs 1" in text
+
+
+def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
+    """Where a matrix would be too wide: which nodes are how far; nodes that stand alike share a line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20)) for i in range(20)]
+    nodes = tuple(node(i, i, distances=row) for i, row in enumerate(rows))
+    show_machine(SeenMachine(Machine(nodes), "m"))
+    text = words(capsys.readouterr().out)
+
+    assert "0-9 0-9 10-19 10-19 10-19 0-9" in text
+
+
+def test_who_stands_alike() -> None:
+    """Changing places changes no distance: neither to others, nor back, nor to itself."""
+    assert list(runs_of_alike([[10, 20, 20], [20, 10, 20], [20, 20, 10]])) == [[0, 1, 2]]
+    assert list(runs_of_alike([[10, 20, 20], [20, 10, 30], [20, 30, 10]])) == [[0], [1, 2]]
+    assert list(runs_of_alike([[10, 20], [21, 10]])) == [[0], [1]]
+    assert list(runs_of_alike([[10, 20], [20, 11]])) == [[0], [1]]
+    assert list(runs_of_alike([[10, 20, 20], [20, 10, 20], [20, 21, 10]])) == [[0], [1], [2]]
+
+
+def test_json_of_the_catalog_is_only_the_machine(alignup) -> None:
+    assert alignup("machine", "-m", "dgx-h100", "--json").lines == [
+        json.loads(json.dumps(Machine.catalog()["dgx-h100"].to_dict()))
+    ]

@@ -1,0 +1,151 @@
+"""The program as a whole: exit status, help, and how it ends when things go wrong."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from alignup.cli import SUBCOMMANDS, exit_status, program
+
+SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
+ANSWER = b'{"name":"","steps":[]}\n'
+SCRIPT = Path(sys.executable).with_name("alignup")
+
+installed = pytest.mark.skipif(
+    not SCRIPT.exists(), reason="the script alignup is not installed beside this Python"
+)
+
+
+def test_every_subcommand_has_help(alignup) -> None:
+    """The program lists them all without importing one, and each explains itself."""
+    ended = alignup("--help")
+    assert ended.status == 0
+    for name, line in SUBCOMMANDS.items():
+        assert f"{name} " in ended.out
+        assert line in " ".join(ended.out.split())
+        shown = alignup(name, "-h")
+        assert (shown.status, shown.err) == (0, "")
+        assert f"alignup {name}" in shown.out
+
+
+def test_the_version(alignup) -> None:
+    ended = alignup("--version")
+
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("alignup ")
+
+
+@pytest.mark.parametrize(
+    "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
+)
+def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
+    """Click's own words on standard error, and nothing on standard output."""
+    ended = alignup(*words)
+
+    assert (ended.status, ended.out) == (2, "")
+    assert "Error: " in ended.err
+
+
+def test_subcommands_are_imported_when_they_are_called() -> None:
+    """Help must not cost what rich, PyYAML or numpy cost."""
+    heavy = "import sys; print([m for m in ('rich', 'yaml', 'numpy', 'msgspec') if m in sys.modules])"
+    code = f"from alignup.cli import exit_status, program\nexit_status(program)\n{heavy}"
+    done = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KeyboardInterrupt(), 130), (click.Abort(), 130), (OSError(28, "No space left on device"), 2)],
+    ids=["Ctrl-C", "abort", "disk full"],
+)
+def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status: int) -> None:
+    """Status 1 says that a pod was refused, and nothing else does."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["alignup"])
+    monkeypatch.setattr("alignup.cli.forget_output", lambda: None)
+
+    assert exit_status(click.Command("failing", callback=fail)) == status
+
+
+def test_an_unknown_subcommand_is_none() -> None:
+    assert program.get_command(click.Context(program), "bogus") is None
+
+
+def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the installed script, with pipes for its output."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([SCRIPT, *map(str, words)], **pipes)  # noqa: S603 - our own script
+
+
+def script(*words: object) -> tuple[int, bytes, bytes]:
+    """Run the installed script; return its status, output and complaints."""
+    with start(*words) as running:
+        out, err = running.communicate(timeout=60)
+        return running.returncode, out, err
+
+
+@installed
+def test_the_script_admits_and_refuses() -> None:
+    """Status 0 for the article's pod, 1 when there is a second one."""
+    admitted, _, complaints = script("admit", "--machine", "align-up-article")
+    refused, _, more = script("admit", "--machine", "align-up-article", "--replicas", 2)
+
+    assert (admitted, refused, complaints, more) == (0, 1, b"", b"")
+
+
+@installed
+def test_the_script_has_no_traceback(tmp_path) -> None:
+    """A file that is not there, and one that is a directory."""
+    for name in (tmp_path / "none.yaml", tmp_path):
+        status, out, err = script("admit", "--machine", "align-up-article", name)
+        assert (status, out) == (2, b"")
+        assert err.startswith(b"alignup: expected ")
+        assert err.count(b"\n") == 1
+
+
+@installed
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_closed_pipe_ends_the_script_quietly(tmp_path) -> None:
+    """As in `alignup replay --json FILE | head -1`."""
+    many = tmp_path / "many.jsonl"
+    many.write_bytes(SCENARIO * 20_000)
+    with start("replay", "--json", many) as running:
+        assert running.stdout.readline() == ANSWER
+        running.stdout.close()
+        complaints = running.stderr.read()
+        assert (running.wait(60), complaints) == (141, b"")
+
+
+@installed
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        with start("machine", "-m", "gb200", stdout=full) as running:
+            assert running.stderr.read() == b"alignup: no space left on device\n"
+            assert running.wait(60) == 2
+
+
+@installed
+def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
+    """Scenarios are answered as they come, so that it is known to wait for the next one."""
+    with start("replay", "--json", "-", stdin=subprocess.PIPE) as running:
+        running.stdin.write(SCENARIO)
+        running.stdin.flush()
+        answer = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+
+    assert (running.returncode, answer, out, err.strip()) == (130, ANSWER, b"", b"")

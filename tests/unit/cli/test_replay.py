@@ -1,0 +1,237 @@
+"""`alignup replay`: scenarios in, the documented JSON lines out."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import sys
+from typing import Any
+
+import pytest
+
+CORES = [{"cpus": [cpu], "socket": cpu // 2} for cpu in range(4)]
+SCENARIO: dict[str, Any] = {
+    "name": "two pods",
+    "machine": {
+        "numaNodes": [
+            {"id": 0, "memory": 1 << 30, "distances": [10, 255, 255, 20], "cores": CORES[:2]},
+            {"id": 3, "memory": 1 << 30, "distances": [20, 255, 255, 10], "cores": CORES[2:]},
+        ]
+    },
+    "kubelet": {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}],
+    },
+    "devices": {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [3]}]},
+}
+
+
+def manifest(uid: str, **limits: str) -> dict[str, Any]:
+    resources = {"limits": {"cpu": "1", "memory": "1Mi", **limits}}
+    return {
+        "metadata": {"name": uid, "uid": uid},
+        "spec": {"containers": [{"name": "c0", "image": "i", "resources": resources}]},
+    }
+
+
+def scenario(*steps: Any, **changes: Any) -> str:
+    """Return a line: pods to admit by manifest, pods to remove by uid."""
+    done = [{"remove": step} if isinstance(step, str) else {"admit": step} for step in steps]
+    return json.dumps({**copy.deepcopy(SCENARIO), "steps": done, **changes})
+
+
+GPU = {"a/gpu": "1"}
+
+
+def test_every_documented_key(alignup, write) -> None:
+    """NUMA nodes by the kernel's ids, CPUs as lists, memory in bytes, devices by resource."""
+    file = write(
+        "s.jsonl", scenario(manifest("p", cpu="2", **GPU), manifest("q"), manifest("r", cpu="3"), "p")
+    )
+
+    ended = alignup("replay", "--json", file)
+
+    assert (ended.status, ended.err) == (1, "")
+    [answer] = ended.lines
+    assert list(answer) == ["name", "steps"]
+    first, second, refused, removed = answer["steps"]
+    assert first == {
+        "admitted": True,
+        "reason": "",
+        "message": "",
+        "sharedCpus": "0-1",
+        "containers": {
+            "c0": {
+                "affinity": {"numaNodes": [3], "preferred": True},
+                "cpus": "2-3",
+                "memory": [{"numaNodes": [3], "type": "memory", "size": 1 << 20}],
+                "devices": {"a/gpu": ["gpu1"]},
+            }
+        },
+    }
+    assert second["containers"]["c0"]["affinity"] == {"numaNodes": [0], "preferred": True}
+    assert refused["admitted"] is False
+    assert refused["reason"] == "TopologyAffinityError"
+    assert "NUMA node" in refused["message"]
+    assert refused["containers"] == {}
+    assert removed == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0,2-3", "containers": {}}
+
+
+def test_hints_of_containers(alignup, write) -> None:
+    """By provider and resource; null where a provider has no preference."""
+    file = write("s.jsonl", scenario(manifest("p", **GPU), manifest("q", cpu="500m"), manifest("r", cpu="9")))
+    first, second, refused = alignup("replay", "--json", "--hints", file).lines[0]["steps"]
+
+    hints = first["containers"]["c0"]["hints"]
+    assert list(hints) == ["devices", "cpu", "memory"]
+    assert hints["cpu"] == {
+        "cpu": [
+            {"numaNodes": [0], "preferred": True},
+            {"numaNodes": [3], "preferred": True},
+            {"numaNodes": [0, 3], "preferred": False},
+        ]
+    }
+    assert set(hints["devices"]) == {"a/gpu"}
+    assert set(hints["memory"]) == {"memory"}
+    assert second["containers"]["c0"]["hints"]["cpu"] is None
+    assert second["containers"]["c0"]["hints"]["devices"] == {}
+    assert refused["containers"]["c0"] == {"hints": refused["containers"]["c0"]["hints"]}
+    assert refused["containers"]["c0"]["hints"]["cpu"] == {"cpu": []}
+    assert "podHints" not in first
+
+
+def test_hints_of_pods(alignup, write) -> None:
+    """Under the scope pod they are there once."""
+    kubelet = {**SCENARIO["kubelet"], "topologyManagerScope": "pod"}
+    file = write("s.jsonl", scenario(manifest("p", **GPU), kubelet=kubelet))
+    step = alignup("replay", "--json", "--hints", file).lines[0]["steps"][0]
+
+    assert list(step["podHints"]) == ["devices", "cpu", "memory"]
+    assert step["podHints"]["cpu"]["cpu"][0] == {"numaNodes": [0], "preferred": True}
+    assert "hints" not in step["containers"]["c0"]
+
+
+def test_a_null_affinity(alignup, write) -> None:
+    """A container that asks for nothing may be anywhere; under policy none nothing is decided."""
+    nothing = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
+    file = write(
+        "s.jsonl", scenario(nothing) + "\n" + scenario(nothing, kubelet={"topologyManagerPolicy": "none"})
+    )
+    aligned, none = (line["steps"][0]["containers"]["c0"] for line in alignup("replay", "--json", file).lines)
+
+    assert aligned == {
+        "affinity": {"numaNodes": None, "preferred": True},
+        "cpus": None,
+        "memory": [],
+        "devices": {},
+    }
+    assert none["affinity"] is None
+
+
+def test_a_configuration_that_a_kubelet_refuses(alignup, write) -> None:
+    """The scenario has no steps then, and the status is 1."""
+    file = write("s.jsonl", scenario(kubelet={"topologyManagerPolicy": "bogus"}) + "\n\n" + scenario())
+    ended = alignup("replay", "--json", file)
+
+    assert (ended.status, ended.err) == (1, "")
+    refused, fine = ended.lines
+    assert set(refused) == {"name", "configError"}
+    assert "'bogus'" in refused["configError"]
+    assert fine == {"name": "two pods", "steps": []}
+
+
+def test_text_for_people(alignup, write) -> None:
+    file = write(
+        "s.jsonl",
+        "\n".join(
+            [
+                scenario(manifest("p", **GPU), manifest("q", cpu="9"), "p"),
+                scenario(kubelet={"cpuManagerPolicy": "bogus"}, name=""),
+            ]
+        ),
+    )
+    ended = alignup("replay", file)
+
+    assert ended.status == 1
+    assert ended.out.splitlines()[:2] == ["two pods:", "  0: admitted, c0: NUMA 0, CPUs 1, a/gpu gpu0"]
+    assert ended.out.splitlines()[2].startswith("  1: refused, TopologyAffinityError: container 'c0' ")
+    assert ended.out.splitlines()[3:5] == ["  2: removed", "scenario:"]
+    assert "the kubelet would not start" in ended.out
+
+
+def test_input_may_be_packed_or_come_from_a_pipe(alignup, write) -> None:
+    """Several files in order; `-` once."""
+    packed = write("s.jsonl.gz", gzip.compress(scenario(name="packed").encode()))
+    ended = alignup("replay", "--json", packed, "-", stdin=scenario(name="piped").encode())
+
+    assert (ended.status, [line["name"] for line in ended.lines]) == (0, ["packed", "piped"])
+
+
+def test_no_scenarios_at_all(alignup) -> None:
+    ended = alignup("replay", "--json", "-", stdin=b"\n")
+
+    assert (ended.status, ended.out, ended.err) == (0, "", "")
+
+
+def test_a_refused_pod_may_be_removed(alignup, write) -> None:
+    """The conformance vectors do: there is nothing to take back. Once."""
+    refused = manifest("p", cpu="9")
+    assert alignup("replay", "--json", write("s.jsonl", scenario(refused, "p"))).status == 1
+    assert alignup("replay", "--json", write("t.jsonl", scenario(refused, "p", "p"))).complains(
+        "steps[2]", "'p'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("{", ["s.jsonl:1", "a JSON object"]),
+        ("3", ["s.jsonl:1", "a JSON object"]),
+        ("[" * 100_000, ["s.jsonl:1", "a JSON object"]),
+        ('{"name": 3}', ["s.jsonl:1", '"machine"']),
+        (scenario("nobody"), ["s.jsonl:1", "steps[0]", "'nobody'"]),
+        (scenario(manifest("p"), manifest("p")), ["steps[1]", "'p'", "second time"]),
+        (scenario(manifest("p", cpu="two")), ["steps[0]", "'two'", 'limits["cpu"]']),
+        (scenario(steps=3), ["a list of steps"]),
+        (scenario(steps=[{}]), ["steps[0]", '"admit"']),
+        (scenario(steps=[{"remove": ["p"]}]), ["steps[0]", "the uid of a pod"]),
+        (scenario(devices=[]), ["devices"]),
+        (scenario(preferredSets={"a/gpu": [["gpu7"]]}), ["preferredSets['a/gpu']", "gpu0, gpu1"]),
+    ],
+    ids=range(12),
+)
+def test_what_is_no_scenario(alignup, write, line: str, parts: list[str]) -> None:
+    """One line says which file, line and step."""
+    ended = alignup("replay", "--json", write("s.jsonl", line))
+
+    assert ended.complains(*parts), ended
+
+
+def test_bytes_that_are_no_text(alignup, write) -> None:
+    assert alignup("replay", write("s.jsonl", b'{"name": "\xff"}')).complains("s.jsonl:1")
+    torn = gzip.compress(scenario().encode() * 100)[:-20]
+    assert alignup("replay", write("s.jsonl.gz", torn)).complains("a whole gzip file")
+
+
+def test_what_was_answered_before_an_error_stays_answered(alignup, write) -> None:
+    ended = alignup("replay", "--json", write("s.jsonl", scenario() + "\n{"))
+
+    assert ended.status == 2
+    assert ended.lines == [{"name": "two pods", "steps": []}]
+    assert "s.jsonl:2" in ended.err
+
+
+def test_long_replays_show_their_progress_on_a_terminal(alignup, write, monkeypatch) -> None:
+    """On standard error, so that standard output stays as it is."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    few, many = write("few.jsonl", scenario()), write("many.jsonl", f"{scenario()}\n" * 250)
+
+    assert alignup("replay", "--json", few).err == ""
+    assert alignup("replay", "--json", "-", stdin=scenario().encode()).err == ""
+    ended = alignup("replay", "--json", many)
+    assert len(ended.lines) == 250
+    assert "replaying" in ended.err
