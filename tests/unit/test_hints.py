@@ -192,6 +192,20 @@ def test_a_list_too_varied_to_count_says_so() -> None:
     assert len(varied.sample(2)) == 2
 
 
+@given(cases(1, 10), st.integers(0, 1023))
+@settings(max_examples=100, deadline=None)
+def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: int) -> None:
+    """Masks of several nodes of which one is avoided are left out; single nodes stay, and so does any node."""
+    numa_nodes, wanted, options = case
+    offered = model.feasible(numa_nodes, wanted, **options)
+    expected = [
+        (mask, preferred) for mask, preferred in offered if mask.bit_count() < 2 or not mask & avoided
+    ]
+
+    assert feasible_hints(numa_nodes, wanted, **options).avoiding(avoided).pairs() == expected
+    assert hints_of((None, True), *offered).avoiding(avoided).pairs() == [(None, True), *expected]
+
+
 def test_places_beyond_the_machine_hold_nothing() -> None:
     """A device near nodes that a machine does not have is near none."""
     assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [

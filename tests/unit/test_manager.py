@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import machines
-from alignup.errors import PodExistsError, UnknownPodError
+from alignup.errors import InputError, PodExistsError, UnknownPodError
 from alignup.hints import TopologyHint
 from alignup.manager import TopologyManager
 from alignup.policy import POLICY_NAMES, make_policy
@@ -63,6 +63,23 @@ def test_an_admitted_pod_has_affinities(scope: Any) -> None:
     assert manager.remove("p") is pod
     assert manager.affinity("p", "a") == UNDECIDED
     assert manager.pods == ()
+
+
+def test_a_manifest_is_as_good_as_a_pod() -> None:
+    """What is no pod is refused before anything happens."""
+    manager = manager_of(Licences([0, 2]))
+
+    assert manager.admit(manifest("p", 1, 1, 0)).containers["c0"].affinity == hint(True, 1)
+    assert manager.remove("p").uid == "p"
+    with pytest.raises(InputError, match="metadata"):
+        manager.admit({"spec": {}})
+
+
+def test_an_admission_says_whether_its_hints_are_exact() -> None:
+    """Up to 8 nodes they are; a pod without a decision has nothing that could be better."""
+    assert manager_of(Licences([1, 0])).admit(pod_of("p")).exact
+    assert manager_of(Saying({"cpu": []})).admit(pod_of("p")).exact
+    assert manager_of(policy="none").admit(pod_of("p")).exact
 
 
 def test_policy_none_decides_no_affinity() -> None:
