@@ -161,7 +161,9 @@ func (m cpuManager) Allocate(pod *v1.Pod, c *v1.Container) error {
 	return m.cpuPolicy.Allocate(silent, m.cpus, pod, c)
 }
 
-func (m cpuManager) AllocatePod(pod *v1.Pod) error { return m.cpuPolicy.AllocatePod(silent, m.cpus, pod) }
+func (m cpuManager) AllocatePod(pod *v1.Pod) error {
+	return m.cpuPolicy.AllocatePod(silent, m.cpus, pod)
+}
 
 func (n *node) addCPUs(info *cadvisor.MachineInfo, kubelet configuration) error {
 	discovered, err := topology.Discover(silent, info)
