@@ -14,6 +14,7 @@ from alignup._reduced cimport (
     ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_RESTRICTED,
     POLICY_SINGLE_NUMA_NODE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Outcome, Plan, Shape, State, knows_memory, sum_of,
 )
+from alignup._sums cimport merge_sums
 
 
 cdef Outcome known_enough(const State* state, const Demand* demand, const Plan* plan) noexcept nogil:
@@ -95,7 +96,7 @@ cdef Outcome decide(const State* state, const Demand* demand, const Plan* plan, 
         if not asks_for_anything(state, demand, plan):
             return keep(shape, hint, all_nodes(shape.numa_nodes), True)
         return UNDECIDED
-    return decide_merged(state, demand, plan, hint)
+    return decide_merged(state, demand, plan, known, hint)
 
 
 cdef inline Outcome keep(const Shape* shape, Hint* hint, uint64_t mask, bint preferred) noexcept nogil:
@@ -128,14 +129,20 @@ cdef Outcome decide_single(const State* state, const Demand* demand, const Plan*
     return keep(state.shape, hint, best_single(state.shape, found, False), True)
 
 
-cdef Outcome decide_merged(const State* state, const Demand* demand, const Plan* plan, Hint* hint) noexcept nogil:
-    """Decide under best-effort or restricted by merging families; up to 8 nodes."""
+cdef Outcome decide_merged(
+    const State* state, const Demand* demand, const Plan* plan, Outcome known, Hint* hint
+) noexcept nogil:
+    """Decide under best-effort or restricted; up to 8 nodes."""
     cdef Family families[1 + MOST_RESOURCES + MOST_KINDS]
     cdef const Shape* shape = state.shape
     cdef int count
     cdef Best best
     if plan.clashing and shape.policy == POLICY_RESTRICTED:
         return TOPOLOGY_AFFINITY_ERROR
+    if known == ADMITTED and merge_sums(state, demand, plan, &best):
+        if shape.policy == POLICY_RESTRICTED and not best.found:
+            return TOPOLOGY_AFFINITY_ERROR
+        return keep(shape, hint, best.mask, best.preferred)
     count = families_of(state, demand, plan, families)
     if shape.policy == POLICY_BEST_EFFORT:
         best = merge_families(families, count, shape.numa_nodes, shape.distances)
