@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,19 +11,21 @@ import click
 from alignup.cli.inputs import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "device_option",
     "device_resource_option",
     "devices_option",
     "devices_text",
+    "print_table",
     "read_devices",
     "say",
     "size_text",
     "state_option",
 ]
 
+_WIDEST: Final = 10_000
 _UNITS: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 
 device_option = click.option(
@@ -68,6 +71,22 @@ def say(sentence: str) -> None:
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     """Return devices in a cell of a table."""
     return " ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items())) or "-"
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table: as wide as the terminal, or as it needs to be where there is none."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    width = None if sys.stdout.isatty() else _WIDEST
+    Console(highlight=False, soft_wrap=True, width=width).print(table)
 
 
 def size_text(size: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.lease_options import devices_text, say, size_text, state_option
+from alignup.cli.lease_options import devices_text, print_table, say, size_text, state_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,16 +63,9 @@ def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
 
 def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
     """Print a table."""
-    from rich import box  # startup counts
-    from rich.console import Console  # startup counts
-    from rich.markup import escape  # startup counts
-    from rich.table import Table  # startup counts
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "pid", "state", "NUMA nodes", "CPUs", "memory", "devices", "command"):
-        table.add_column(heading, overflow="fold")
-    for lease, alive in zip(leases, states, strict=True):
-        cells = (
+    headings = ("name", "pid", "state", "NUMA nodes", "CPUs", "memory", "devices", "command")
+    rows = (
+        (
             lease.name,
             str(lease.process.pid),
             alive.value,
@@ -82,5 +75,6 @@ def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
             devices_text(lease.devices),
             lease.command,
         )
-        table.add_row(*(escape(cell) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+        for lease, alive in zip(leases, states, strict=True)
+    )
+    print_table(headings, rows)

@@ -14,6 +14,7 @@ from alignup.cli.lease_options import (
     device_resource_option,
     devices_option,
     devices_text,
+    print_table,
     read_devices,
     size_text,
 )
@@ -117,16 +118,8 @@ def env_line(site: Site, part: Part, parts: int) -> str:
 
 def _show(parts: Sequence[Part]) -> None:
     """Print a table."""
-    from rich import box  # startup counts
-    from rich.console import Console  # startup counts
-    from rich.markup import escape  # startup counts
-    from rich.table import Table  # startup counts
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"):
-        table.add_column(heading, overflow="fold")
-    for part in parts:
-        cells = (
+    rows = (
+        (
             str(part.rank),
             ",".join(map(str, part.numa_nodes)),
             str(part.cpus),
@@ -134,5 +127,6 @@ def _show(parts: Sequence[Part]) -> None:
             " + ".join(f"{size_text(size)} @ {node}" for node, size in part.memory),
             devices_text(part.devices),
         )
-        table.add_row(*(escape(cell) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+        for part in parts
+    )
+    print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)

@@ -1,0 +1,84 @@
+"""`alignup ps`: who holds what."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import leasing
+from alignup.cli.ps import command
+from alignup.leases.record import MachineIdentity, MemoryShare
+from alignup.leases.store import LeaseFile
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Three leases: of this process, of one that is gone, of another host."""
+    path = tmp_path / "leases.json"
+    mine = leasing.record(
+        "mine",
+        command="train [x]",
+        policy="restricted",
+        cpu_list="0-3",
+        numa_nodes=(0,),
+        memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
+        devices={leasing.GPU: ("gpu0", "gpu1")},
+    )
+    gone = msgspec.structs.replace(
+        leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1)
+    )
+    other = msgspec.structs.replace(
+        leasing.record("other"), process=msgspec.structs.replace(mine.process, boot_id="x", host="x")
+    )
+    with LeaseFile(path, pytest.fail).change() as change:
+        change.use_for(MachineIdentity("m", "m"), "f")
+        change.leases += [mine, gone, other]
+    return path
+
+
+def test_a_table_for_people(state):
+    """What is written in brackets is no colour."""
+    done = CliRunner().invoke(command, ["--state", str(state)])
+    assert done.exit_code == 0
+    assert "mine" in done.output
+    for cell in ("running", "gone", "unknown", "0-3", "1.5Gi", "nvidia.com/gpu=gpu0,gpu1", "train [x]"):
+        assert cell in done.output
+
+
+def test_lines_for_programs(state):
+    """One JSON object a lease, and nothing else."""
+    done = CliRunner().invoke(command, ["--json"], env={"ALIGNUP_STATE": str(state)})
+    mine, gone, other = map(json.loads, done.output.splitlines())
+    assert mine.pop("pid") > 0
+    assert mine == {
+        "name": "mine",
+        "state": "running",
+        "command": "train [x]",
+        "policy": "restricted",
+        "cpus": "0-3",
+        "numaNodes": [0],
+        "memory": [{"numaNode": 0, "type": "memory", "size": 3 << 29}],
+        "devices": {leasing.GPU: ["gpu0", "gpu1"]},
+    }
+    assert (gone["state"], other["state"]) == ("gone", "unknown")
+
+
+def test_nobody_holds_anything(tmp_path):
+    """And looking makes no file."""
+    done = CliRunner().invoke(command, ["--state", str(tmp_path / "none.json")])
+    assert done.output == "nobody holds anything\n"
+    assert list(tmp_path.iterdir()) == []
+    assert CliRunner().invoke(command, ["--json", "--state", str(tmp_path / "none.json")]).output == ""
+
+
+def test_a_damaged_file_is_set_aside(tmp_path):
+    """And it is said so."""
+    path = tmp_path / "leases.json"
+    path.write_text("junk")
+    done = CliRunner().invoke(command, ["--state", str(path)])
+    assert done.exit_code == 0
+    assert "was damaged and is now" in done.output
+    assert (tmp_path / "leases.json.damaged-1").read_text() == "junk"

@@ -1,0 +1,59 @@
+"""`alignup release`: frees what nobody needs any more."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import leasing
+from alignup.cli.release import command
+from alignup.leases.store import LeaseFile
+
+
+@pytest.fixture
+def file(tmp_path):
+    return LeaseFile(tmp_path / "leases.json", pytest.fail)
+
+
+def hold(file, **process):
+    lease = leasing.record("mine", cpu_list="0")
+    with file.change() as change:
+        change.leases.append(
+            msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process))
+        )
+
+
+def release(file, *arguments):
+    return CliRunner().invoke(command, ["--state", str(file.path), *arguments])
+
+
+def test_the_lease_of_a_process_that_is_gone_is_freed(file):
+    """Without a word."""
+    hold(file, start_time=1)
+    done = release(file, "mine")
+    assert (done.exit_code, done.output) == (0, "")
+    assert file.read().leases == ()
+
+
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [({}, "which is running"), ({"pid_namespace": 1}, "on another host or in another container")],
+)
+def test_a_lease_that_may_be_in_use_is_freed_only_by_force(file, process, words):
+    """The refusal says by whom."""
+    hold(file, **process)
+    refused = release(file, "mine")
+    assert refused.exit_code == 1
+    assert "lease 'mine' is held by pid" in refused.output
+    assert words in refused.output
+    assert len(file.read().leases) == 1
+    assert release(file, "mine", "--force").exit_code == 0
+    assert file.read().leases == ()
+
+
+def test_a_name_that_nobody_has_is_refused(file):
+    """Force does not help."""
+    done = release(file, "mine", "--force")
+    assert done.exit_code == 1
+    assert "expected the name of a lease, got 'mine'" in done.output

@@ -1,0 +1,252 @@
+"""`alignup run`: a command on CPUs, memory and devices of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from alignup.cli import run as module
+from alignup.cli.run import command
+from alignup.errors import InputError
+from alignup.leases.store import LeaseFile
+
+ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
+DGX = ("--machine", "dgx-h100", "--no-bind")
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "leases.json"
+
+
+def alignup(state, *arguments):
+    """Run it as anybody would."""
+    return subprocess.run(  # noqa: S603  # ours
+        [*ALIGNUP, "run", "--state", str(state), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def leases(state):
+    return LeaseFile(state, pytest.fail).read().leases
+
+
+def invoke(state, *arguments):
+    """Run it in this process, which other tests of it have done before."""
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        return CliRunner().invoke(command, ["--state", str(state), *arguments])
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_command_runs_on_the_one_cpu_that_it_was_given(state):
+    """On this very machine."""
+    done = alignup(state, "--cpus", "1", "--", "python3", "-c", "import os; print(os.sched_getaffinity(0))")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout.replace("{", "[").replace("}", "]")) in [
+        [cpu] for cpu in os.sched_getaffinity(0)
+    ]
+    assert leases(state) == ()
+
+
+def test_only_cpus_that_this_process_may_use_are_given(state):
+    """A batch system or a container may have cut them."""
+    before = os.sched_getaffinity(0)
+    last = max(before)
+    try:
+        os.sched_setaffinity(0, {last})
+        done = alignup(state, "--cpus", "1", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
+        refused = alignup(state, "--cpus", "2", "--", "true")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert done.stdout == f"{last}\n"
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("alignup: refused: expected 2 free CPUs, got 1")
+
+
+def test_the_environment_says_what_it_got(state):
+    """All of it, in words for people and for CUDA."""
+    wish = ("--cpus", "4", "--memory", "8Gi", "--device", "nvidia.com/gpu=2", "--name", "n")
+    done = alignup(state, *DGX, *wish, "env")
+    told = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert told["ALIGNUP_NAME"] == "n"
+    assert told["ALIGNUP_CPUS"] == "0-1,112-113"
+    assert told["ALIGNUP_NUMA_NODES"] == "0"
+    assert told["ALIGNUP_MEMORY"] == str(8 << 30)
+    assert told["ALIGNUP_DEVICE_NVIDIA_COM_GPU"] == "gpu0,gpu1"
+    assert told["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("sh", "-c", "exit 7"), 7, ""),
+        (("sh", "-c", "kill -TERM $$"), 143, ""),
+        (("no-such-command",), 127, "alignup: no-such-command: command not found\n"),
+        (("/etc/passwd",), 126, "alignup: /etc/passwd: permission denied\n"),
+    ],
+)
+def test_the_status_is_the_commands(state, words, status, said):
+    """And nothing is held afterwards."""
+    done = alignup(state, "--", *words)
+    assert (done.returncode, done.stderr) == (status, said)
+    assert leases(state) == ()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--cpus", "x", "true"),
+        ("--cpus", "-1", "true"),
+        ("--memory", "much", "true"),
+        ("--device", "gpu", "true"),
+        ("--policy", "strict", "true"),
+        ("--part", "8/8", "true"),
+        ("--machine", "nowhere", "true"),
+        ("--machine", "dgx-h100", "true"),
+        ("--device", "no.such/thing=1", "true"),
+        ("--devices", "/no/such/file", "true"),
+    ],
+)
+def test_bad_usage_is_said_before_anything_is_done(state, arguments):
+    """Status 2 by the program, here the error that makes it so."""
+    done = invoke(state, *arguments)
+    assert isinstance(done.exception, InputError) or done.exit_code == 2
+    assert not state.exists()
+
+
+def test_bad_usage_has_status_two(state):
+    """With one line and no traceback."""
+    done = alignup(state, "--memory", "much", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("alignup: expected a quantity")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_machine_that_is_not_this_one_needs_no_bind(state):
+    """Nobody can be bound to its CPUs."""
+    done = invoke(state, "--machine", "dgx-h100", "true")
+    assert "or --no-bind" in str(done.exception)
+
+
+def test_what_runs_is_in_the_way_of_others(state):
+    """Until it ends, whoever ends it; the refusal names it."""
+    holder = subprocess.Popen(  # noqa: S603  # ours
+        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--name", "all", "--", "sleep", "60"]
+    )
+    try:
+        while not state.exists():
+            assert holder.poll() is None
+            time.sleep(0.02)
+        (lease,) = leases(state)
+        refused = invoke(state, *DGX, "--cpus", "1", "true")
+        assert refused.exit_code == 1
+        assert "refused: expected 1 free CPUs, got 0" in refused.output
+        assert f"held now: all (pid {lease.process.pid})" in refused.output
+        holder.kill()
+        holder.wait()
+        still = invoke(state, *DGX, "--cpus", "1", "true")
+        assert still.exit_code == 1, "the command runs on, and so does its lease"
+    finally:
+        holder.kill()
+        holder.wait()
+        for lease in leases(state) if state.exists() else ():
+            os.kill(lease.process.pid, signal.SIGKILL)
+    for _ in range(500):
+        if invoke(state, *DGX, "--cpus", "224", "true").exit_code == 0:
+            break
+        time.sleep(0.01)
+    assert invoke(state, *DGX, "--cpus", "224", "true").exit_code == 0
+    assert leases(state) == ()
+
+
+def test_a_part_is_taken_as_a_launcher_says(state, monkeypatch):
+    """Rank 5 of 8 on a DGX has GPU 5."""
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    seen = {}
+
+    def run(self, start):
+        seen.update(start.environment)
+        self.abandon()
+        return 0
+
+    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    done = invoke(state, *DGX, "--part", "auto", "--device", "nvidia.com/gpu=1", "true")
+    assert done.exit_code == 0
+    assert (seen["ALIGNUP_CPUS"], seen["CUDA_VISIBLE_DEVICES"]) == ("70-83,182-195", "5")
+
+
+def test_this_machine_is_bound(state, monkeypatch):
+    """CPUs, and memory as the policy has it."""
+    seen = []
+
+    def run(self, start):
+        seen.append(start)
+        self.abandon()
+        return 0
+
+    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    for policy in ("best-effort", "single-numa-node"):
+        assert invoke(state, "--cpus", "1", "--policy", policy, "true").exit_code == 0
+    assert [start.strict for start in seen] == [False, True]
+    assert all(start.cpus and start.numa_nodes for start in seen)
+
+
+def test_names_are_made_of_the_command(state, monkeypatch):
+    """As far as they can be."""
+    names = []
+
+    def run(self, start):
+        names.append(start.environment["ALIGNUP_NAME"])
+        self.abandon()
+        return 0
+
+    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    for word in ("/usr/bin/python3.11", "ä"):
+        invoke(state, word)
+    assert [name.rpartition("-")[0] for name in names] == ["python3-11", "command"]
+
+
+def test_an_inventory_can_be_in_a_file(state, tmp_path):
+    """As for `alignup admit`."""
+    path = tmp_path / "devices.yaml"
+    path.write_text("x/y: [{id: a, numa: [1]}]\n")
+    done = invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "--", "test", "1", "=", "1")
+    assert done.exit_code == 0
+    path.write_text("a: []\n---\nb: []\n")
+    assert isinstance(
+        invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "true").exception, InputError
+    )
+
+
+def test_an_interruption_leaves_nothing(state, monkeypatch):
+    """The process that waits ends, and nothing is held."""
+
+    def interrupted(*_arguments, **_fields):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("alignup.leases.acquiring.acquire", interrupted)
+    assert invoke(state, "--cpus", "1", "true").exit_code == 1
+    assert not state.exists()
+
+
+def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
+    """And the status is the command's."""
+
+    def full(_file, _lease):
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr("alignup.leases.acquiring.give_back", full)
+    done = invoke(state, "--cpus", "1", "--name", "n", "--", "sh", "-c", "exit 3")
+    assert done.exit_code == 3
+    assert "the disk is full; lease 'n' is free all the same" in done.output
+    assert module.command is command

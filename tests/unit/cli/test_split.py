@@ -1,0 +1,75 @@
+"""`alignup split`: a machine in, its parts out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from alignup.cli.lease_options import size_text
+from alignup.cli.split import command
+from alignup.errors import InputError
+
+
+def split(*arguments):
+    return CliRunner().invoke(command, ["--machine", "dgx-h100", *arguments])
+
+
+def test_a_table_for_people():
+    """Ranks, nodes, CPUs, memory, devices."""
+    done = split("8", "--device", "nvidia.com/gpu=1")
+    assert done.exit_code == 0
+    last = done.output.splitlines()[-2].split()
+    assert last == ["7", "1", "98-111,210-223", "28", "256Gi", "@", "1", "nvidia.com/gpu=gpu7"]
+
+
+def test_lines_for_programs():
+    """One JSON object a part."""
+    parts = [json.loads(line) for line in split("8", "--cpus-per-part", "2", "--json").output.splitlines()]
+    assert len(parts) == 8
+    assert parts[0] == {
+        "rank": 0,
+        "cpus": "0,112",
+        "numaNodes": [0],
+        "memory": [{"numaNode": 0, "type": "memory", "size": 256 << 30}],
+        "devices": {},
+    }
+
+
+def test_lines_for_shells():
+    """`env` can be given each of them."""
+    lines = split("8", "--device", "nvidia.com/gpu=1", "--env").output.splitlines()
+    assert len(lines) == 8
+    told = dict(word.split("=", 1) for word in shlex.split(lines[5]))
+    assert told == {
+        "ALIGNUP_PART": "5/8",
+        "ALIGNUP_CPUS": "70-83,182-195",
+        "ALIGNUP_NUMA_NODES": "1",
+        "ALIGNUP_MEMORY": str(256 << 30),
+        "ALIGNUP_DEVICE_NVIDIA_COM_GPU": "gpu5",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "5",
+    }
+
+
+def test_this_machine_can_be_split():
+    """Into one part, at the least."""
+    done = CliRunner().invoke(command, ["1", "--json"])
+    assert json.loads(done.output)["rank"] == 0
+
+
+@pytest.mark.parametrize("arguments", [("0",), ("x",), ("300",), ("9", "--device", "nvidia.com/gpu=1")])
+def test_more_than_there_is_is_bad_usage(arguments):
+    """In a sentence."""
+    done = split(*arguments)
+    assert isinstance(done.exception, InputError) or done.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0"), (1023, "1023"), (1536, "1.5Ki"), (256 << 30, "256Gi"), (1 << 40, "1Ti")]
+)
+def test_sizes_are_short(size, text):
+    """One decimal is enough for a table."""
+    assert size_text(size) == text

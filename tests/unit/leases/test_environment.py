@@ -1,0 +1,60 @@
+"""What a process is told of what it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import leasing
+from alignup.leases.environment import device_variable, variables
+from alignup.machine import PciDevice
+
+
+def told(site, **fields):
+    return variables(site, **{"cpus": "", "numa_nodes": (), "memory": 0, "devices": {}, **fields})
+
+
+def test_all_that_is_had_is_told_and_nothing_else():
+    """Empty variables would be taken for something."""
+    site = leasing.site()
+    assert told(site) == {}
+    assert told(site, cpus="0-3", numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}) == {
+        "ALIGNUP_CPUS": "0-3",
+        "ALIGNUP_NUMA_NODES": "0,2",
+        "ALIGNUP_MEMORY": "5",
+        "ALIGNUP_DEVICE_A_B_C_D": "x,y",
+    }
+
+
+def test_names_of_resources_become_names_of_variables():
+    """Upper case, and an underscore for whatever else."""
+    assert device_variable("nvidia.com/gpu") == "ALIGNUP_DEVICE_NVIDIA_COM_GPU"
+    assert device_variable("hub/é1") == "ALIGNUP_DEVICE_HUB__1"
+
+
+def pci(address, vendor="10de", class_="0302"):
+    return PciDevice(address, class_, vendor, "2330", 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (("GPU-1", "MIG-2"), {"CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2"}),
+        (("gpu2", "gpu3"), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,3"}),
+        (("0000:2a:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
+    ],
+)
+def test_cuda_is_told_in_its_own_terms(ids, expected):
+    """UUIDs as they are; addresses by their position among NVIDIA's GPUs, not its bridges or other people's."""
+    devices = (
+        pci("0000:01:00.0", vendor="1002"),
+        pci("0000:02:00.0", class_="0680"),
+        pci("0000:2a:00.0"),
+        pci("0000:09:00.0"),
+    )
+    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
+
+    found = told(site, devices={leasing.GPU: ids})
+
+    assert {name: value for name, value in found.items() if "CUDA" in name} == expected

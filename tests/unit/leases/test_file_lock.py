@@ -1,0 +1,88 @@
+"""One at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.leases.file_lock import locked
+
+
+def test_two_wait_for_each_other(tmp_path):
+    """Nobody gets in between."""
+    path = tmp_path / "made" / "lock"
+    inside = []
+
+    def work():
+        for _ in range(50):
+            with locked(path):
+                inside.append(1)
+                assert len(inside) == 1
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
+    """Else two could hold locks on two files of one name."""
+    path = tmp_path / "lock"
+    entered = threading.Event()
+
+    def work():
+        with locked(path):
+            entered.set()
+
+    with locked(path):
+        waiting = threading.Thread(target=work)
+        waiting.start()
+        path.unlink()
+        with locked(path):  # the new file
+            assert not entered.wait(0.1)
+    waiting.join()
+    assert entered.is_set()
+
+
+def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
+    """A child of another thread may have one."""
+    copies = []
+    unlock = os.close
+    path = tmp_path / "lock"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", lambda descriptor: copies.append(descriptor))
+        with locked(path):
+            pass
+    with locked(path):
+        pass
+    for descriptor in copies:
+        unlock(descriptor)
+
+
+def test_a_place_where_no_file_can_be_is_refused(tmp_path):
+    """In one line, with the place."""
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match="can be locked, got .* at .*file/lock"),
+        locked(tmp_path / "file" / "lock"),
+    ):
+        pass
+
+
+def test_an_interruption_leaves_nothing_open(tmp_path, monkeypatch):
+    """Whoever is tired of waiting may leave."""
+    before = len(os.listdir("/proc/self/fd"))
+
+    def interrupted(_descriptor, _operation):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fcntl.flock", interrupted)
+    with pytest.raises(KeyboardInterrupt), locked(tmp_path / "lock"):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before

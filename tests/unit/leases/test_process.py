@@ -1,0 +1,101 @@
+"""Who a process is, and whether it still runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+from alignup.errors import InputError
+from alignup.leases import process as module
+from alignup.leases.process import Liveness, host_identity, identify, liveness
+
+
+def changed(identity, **fields):
+    return msgspec.structs.replace(identity, **fields)
+
+
+def test_this_process_runs():
+    """What was identified a moment ago is found again."""
+    assert liveness(identify(os.getpid())) is Liveness.RUNNING
+
+
+def test_another_process_with_the_number_is_not_taken_for_it():
+    """Numbers are used again, start times are not."""
+    mine = identify(os.getpid())
+
+    assert liveness(changed(mine, start_time=mine.start_time - 1)) is Liveness.GONE
+
+
+def test_a_process_that_ended_is_gone_even_before_its_parent_looked():
+    """A zombie holds nothing."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    child = identify(pid)
+    assert liveness(child) is Liveness.RUNNING
+    os.kill(pid, 9)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    assert liveness(child) is Liveness.GONE
+    os.waitpid(pid, 0)
+    assert liveness(child) is Liveness.GONE
+
+
+def test_a_process_before_a_restart_is_gone():
+    """The same host has started anew."""
+    assert liveness(changed(identify(os.getpid()), boot_id="earlier")) is Liveness.GONE
+
+
+def test_nothing_is_known_of_other_hosts_and_containers():
+    """One cannot see them from here, so they count as there."""
+    mine = identify(os.getpid())
+
+    assert liveness(changed(mine, boot_id="other", host="other")) is Liveness.UNKNOWN
+    assert liveness(changed(mine, pid_namespace=1)) is Liveness.UNKNOWN
+
+
+def fake_proc(folder, stat):
+    """Make a proc file system with one process, 7."""
+    (folder / "sys/kernel/random").mkdir(parents=True)
+    (folder / "sys/kernel/random/boot_id").write_text("boot\n")
+    (folder / "7").mkdir()
+    (folder / "7/stat").write_text(stat)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "expected"),
+    [
+        ("S", 1, Liveness.RUNNING),
+        ("Z", 1, Liveness.GONE),
+        ("Z", 3, Liveness.RUNNING),
+        ("X", 0, Liveness.GONE),
+    ],
+)
+def test_a_name_with_parentheses_and_a_main_thread_that_ended(tmp_path, state, threads, expected):
+    """The name may look like fields; other threads may outlive the main one."""
+    fields = [state, *["0"] * 16, str(threads), "0", "4711"]
+    proc = fake_proc(tmp_path, f"7 (a) Z 1 (b)) {' '.join(fields)} 0")
+
+    found = identify(7, proc)
+
+    assert (found.start_time, found.boot_id, found.pid_namespace) == (4711, "boot", 0)
+    assert liveness(found, proc) is expected
+
+
+def test_a_process_that_is_not_there_is_refused(tmp_path):
+    """The message says where one looked."""
+    with pytest.raises(InputError, match="is .* mounted"):
+        identify(7, str(tmp_path))
+
+
+def test_hosts_are_told_apart_without_showing_their_identity(monkeypatch):
+    """Only a digest is kept; where there is no identity, nothing is."""
+    monkeypatch.setattr(module, "_read", lambda _path: "0123456789abcdef\n")
+    assert len(host_identity()) == 16
+    assert "0123456789" not in host_identity()
+    monkeypatch.setattr(module, "_read", lambda _path: "")
+    assert host_identity() == ""

@@ -1,0 +1,32 @@
+"""The record of a lease."""
+
+from __future__ import annotations
+
+import msgspec
+
+import leasing
+from alignup.leases.record import LeaseRecord, MemoryShare, holders
+
+
+def test_a_record_survives_json():
+    """What is written is what is read."""
+    lease = leasing.record(
+        cpu_list="0-3,8",
+        numa_nodes=(0, 1),
+        memory=(MemoryShare(0, "memory", 5), MemoryShare(1, "memory", 0), MemoryShare(1, "hugepages-2Mi", 2)),
+        devices={"a/b": ("x",)},
+    )
+
+    assert msgspec.json.decode(msgspec.json.encode(lease), type=LeaseRecord) == lease
+    assert list(lease.cpus) == [0, 1, 2, 3, 8]
+    assert lease.memory_sizes == {"memory": 5, "hugepages-2Mi": 2}
+    assert lease.memory_by_node == {"memory": {0: 5, 1: 0}, "hugepages-2Mi": {1: 2}}
+
+
+def test_many_holders_are_cut_short():
+    """A sentence names four."""
+    text = holders(leasing.record(f"l{i}") for i in range(6))
+
+    assert text.startswith("l0 (pid ")
+    assert "l3" in text
+    assert text.endswith(" and 2 more")
