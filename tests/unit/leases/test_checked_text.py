@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -50,8 +52,6 @@ def test_other_files_are_no_leases(text):
 def test_a_wrong_shape_with_a_right_checksum_is_damage():
     """Somebody took pains."""
     inner = b'{"leases":7}'
-    import zlib
-
     text = msgspec.json.encode(
         {"version": 1, "checksum": f"{zlib.crc32(inner):08x}", "table": msgspec.Raw(inner)}
     )

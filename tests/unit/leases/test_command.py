@@ -218,7 +218,7 @@ def test_a_word_is_an_execution(seen):
     assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
 
 
-def test_an_ignored_interrupt_stays_ignored(monkeypatch):
+def test_an_ignored_interrupt_stays_ignored():
     """As of commands that a shell starts in the background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     module._restore_signals()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
     unlock = os.close
     path = tmp_path / "lock"
     with monkeypatch.context() as patch:
-        patch.setattr(os, "close", lambda descriptor: copies.append(descriptor))
+        patch.setattr(os, "close", copies.append)
         with locked(path):
             pass
     with locked(path):
@@ -69,7 +70,7 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     """In one line, with the place."""
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(InputError, match="can be locked, got .* at .*file/lock"),
+        pytest.raises(InputError, match=r"can be locked, got .* at .*file/lock"),
         locked(tmp_path / "file" / "lock"),
     ):
         pass
@@ -77,7 +78,7 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path):
 
 def test_an_interruption_leaves_nothing_open(tmp_path, monkeypatch):
     """Whoever is tired of waiting may leave."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
 
     def interrupted(_descriptor, _operation):
         raise KeyboardInterrupt
@@ -85,4 +86,4 @@ def test_an_interruption_leaves_nothing_open(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", interrupted)
     with pytest.raises(KeyboardInterrupt), locked(tmp_path / "lock"):
         pass
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

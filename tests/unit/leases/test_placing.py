@@ -15,6 +15,7 @@ from alignup.leases.placing import Placer
 from alignup.leases.process import identify
 from alignup.leases.record import MemoryShare
 from alignup.leases.request import PartOf, make_request
+from alignup.machine import Machine
 
 GI = leasing.GI
 SITE = leasing.site()
@@ -116,7 +117,6 @@ def test_machines_of_many_nodes_and_without_distances_will_do():
     data = leasing.machine(nodes=12, cores=1).to_dict()
     for node in data["numaNodes"]:
         del node["distances"]
-    from alignup.machine import Machine
 
     assert place(make_request(cpus=2, policy="restricted"), site=leasing.site(Machine.from_dict(data), {}))
 
@@ -144,7 +144,7 @@ def test_a_part_of_which_somebody_has_something_is_refused():
     ):
         place(part(0), [held])
     held = place(make_request(devices={leasing.GPU: 1}))
-    with pytest.raises(AllocationError, match="nvidia.com/gpu gpu0 in use by 'new'"):
+    with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
         place(part(0, devices={leasing.GPU: 1}), [held])
     held = place(make_request(memory="10Gi"))
     with pytest.raises(AllocationError, match="memory"):

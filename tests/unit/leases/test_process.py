@@ -88,7 +88,7 @@ def test_a_name_with_parentheses_and_a_main_thread_that_ended(tmp_path, state, t
 
 def test_a_process_that_is_not_there_is_refused(tmp_path):
     """The message says where one looked."""
-    with pytest.raises(InputError, match="is .* mounted"):
+    with pytest.raises(InputError, match=r"is .* mounted"):
         identify(7, str(tmp_path))
 
 

@@ -58,7 +58,7 @@ def test_counts_of_a_resource_add_up():
 @pytest.mark.parametrize("text", ["", "a", "a=", "=1", "a=-1", "a=x", "a b=1", "a=1=1", "a=9999999999"])
 def test_other_texts_are_no_counts(text):
     """The message shows one that is."""
-    with pytest.raises(InputError, match="nvidia.com/gpu=1"):
+    with pytest.raises(InputError, match=r"nvidia.com/gpu=1"):
         parse_device_counts([text])
 
 

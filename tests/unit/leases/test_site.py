@@ -9,6 +9,7 @@ import pytest
 
 import leasing
 from alignup.cpuset import CPUSet
+from alignup.discovery import nvidia
 from alignup.errors import InputError
 from alignup.leases import site as module
 from alignup.leases.site import fingerprint, load_site, reachable
@@ -101,8 +102,6 @@ def test_devices_on_nodes_without_cpus_are_near_the_closest_ones_with_cpus():
 
 def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
     """On the machine at hand only, and only if they are wanted."""
-    from alignup.discovery import nvidia
-
     asked = []
 
     def read_gpus(machine):
