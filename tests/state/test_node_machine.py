@@ -18,10 +18,11 @@ manager is told not to do so (`bindings_stay=False`, every other node).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, settings, strategies as st
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -31,11 +32,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from alignup.admission import Admission
 from alignup.errors import ConfigError
 from alignup.node import Node
 from alignup.pod import Pod
 from alignup.providers.memory import MemoryProvider
+
+if TYPE_CHECKING:
+    from alignup.admission import Admission
 
 GIBI = 1 << 30
 MEBI = 1 << 20

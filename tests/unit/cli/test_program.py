@@ -132,10 +132,9 @@ def test_a_closed_pipe_ends_the_script_quietly(tmp_path) -> None:
 @installed
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
-    with Path("/dev/full").open("wb") as full:
-        with start("machine", "-m", "gb200", stdout=full) as running:
-            assert running.stderr.read() == b"alignup: no space left on device\n"
-            assert running.wait(60) == 2
+    with Path("/dev/full").open("wb") as full, start("machine", "-m", "gb200", stdout=full) as running:
+        assert running.stderr.read() == b"alignup: no space left on device\n"
+        assert running.wait(60) == 2
 
 
 @installed

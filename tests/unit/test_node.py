@@ -1,0 +1,317 @@
+"""A node is a machine and a configuration, wired: who is asked, in which order, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from alignup.config import KubeletConfig
+from alignup.cpuset import CPUSet
+from alignup.discovery.catalog import catalog_entries
+from alignup.errors import ConfigError, InputError, PodExistsError, UnknownPodError
+from alignup.hints import BitMask, HintList, TopologyHint
+from alignup.machine import Machine
+from alignup.node import Node
+from alignup.pod import Pod
+from alignup.provider import HintProvider
+from alignup.replay import RecordingProvider
+from fakes import Licences, hint
+from machines import GIBI, busy_node, machine_of, manifest
+
+KUBELET = {
+    "topologyManagerPolicy": "restricted",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
+DEVICES = {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [1]}, {"id": "gpu2", "numa": [1]}]}
+
+
+def description(**changes: Any) -> dict[str, Any]:
+    """Return what `Node.from_dict` takes."""
+    return {"machine": machine_of(2, 2), "kubelet": KUBELET, "devices": DEVICES, **changes}
+
+
+def pod(uid: str = "p", **limits: str) -> dict[str, Any]:
+    resources = {"limits": {"cpu": "1", "memory": "1Gi", **limits}}
+    return {
+        "metadata": {"name": uid, "uid": uid},
+        "spec": {"containers": [{"name": "c0", "image": "i", "resources": resources}]},
+    }
+
+
+def test_the_articles_example() -> None:
+    """Two containers side by side on a NUMA node each; a third one does not fit."""
+    entry = catalog_entries()["align-up-article"]
+    node = Node.from_dict(
+        {"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices}
+    )
+    [example] = entry.pods
+
+    admission = node.admit(example)
+
+    first, second = admission.containers.values()
+    assert (str(first.cpus), first.affinity) == ("0-1", hint(True, 0))
+    assert first.devices == {"example.com/nic": ("nic0",), "nvidia.com/gpu": ("gpu0",)}
+    assert (str(second.cpus), second.affinity) == ("4-5", hint(True, 1))
+    assert second.devices == {"example.com/nic": ("nic1",), "nvidia.com/gpu": ("gpu1",)}
+    third = {
+        "metadata": {"name": "third"},
+        "spec": {"containers": [{**example["spec"]["containers"][0], "name": "third"}]},
+    }
+    refused = node.admit(third)
+    assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
+    assert "'third'" in refused.message
+    assert "nvidia.com/gpu" in refused.message
+    assert str(node.shared_cpus) == "2-3,6-7"
+    node.remove(node.pods[0].uid)
+    assert node.admit(third).containers["third"] == first
+
+
+def test_without_a_configuration_nothing_is_aligned() -> None:
+    """The kubelet's defaults: no static CPUs, no pinned memory, policy none."""
+    node = Node(Machine.from_dict(machine_of(2, 2)))
+    got = node.admit(pod()).containers["c0"]
+
+    assert node.config == KubeletConfig()
+    assert (node.cpu, node.memory, node.devices) == (None, None, None)
+    assert (node.scope_name, node.shared_cpus) == ("none", None)
+    assert (got.affinity, got.cpus, got.memory, got.devices) == (None, None, (), {})
+
+
+def test_built_in_providers_come_first_and_in_the_kubelets_order() -> None:
+    """Devices, CPUs, memory, and then those of the user."""
+    licences = Licences([1, 1])
+    node = Node.from_dict(description(), providers=[licences])
+
+    assert [provider.name for provider in node.manager.providers] == ["devices", "cpu", "memory", "licences"]
+    assert isinstance(licences, HintProvider)
+
+
+def test_a_users_provider_takes_part() -> None:
+    """It narrows the alignment, allocates, refuses, and gets back what it gave."""
+    licences = Licences([0, 1])
+    node = Node.from_dict(description(), providers=[licences])
+
+    admission = node.admit(pod())
+
+    assert admission.containers["c0"].affinity == hint(True, 1)
+    assert CPUSet.parse("2-3,6-7") >= admission.containers["c0"].cpus
+    refused = node.admit(pod("q"))
+    assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
+    assert "licences" in refused.message
+    node.remove("p")
+    assert licences.free == [0, 1]
+
+
+def test_a_users_provider_can_fail_to_allocate() -> None:
+    """What the others gave is taken back."""
+    node = Node.from_dict(description(), providers=[Licences([1, 1], fails_for="c0")])
+    before = node.cpu.free_cpus, node.memory.free, node.devices.free
+    refused = node.admit(pod(**{"a/gpu": "1"}))
+
+    assert (refused.admitted, refused.reason) == (False, "UnexpectedAdmissionError")
+    assert refused.message == "container 'c0': the licence server is down"
+    assert before == (node.cpu.free_cpus, node.memory.free, node.devices.free)
+    assert node.pods == ()
+
+
+def test_wrapped_providers_are_asked_instead() -> None:
+    """Each built-in one, once; the user's own are left alone."""
+    wrapped = []
+
+    def wrap(provider: HintProvider) -> HintProvider:
+        wrapped.append(RecordingProvider(provider))
+        return wrapped[-1]
+
+    node = Node.from_dict(description(), providers=[Licences([1, 1])], wrap=wrap)
+    assert node.admit(pod(**{"a/gpu": "1"})).admitted
+
+    assert [recorder.provider for recorder in wrapped] == [node.devices, node.cpu, node.memory]
+    assert list(node.manager.providers[:3]) == wrapped
+    assert list(wrapped[0].by_container["c0"]) == ["a/gpu"]
+
+
+def test_plugins_choose_devices() -> None:
+    """Those of `preferredSets` before those of the user."""
+    asked = []
+
+    class Last:
+        def preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str]:
+            asked.append((sorted(available), list(must_include), size))
+            return sorted(available)[-size:]
+
+    own = Node.from_dict(description(), plugins={"a/gpu": Last()})
+    sets = Node.from_dict(description(preferredSets={"a/gpu": [["gpu1"]]}), plugins={"a/gpu": Last()})
+    wish = pod(**{"a/gpu": "1", "cpu": "4"})
+
+    assert own.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu2",)}
+    assert asked == [(["gpu1", "gpu2"], [], 1)]
+    assert sets.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu1",)}
+
+
+def test_an_observer_is_told() -> None:
+    """Also of pods with a policy of their own."""
+    told = []
+
+    class Observer:
+        def admission(self, seconds: float, admitted: bool) -> None:
+            assert seconds >= 0
+            told.append(admitted)
+
+    node = Node.from_dict(description(), observer=Observer())
+    node.admit(pod("p"))
+    node.admit(pod("q", cpu="9"))
+
+    assert told == [True, False]
+
+
+def test_pods_come_and_go() -> None:
+    """In order; a uid is here once; unknown ones are errors; a record is as good as a manifest."""
+    node = Node.from_dict(description())
+    node.admit(Pod.from_manifest(pod("p")))
+    node.admit(pod("q"))
+    assert [one.uid for one in node.pods] == ["p", "q"]
+    held = node.allocation("p", "c0")
+
+    with pytest.raises(PodExistsError, match="'p'"):
+        node.admit(pod("p", cpu="2"))
+
+    assert node.allocation("p", "c0") == held
+    assert node.allocation("p", "bogus").affinity is None
+    assert node.allocation("bogus", "c0").cpus is None
+    node.remove("p")
+    assert [one.uid for one in node.pods] == ["q"]
+    for uid in ("p", "bogus", ""):
+        with pytest.raises(UnknownPodError):
+            node.remove(uid)
+
+
+def test_a_refused_pod_can_come_again() -> None:
+    node = Node.from_dict(description())
+    assert not node.admit(pod("p", cpu="9")).admitted
+    assert node.admit(pod("p")).admitted
+
+
+def test_an_admission_names_all_containers() -> None:
+    """Init containers too, with what they hold."""
+    wish = pod()
+    wish["spec"]["initContainers"] = [{**wish["spec"]["containers"][0], "name": "init"}]
+    containers = Node.from_dict(description()).admit(wish).containers
+
+    assert list(containers) == ["init", "c0"]
+    assert containers["init"].cpus == containers["c0"].cpus == CPUSet([4])
+    assert [block.size for block in containers["c0"].memory] == [GIBI]
+
+
+def test_a_cpu_that_two_nodes_list_is_placed_once() -> None:
+    """As with emulated nodes: the first node that lists it has it."""
+    described = machine_of(2, 2)
+    described["numaNodes"][1]["cores"] += described["numaNodes"][0]["cores"]
+    described["overlappingCpus"] = [0, 1, 4, 5]
+    node = Node.from_dict(description(machine=described))
+
+    assert node.machine.node_cpus == (0b110011, 0b11001100)
+    assert not node.machine.overlapping_cpus
+
+
+def test_a_number_of_reserved_cpus_is_enough() -> None:
+    """The kubelet chooses which, when only the amount is given."""
+    kubelet = {"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "1500m"}}
+    node = Node.from_dict(description(kubelet=kubelet))
+
+    assert len(node.cpu.allocatable_cpus) == 6
+    assert CPUSet([0, 4]).isdisjoint(node.cpu.allocatable_cpus)
+
+
+def test_more_nodes_than_the_kubelet_allows() -> None:
+    """Nine need an option by the kubelet's own name."""
+    machine = machine_of(9, 1)
+    aligned = {"topologyManagerPolicy": "best-effort"}
+    with pytest.raises(ConfigError, match=r"1 to 8 NUMA nodes.*got 9.*max-allowable-numa-nodes"):
+        Node.from_dict({"machine": machine, "kubelet": aligned})
+
+    options = {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "9"}}
+    node = Node.from_dict({"machine": machine, "kubelet": {**aligned, **options}})
+    assert node.admit(pod()).containers["c0"].affinity.affinity == BitMask(range(9))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (None, r'an object with "machine", got None'),
+        ([], r'an object with "machine"'),
+        ({}, r'an object with "machine"'),
+        ({"machine": 3}, r"a mapping, got 3 at machine"),
+        ({"machine": {"numaNodes": []}}, r"at least one CPU.* at machine.numaNodes"),
+        (description(kubelet=[1]), r"a mapping, got \[1\] at kubelet"),
+        (description(kubelet={"topologyManagerPolicy": 3}), r"got 3 at topologyManagerPolicy"),
+        (description(devices=3), r"a mapping, got 3 at devices"),
+        (
+            description(devices={"a/b": [{"id": "x", "numa": [7]}]}),
+            r"\(0, 1\), got 7 at devices\['a/b'\]\[0\].numa",
+        ),
+        (description(devices={"a/b": [{"id": "x"}, {"id": "x"}]}), r"got 'x' at devices\['a/b'\]\[1\].id"),
+        (description(preferredSets=3), r"a mapping, got 3 at preferredSets"),
+        (description(preferredSets={"a/gpu": 3}), r"a list of lists.*got 3 at preferredSets\['a/gpu'\]"),
+        (
+            description(preferredSets={"a/gpu": [["x"]]}),
+            r"'a/gpu' \(gpu0, gpu1, gpu2\), got \['x'\] at preferredSets",
+        ),
+        (description(preferredSets={"a/gpu": [[["x"]]]}), r"got \[\[.*\]\] at preferredSets"),
+        (description(preferredSets={"a/nic": [["x"]]}), r"'a/nic' \(\), got \['x'\]"),
+    ],
+    ids=range(15),
+)
+def test_descriptions_that_cannot_be(data: Any, expected: str) -> None:
+    """One line: what was expected, what came, where."""
+    with pytest.raises(InputError, match=expected) as caught:
+        Node.from_dict(data)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "expected"),
+    [
+        ({"topologyManagerPolicy": "bogus"}, "got 'bogus' at topologyManagerPolicy"),
+        ({"topologyManagerScope": "bogus"}, "got 'bogus' at topologyManagerScope"),
+        (
+            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,99"},
+            r"CPUs of this machine \(0-7\), got '0,99'",
+        ),
+        ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "99"}}, "at most 8 CPUs"),
+        ({"memoryManagerPolicy": "Static"}, "reservedMemory"),
+        (
+            {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"bogus": "true"}},
+            "got 'bogus' at topologyManagerPolicyOptions",
+        ),
+    ],
+)
+def test_configurations_with_which_a_kubelet_would_not_start(kubelet: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        Node.from_dict(description(kubelet=kubelet))
+
+
+def test_manifests_that_are_none_change_nothing() -> None:
+    node = busy_node()
+    assert node.admit(manifest("p", 2, 1, 1)).admitted
+    before = node.cpu.free_cpus, node.memory.free, node.devices.free, node.pods
+    for wrong in (None, [], {}, {"kind": "Service"}, pod(cpu="two"), pod(memory="-1"), pod("p")):
+        with pytest.raises((InputError, PodExistsError)):
+            node.admit(wrong)
+
+    assert before == (node.cpu.free_cpus, node.memory.free, node.devices.free, node.pods)
+
+
+def test_hints_of_a_users_own_kind_are_fine() -> None:
+    """Plain lists and packed ones; any node and none."""
+
+    class Anything(Licences):
+        def hints(self) -> Any:
+            return {"a": None, "b": [TopologyHint(None, True)], "c": HintList([hint(True, 1)])}
+
+    node = Node.from_dict(description(), providers=[Anything([9, 9])])
+
+    assert node.admit(pod()).containers["c0"].affinity == hint(True, 1)

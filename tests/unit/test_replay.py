@@ -1,0 +1,204 @@
+"""Scenarios become answers: step by step, as plain data, with what was offered on request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.hints import BitMask, HintList, TopologyHint, feasible_hints
+from alignup.node import Node
+from alignup.replay import MOST_SHOWN_HINTS, RecordingProvider, admission_dict, hints_dict, replay
+from fakes import Licences, hint, pod_of
+from machines import machine_of, manifest
+from vectors import vectors
+
+SCENARIO: dict[str, Any] = {
+    "name": "s",
+    "machine": machine_of(2, 4),
+    "kubelet": {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    },
+    "devices": {f"example.com/{kind}": [{"id": f"{kind}0", "numa": [1]}] for kind in ("gpu", "nic")},
+}
+
+
+def steps_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
+    """Replay steps, and return their answers, which JSON must be able to hold."""
+    answer = replay({**SCENARIO, **changes, "steps": list(steps)}, with_hints=True)
+    assert json.loads(json.dumps(answer)) == answer
+    return answer["steps"]
+
+
+def test_pods_come_and_go() -> None:
+    came, went, again = steps_of(
+        {"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)}
+    )
+
+    assert came == again
+    assert came["containers"]["c0"]["cpus"] == "4,12"
+    assert came["containers"]["c0"]["devices"] == {"example.com/gpu": ["gpu0"], "example.com/nic": ["nic0"]}
+    assert went == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0-15", "containers": {}}
+
+
+def test_hints_are_those_of_the_pod_at_hand() -> None:
+    """What was offered to the pod before is forgotten."""
+    plain = manifest("r", 1, 1, 0)
+    for kind in ("gpu", "nic"):
+        del plain["spec"]["containers"][0]["resources"]["limits"][f"example.com/{kind}"]
+    first, refused, second = steps_of(
+        {"admit": manifest("p", 2, 1, 1)},
+        {"admit": manifest("q", 2, 1, 1)},
+        {"admit": plain},
+    )
+
+    assert first["containers"]["c0"]["hints"]["devices"]["example.com/gpu"][0] == {
+        "numaNodes": [1],
+        "preferred": True,
+    }
+    assert refused["containers"] == {"c0": {"hints": refused["containers"]["c0"]["hints"]}}
+    assert refused["containers"]["c0"]["hints"]["devices"] == {"example.com/gpu": [], "example.com/nic": []}
+    assert second["containers"]["c0"]["hints"]["devices"] == {}
+    assert second["containers"]["c0"]["affinity"] == {"numaNodes": [0], "preferred": True}
+
+
+def test_containers_that_were_never_reached_have_no_hints() -> None:
+    pod = manifest("p", 99, 1, 0)
+    pod["spec"]["containers"].append({**pod["spec"]["containers"][0], "name": "late"})
+    [refused] = steps_of({"admit": pod})
+
+    assert list(refused["containers"]) == ["c0"]
+
+
+def test_policy_none_asks_nobody() -> None:
+    [step] = steps_of({"admit": manifest("p", 1, 1, 0)}, kubelet={})
+
+    assert step["containers"]["c0"] == {"affinity": None, "cpus": None, "memory": [], "devices": {}}
+    assert step["sharedCpus"] == ""
+    assert "podHints" not in step
+
+
+def test_a_kubelet_that_would_not_start() -> None:
+    answer = replay({**SCENARIO, "kubelet": {"topologyManagerPolicy": "bogus"}, "steps": [{"admit": {}}]})
+
+    assert set(answer) == {"name", "configError"}
+    assert answer["name"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"steps": None}, "a list of steps, got None"),
+        ({"steps": "ab"}, "a list of steps, got 'ab'"),
+        ({"steps": [3]}, r"^steps\[0\]: expected either"),
+        ({"steps": [{"admit": {}, "remove": "p"}]}, r"^steps\[0\]: expected either"),
+        ({"steps": [{"remove": "p"}]}, r"^steps\[0\]: expected the uid of an admitted pod, got 'p'"),
+        ({"steps": [{"remove": {}}]}, r"^steps\[0\]: expected the uid of a pod, got \{\}"),
+        ({"steps": [{"admit": manifest("p", 1, 1, 0)}] * 2}, r"^steps\[1\]: .*'p' a second time"),
+        ({"steps": [{"admit": {"spec": {}}}]}, r"^steps\[0\]: .*metadata.name"),
+        ({"machine": None}, "got None at machine"),
+    ],
+)
+def test_errors_name_the_step(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        replay({**SCENARIO, **changes})
+
+
+@pytest.mark.parametrize("scenario", [None, [], "words"])
+def test_what_is_no_scenario(scenario: Any) -> None:
+    with pytest.raises(InputError, match="the scenario"):
+        replay(scenario)
+
+
+def test_a_scenario_may_lack_all_but_the_machine() -> None:
+    assert replay({"machine": machine_of(1, 1)}) == {"name": "", "steps": []}
+
+
+def test_a_refused_pod_is_removed_once() -> None:
+    """The kubelet forgets it after that; a pod of the same uid that is admitted later is a new one."""
+    refused, fits = {"admit": manifest("p", 99, 1, 0)}, {"admit": manifest("p", 1, 1, 0)}
+
+    assert [step["admitted"] for step in steps_of(refused, {"remove": "p"}, fits, {"remove": "p"})] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    with pytest.raises(InputError, match=r"steps\[2\]"):
+        steps_of(refused, {"remove": "p"}, {"remove": "p"})
+
+
+def test_recording_changes_nothing() -> None:
+    """A recorder passes on what it is asked and told."""
+    licences = Licences([1, 0])
+    recorder = RecordingProvider(licences)
+    pod = pod_of("p")
+    [container] = pod.containers
+
+    assert recorder.topology_hints(pod, container) == recorder.by_container["c0"] == licences.hints()
+    assert recorder.pod_topology_hints(pod) == recorder.by_pod == licences.hints()
+    recorder.allocate(pod, container, hint(True, 0))
+    assert licences.free == [0, 0]
+    recorder.release("p", "c0")
+    assert licences.free == [1, 0]
+    recorder.forget()
+    assert (recorder.by_container, recorder.by_pod) == ({}, None)
+
+
+def test_hints_as_plain_data() -> None:
+    """NUMA nodes by id; null for no preference; a user's plain list as well as a packed one."""
+    assert hints_dict(None, [0]) is None
+    assert hints_dict({}, [0]) == {}
+    hints = {"b": None, "a": [hint(True, 1), TopologyHint(None, False)], "c": HintList.empty()}
+    assert hints_dict(hints, [4, 7]) == {
+        "a": [{"numaNodes": [7], "preferred": True}, {"numaNodes": None, "preferred": False}],
+        "b": None,
+        "c": [],
+    }
+
+
+def test_endless_lists_are_shown_in_part() -> None:
+    """Beyond 12 NUMA nodes there are too many to show; their number is there."""
+    everything = feasible_hints(20, [(None, [1] * 20, 1)], universe=(1 << 20) - 1, preferred_size=1)
+    shown = hints_dict({"cpu": everything}, range(20))["cpu"]
+
+    assert len(shown) == MOST_SHOWN_HINTS + 1
+    assert shown[-1] == {"sampled": MOST_SHOWN_HINTS, "total": (1 << 20) - 1}
+
+
+def test_a_search_that_ended_at_its_limit_says_so() -> None:
+    """`exact` is there only when it is false."""
+    node = Node.from_dict(SCENARIO)
+    admission = node.admit(manifest("p", 1, 1, 0))
+    assert "exact" not in admission_dict(node, node.pods[0], admission)
+
+    class Cut:
+        exact = False
+        admitted = True
+        reason = message = ""
+        containers: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    assert admission_dict(node, node.pods[0], Cut())["exact"] is False
+
+
+def test_the_first_vectors_in_full() -> None:
+    """Without hints the answers are the same (the whole files are compared in tests/conformance)."""
+    for _, case in zip(range(20), vectors("admission"), strict=False):
+        plain, recorded = replay(case), replay(case, with_hints=True)
+        assert set(plain) == set(recorded)
+        for one, other in zip(plain.get("steps", ()), recorded.get("steps", ()), strict=True):
+            assert {key: one[key] for key in ("admitted", "reason", "message", "sharedCpus")} == {
+                key: other[key] for key in ("admitted", "reason", "message", "sharedCpus")
+            }
+            for name, got in one["containers"].items():
+                assert got == {
+                    key: value for key, value in other["containers"][name].items() if key != "hints"
+                }
+
+
+def test_masks_are_positions_and_ids_are_ids() -> None:
+    assert hints_dict({"r": [TopologyHint(BitMask([1]), True)]}, [3, 250])["r"][0]["numaNodes"] == [250]
