@@ -24,7 +24,7 @@ cdef Outcome known_enough(const State* state, const Demand* demand, const Plan* 
         ADMITTED: it can be judged. TOPOLOGY_AFFINITY_ERROR: a list is empty. UNDECIDED.
     """
     cdef const Shape* shape = state.shape
-    cdef int index, resource, first, end, node
+    cdef int index, resource, first, end, node, column
     cdef int64_t total
     cdef bint unsure = False
     if shape.has_cpu and demand.cpu:
@@ -49,6 +49,10 @@ cdef Outcome known_enough(const State* state, const Demand* demand, const Plan* 
         if total < demand.count[index]:
             return TOPOLOGY_AFFINITY_ERROR
         unsure = unsure or ((state.unsure | state.left_unsure) >> resource) & 1
+        if state.left != NULL and not (shape.ordered >> resource) & 1:
+            # left devices that are near to no node at all would rule out every mask, unlike those without a place
+            for column in range(first, end):
+                unsure = unsure or (state.left[column] > 0 and shape.places[column] == 0)
     return UNDECIDED if unsure else ADMITTED
 
 

@@ -67,7 +67,7 @@ cdef uint64_t device_candidates(const State* state, const Demand* demand, const 
     for column in range(first, end):
         place = state.shape.places[column]
         amount = state.devices[column]
-        if state.left != NULL and state.left[column]:
+        if place and state.left != NULL and state.left[column]:
             touched &= place
             amount += state.left[column]
         if amount:
@@ -240,7 +240,7 @@ cdef void device_family(
             keeps[mask] &= not (<uint64_t>mask) & ~plan.universe[index]
     if state.left != NULL:
         for column in range(first, end):
-            if state.left[column]:
+            if shape.places[column] and state.left[column]:
                 for mask in range(size):
                     keeps[mask] &= (<uint64_t>mask) & shape.places[column] != 0
     pack(family, keeps, size, plan.device_size[index])

@@ -225,6 +225,21 @@ def test_the_kernel_checks_what_it_is_given():
         )  # fmt: skip
 
 
+def test_devices_without_a_place_that_an_init_container_leaves():
+    """They bind the next container to no NUMA node; those that a plugin calls near to no node rule out all."""
+    manifest = pod_manifest("new", cpus=1, gpu=1)
+    manifest["spec"]["initContainers"] = [{**manifest["spec"]["containers"][0], "name": "i"}]
+    devices = [{"id": "a", "numa": None}, {"id": "b", "numa": [0]}, {"id": "c", "numa": [0]}]
+    for first, exact in ((None, True), ([], False)):
+        devices[0]["numa"] = first
+        cluster = cluster_of(node_line("a", machine=machine_of(1, 4), devices={"example.com/gpu": devices}))
+        answer = cluster.evaluate(manifest)
+        assert answer.admitted[0]
+        assert answer.exact[0] == exact
+        own = cluster.nodes[0].admit(manifest)
+        assert own.admitted == exact
+
+
 def test_arrays_are_small():
     """Ten thousand nodes of 8 NUMA nodes and four resources take under ten megabytes."""
     places = tuple(1 << node for node in range(8))
