@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from alignup.cli import SUBCOMMANDS, exit_status, program
+from alignup.cli import SUBCOMMANDS, exit_status, main, program
 
 SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
 ANSWER = b'{"name":"","steps":[]}\n'
@@ -80,8 +80,36 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
     assert exit_status(click.Command("failing", callback=fail)) == status
 
 
-def test_an_unknown_subcommand_is_none() -> None:
-    assert program.get_command(click.Context(program), "bogus") is None
+def test_subcommands_by_name() -> None:
+    """In the order in which help lists them; an unknown one is none."""
+    context = click.Context(program)
+
+    assert program.list_commands(context) == list(SUBCOMMANDS)
+    assert program.get_command(context, "bogus") is None
+    assert [program.get_command(context, name).name for name in SUBCOMMANDS] == list(SUBCOMMANDS)
+
+
+def test_nobody_reads_the_output(alignup, monkeypatch) -> None:
+    """What SIGPIPE would say, wherever the subcommand notices."""
+    forgotten = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("alignup.cli.forget_output", lambda: forgotten.append(True))
+    monkeypatch.setattr("alignup.cli.machine.look_at", fail)
+
+    assert alignup("machine").status == 141
+    assert forgotten == [True]
+
+
+def test_the_entry_point_exits_with_the_status(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["alignup", "bogus"])
+
+    with pytest.raises(SystemExit) as caught:
+        main()
+
+    assert caught.value.code == 2
 
 
 def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
