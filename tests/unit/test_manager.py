@@ -340,7 +340,7 @@ def test_threads_share_a_node() -> None:
         sys.setswitchinterval(interval)
 
     assert [tenant.failure for tenant in tenants] == [None] * 8
-    assert all(tenant.admitted for tenant in tenants)
+    assert sum(tenant.admitted for tenant in tenants) > 100
     assert state(node) == before
     assert not held
 
