@@ -147,6 +147,7 @@ cdef void take_some(
 cdef Outcome check_cpus(State* state, const Demand* demand, const Hint* hint) noexcept nogil:
     """Tell whether the CPU manager would give so many CPUs, from wherever."""
     cdef const Shape* shape = state.shape
+    cdef int64_t missing
     if shape.full_pcpus_only:
         if demand.cpu % shape.cpus_per_core or demand.cpu > state.most_whole:
             return SMT_ALIGNMENT_ERROR
@@ -154,11 +155,19 @@ cdef Outcome check_cpus(State* state, const Demand* demand, const Hint* hint) no
             return UNDECIDED
     if state.cpu_lost:
         return UNDECIDED
-    if sum_of(state.cpu, shape.numa_nodes) < demand.cpu:
+    missing = demand.cpu - sum_of(state.cpu, shape.numa_nodes)
+    if missing > 0:
+        # on odd machines the kubelet may give away reserved CPUs as well
+        if shape.irregular and missing <= reserved_cpus(shape):
+            return UNDECIDED
         return UNEXPECTED_ADMISSION_ERROR
     if shape.distributes and may_misplace(state, demand, hint):
         return UNDECIDED
     return ADMITTED
+
+
+cdef int64_t reserved_cpus(const Shape* shape) noexcept nogil:
+    return sum_of(shape.cpu_capacity, shape.numa_nodes) - sum_of(shape.cpu_allocatable, shape.numa_nodes)
 
 
 cdef bint may_misplace(const State* state, const Demand* demand, const Hint* hint) noexcept nogil:

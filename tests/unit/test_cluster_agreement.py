@@ -8,7 +8,7 @@ import pytest
 
 from alignup.cluster import REASONS, STRATEGIES, Cluster
 from alignup.pod import Pod
-from cluster_cases import node_of, pod_of
+from cluster_cases import RESOURCES, node_of, pod_of
 
 CLUSTERS, NODES, KINDS = 200, 50, 600
 
@@ -124,3 +124,34 @@ def test_an_answer_follows_the_pods_that_come_and_go(kinds):
         after = cluster.evaluate(second)
         assert after.score.tolist() == before.score.tolist()
         assert evaluated(after, 0) == evaluated(before, 0)
+
+
+def test_what_does_not_fit_one_numa_node(kinds):
+    """Pods of one container that several NUMA nodes must share, on machines of 4 to 8, busy ones too."""
+    random = Random(11)
+    shared = [
+        (scenario, node)
+        for scenario, node in kinds
+        if 4 <= len(node.machine.numa_nodes) <= 8
+        and node.manager.policy.name in {"best-effort", "restricted"}
+    ][:60]
+    cluster = Cluster.from_nodes([node for _, node in shared])
+    several = 0
+    for number in range(100):
+        cpus, gibi, devices = random.randint(1, 40), random.randint(1, 60), random.randint(0, 6)
+        limits = {"cpu": str(cpus), "memory": f"{gibi}Gi", random.choice(RESOURCES): str(devices)}
+        pod = Pod.from_manifest(
+            {
+                "metadata": {"name": "new", "uid": "new"},
+                "spec": {"containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]},
+            }
+        )
+        answer = cluster.evaluate(pod)
+        for index, (_, node) in enumerate(shared):
+            if answer.exact[index]:
+                assert evaluated(answer, index) == answer_of(node, pod), (number, index)
+                several += int(answer.affinity[index]).bit_count() > 1
+                cluster.refresh(
+                    index
+                )  # a pod that was here for a moment can leave nodes bound, as in the kubelet
+    assert several > 500
