@@ -94,7 +94,12 @@ class DevicePool:
 
     def ids(self, bits: int) -> tuple[str, ...]:
         """Return the ids of a set of devices in the order of the inventory."""
-        return tuple(device.id for index, device in enumerate(self.devices) if bits >> index & 1)
+        found = []
+        while bits:
+            lowest = bits & -bits
+            found.append(self.devices[lowest.bit_length() - 1].id)
+            bits ^= lowest
+        return tuple(found)
 
     def bits(self, ids: Iterable[str]) -> int:
         """Return the set of those devices in `ids` that are in this pool."""

@@ -211,11 +211,11 @@ class DeviceProvider:
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the ids that a container holds, by resource, sorted."""
         entry = self._pods.get(pod_uid)
-        held = {} if entry is None else entry.containers.get(container_name, {})
-        return {
-            resource: tuple(sorted(self._pools[resource].ids(bits)))
-            for resource, bits in sorted(held.items())
-        }
+        held = None if entry is None else entry.containers.get(container_name)
+        if not held:
+            return {}
+        pools = self._pools
+        return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
 
     @property
     def free(self) -> dict[str, tuple[str, ...]]:

@@ -156,8 +156,9 @@ class MemoryProvider:
         holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return ()
-        ids = tuple(self._ids[position] for position in holding.positions)
-        return tuple(MemoryBlock(ids, kind, holding.size(kind)) for kind in sorted(holding.taken))
+        ids = tuple([self._ids[position] for position in holding.positions])
+        taken = holding.taken
+        return tuple([MemoryBlock(ids, kind, sum(taken[kind])) for kind in sorted(taken)])
 
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id."""
