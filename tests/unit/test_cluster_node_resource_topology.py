@@ -56,6 +56,14 @@ def test_sources(tmp_path, source):
     assert Cluster.from_node_resource_topologies(given).names == ("worker-a",)
 
 
+def test_a_large_cluster_as_json():
+    """A List of more bytes than a manifest may have, and more nodes than one."""
+    one = topology()
+    items = [{**one, "metadata": {"name": f"n{number}", "x": "x" * 9000}} for number in range(1000)]
+    cluster = Cluster.from_node_resource_topologies(json.dumps({"kind": "List", "items": items}).encode())
+    assert len(cluster) == 1000
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

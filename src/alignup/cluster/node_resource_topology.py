@@ -105,9 +105,9 @@ def read_topologies(
     documents: Iterable[Any]
     if isinstance(source, str | os.PathLike):
         where = os.fspath(source)
-        documents = read_documents(_bytes(where), where)
+        documents = _documents(_bytes(where), where)
     elif isinstance(source, bytes):
-        documents = read_documents(source, where)
+        documents = _documents(source, where)
     else:
         documents = [source] if isinstance(source, Mapping) else source
     try:
@@ -117,6 +117,14 @@ def read_topologies(
     if not found:
         raise InputError(f"expected at least one {_KIND}, got none in {where}")
     return found
+
+
+def _documents(text: bytes, source: str) -> list[Any]:
+    """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it."""
+    try:
+        return [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, RecursionError):
+        return read_documents(text, source)
 
 
 def _bytes(name: str) -> bytes:
