@@ -17,8 +17,8 @@ from alignup._decide cimport decide
 from alignup._offers cimport asks_for_anything
 from alignup._plan cimport make_plan
 from alignup._reduced cimport (
-    ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_NONE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Layout, Outcome,
-    Plan, Shape, State,
+    ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_NONE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Layout,
+    Outcome, Plan, Shape, State,
 )
 from alignup._score cimport score_of
 

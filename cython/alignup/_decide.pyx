@@ -12,7 +12,8 @@ from alignup._merge cimport Best, best_preferred, merge_families
 from alignup._offers cimport asks_for_anything, candidates, families_of, has_memory_anywhere
 from alignup._reduced cimport (
     ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_RESTRICTED,
-    POLICY_SINGLE_NUMA_NODE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Outcome, Plan, Shape, State, knows_memory, sum_of,
+    POLICY_SINGLE_NUMA_NODE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint,
+    Outcome, Plan, Shape, State, knows_memory, sum_of,
 )
 from alignup._sums cimport merge_sums
 

@@ -84,7 +84,9 @@ cdef double variance(const double* values, int count) noexcept nogil:
     return total / (count - 1)
 
 
-cdef double score_of(const State* state, const Demand* demand, uint64_t mask, bint aligned, int strategy) noexcept nogil:
+cdef double score_of(
+    const State* state, const Demand* demand, uint64_t mask, bint aligned, int strategy
+) noexcept nogil:
     """Return the score, higher is better.
 
     Args:

@@ -291,7 +291,7 @@ class _Meter:
         self._time: float | None = None
         self._elapsed = 0.0
         self._weighted = np.zeros(count)
-        self._part = totals.used.sum(axis=0) / self._there
+        self._part = totals.used_in_all / self._there
         self.peak = self._part.copy()
         self._strands = np.zeros(count)
         self._samples = 0
@@ -302,11 +302,10 @@ class _Meter:
             self._weighted += self._part * (time - self._time)
             self._elapsed += time - self._time
         self._time = time if self._time is None else max(time, self._time)
-        self.note()
 
     def note(self) -> None:
         """Note what is used now."""
-        self._part = self._totals.used.sum(axis=0) / self._there
+        self._part = self._totals.used_in_all / self._there
         np.maximum(self.peak, self._part, out=self.peak)
 
     def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:

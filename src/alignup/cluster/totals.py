@@ -37,7 +37,7 @@ class Totals:
         nodes: The nodes, with the pods that they hold.
     """
 
-    __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used")
+    __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         found = [_allocatable(node) for node in nodes]
@@ -47,6 +47,7 @@ class Totals:
         for index, one in enumerate(found):
             self.allocatable[index] = [one.get(name, 0) for name in self.resources]
         self.used = np.zeros_like(self.allocatable)
+        self.used_in_all = np.zeros(len(self.resources), np.int64)
         self._requests: dict[str, npt.NDArray[np.int64] | None] = {}
         for index, node in enumerate(nodes):
             for pod in node.pods:
@@ -72,12 +73,14 @@ class Totals:
         request = self.request(pod)
         if request is not None:
             self.used[index] += request
+            self.used_in_all += request
 
     def remove(self, index: int, pod: Pod) -> None:
         """Count a pod no more."""
         request = self._requests.pop(pod.uid, None)
         if request is not None:
             self.used[index] -= request
+            self.used_in_all -= request
 
     def forget(self, pod: Pod) -> None:
         """Forget what a pod requests that is on no node."""
