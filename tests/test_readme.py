@@ -46,20 +46,27 @@ def split_at_dots(lines: list[str]) -> list[list[str]]:
     return parts
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all commands, as a reader has: what one writes a later one reads."""
+    path = tmp_path_factory.mktemp("reader")
+    (path / "tests").symlink_to(ROOT / "tests")
+    return path
+
+
 @pytest.mark.parametrize(("command", "shown"), sessions(), ids=lambda value: str(value)[:40])
-def test_a_command_prints_what_is_shown(command: str, shown: str, tmp_path: Path) -> None:
-    """Commands run in a folder of their own, with the repository's `tests` beside them."""
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+def test_a_command_prints_what_is_shown(command: str, shown: str, folder: Path) -> None:
+    """Commands run in the order of the README."""
     scripts = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(folder),
         "PYTHONIOENCODING": "utf-8",
     }
 
     done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
 
     assert done.returncode == (1 if "✗" in shown or "replay" in command else 0), done.stderr

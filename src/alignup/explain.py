@@ -23,12 +23,15 @@ SHOWN = 4
 LOOKED_AT = 4096
 """How many hints of a list are looked at; longer lists exist only beyond 12 NUMA nodes."""
 
+KEPT = 64
+"""How many sets of NUMA nodes an explanation keeps of each kind; all single nodes are among them."""
+
 NodeSet = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """What one resource offered: sets of NUMA node ids, narrowest first."""
+    """What one resource offered: the first sets of NUMA node ids, narrowest first, and how many there are."""
 
     resource: str
     preferred: tuple[NodeSet, ...]
@@ -37,6 +40,8 @@ class ResourceView:
     """Sets from which it can be had now, on more nodes than would be needed were the machine empty."""
     anywhere: bool
     """It has no preference."""
+    preferred_count: int = 0
+    other_count: int = 0
 
     @property
     def is_impossible(self) -> bool:
@@ -55,6 +60,8 @@ class ResourceView:
             "preferred": [list(nodes) for nodes in self.preferred],
             "other": [list(nodes) for nodes in self.other],
             "anywhere": self.anywhere,
+            "preferredCount": self.preferred_count,
+            "otherCount": self.other_count,
         }
 
 
@@ -111,15 +118,28 @@ def view_of(
     if hints is None:
         return ResourceView(resource, (), (), anywhere=True)
     seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
-    masked = [(hint.affinity, hint.preferred) for hint in seen if hint.affinity is not None]
-    masked.sort(key=lambda pair: (pair[0].count(), int(pair[0])))
-    sets = [(ids_of(mask, numa_node_ids), preferred) for mask, preferred in masked]
+    preferred = [hint.affinity for hint in seen if hint.preferred and hint.affinity]
+    other = [hint.affinity for hint in seen if not hint.preferred and hint.affinity]
+    preferred.sort(key=narrowness)
+    other.sort(key=narrowness)
     return ResourceView(
         resource,
-        tuple(nodes for nodes, preferred in sets if nodes and preferred),
-        tuple(nodes for nodes, preferred in sets if nodes and not preferred),
-        anywhere=any(hint.affinity is None and hint.preferred for hint in seen),
+        sets_of(preferred, numa_node_ids),
+        sets_of(other, numa_node_ids),
+        any(hint.affinity is None and hint.preferred for hint in seen),
+        len(preferred),
+        len(other),
     )
+
+
+def narrowness(mask: BitMask) -> tuple[int, int]:
+    """Return what orders masks: size, then value."""
+    return mask.count(), int(mask)
+
+
+def sets_of(masks: Sequence[BitMask], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
+    """Return the first masks as sets of ids; those that name no node of the machine are left out."""
+    return tuple(nodes for mask in masks[:KEPT] if (nodes := ids_of(mask, numa_node_ids)))
 
 
 def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
@@ -158,12 +178,12 @@ def cause(explanation: Explanation) -> str:
     spread = [view for view in bound if not view.preferred]
     if spread:
         return "; ".join(
-            f"{view.resource} can now be had only from {listed(view.other)}, "
+            f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
             "more NUMA nodes than an empty machine would need"
             for view in spread
         )
     return "no set of NUMA nodes is best for all: " + "; ".join(
-        f"{view.resource} from {listed(view.preferred)}" for view in bound
+        f"{view.resource} from {listed(view.preferred, view.preferred_count)}" for view in bound
     )
 
 
@@ -172,7 +192,8 @@ def no_single_node(bound: Sequence[ResourceView]) -> str:
     spread = [view for view in bound if not view.single_nodes]
     if spread:
         return "; ".join(
-            f"{view.resource} does not fit into one NUMA node, it needs {listed(view.preferred or view.other)}"
+            f"{view.resource} does not fit into one NUMA node, it needs "
+            + (listed(view.preferred, view.preferred_count) or listed(view.other, view.other_count))
             for view in spread
         )
     return "no NUMA node has everything: " + "; ".join(
@@ -180,8 +201,8 @@ def no_single_node(bound: Sequence[ResourceView]) -> str:
     )
 
 
-def listed(sets: Sequence[NodeSet]) -> str:
-    """Return sets of nodes as a person reads them, the first few."""
+def listed(sets: Sequence[NodeSet], count: int = 0) -> str:
+    """Return sets of nodes as a person reads them: the first few of so many."""
     texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
-    more = len(sets) - SHOWN
+    more = max(count, len(sets)) - SHOWN
     return " or ".join(texts) + (f" or {more} more" if more > 0 else "")

@@ -141,10 +141,22 @@ def test_an_explanation_is_data() -> None:
         "container": "app",
         "detail": "",
         "resources": [
-            {"resource": "cpu", "preferred": [[8]], "other": [[0, 8]], "anywhere": True},
-            {"resource": "gpu", "preferred": [], "other": [], "anywhere": False},
-            {"resource": "nic", "preferred": [], "other": [], "anywhere": True},
+            view("cpu", [[8]], [[0, 8]], anywhere=True),
+            view("gpu", [], [], anywhere=False),
+            view("nic", [], [], anywhere=True),
         ],
+    }
+
+
+def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool) -> dict[str, object]:
+    """Return a view as JSON holds it."""
+    return {
+        "resource": resource,
+        "preferred": preferred,
+        "other": other,
+        "anywhere": anywhere,
+        "preferredCount": len(preferred),
+        "otherCount": len(other),
     }
 
 
