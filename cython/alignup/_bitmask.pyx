@@ -3,6 +3,8 @@
 What the nodes are called is not known here: positions are given out by the machine record.
 """
 
+from operator import index as as_whole
+
 from cpython.object cimport Py_EQ, Py_GE, Py_LE, Py_LT, Py_NE
 
 WIDTH = 64
@@ -51,7 +53,9 @@ cdef class BitMask:
 
         Raises:
             ValueError: `value` is negative or needs more than 64 bits.
+            TypeError: `value` is no whole number.
         """
+        value = as_whole(value)
         if not 0 <= value < 1 << 64:
             raise ValueError(f"expected a mask in 0..2**64-1, got {value!r}")
         return mask_of(value)

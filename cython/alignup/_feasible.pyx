@@ -3,11 +3,13 @@
 Up to 8 nodes all 256 masks are looked at in one pass; beyond, the answer is a description that nobody enumerates.
 """
 
+from operator import index as as_whole
+
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from alignup._bitmask cimport is_single, popcount
-from alignup._cover cimport smallest_described
+from alignup._bitmask cimport all_nodes, is_single, popcount
+from alignup._cover cimport MOST_DEMANDS, smallest_described
 from alignup._family cimport NARROW_MASKS, NARROW_NODES, Family, keep_holding, put_hint, smallest_count
 from alignup._hints cimport HintList
 from alignup._wide cimport Description, WideFamily, described_family, holds, prefers
@@ -31,6 +33,36 @@ cdef void check_demand(int numa_nodes, object places, object amounts) except *:
         raise ValueError(f"expected a place for each of {count} amounts, got {len(places)}")
 
 
+cdef int64_t whole(object number) except? -1:
+    """Return a whole number; C would cut the fraction off any other."""
+    return number if type(number) is int else as_whole(number)
+
+
+cdef object sequence(object items):
+    """Return items whose length is that of what they are iterated into."""
+    return items if type(items) is list or type(items) is tuple else tuple(items)
+
+
+cdef list checked_demands(int numa_nodes, object demands):
+    """Return demands as lists and whole numbers, for families that are described.
+
+    What is left out of a mask must never add to what it reaches, so that no amount may be negative.
+    """
+    cdef list checked = []
+    for places, amounts, request in demands:
+        places = None if places is None else sequence(places)
+        amounts = [whole(amount) for amount in amounts]
+        check_demand(numa_nodes, places, amounts)
+        if amounts and min(amounts) < 0:
+            raise ValueError(f"expected amounts of 0 or more beyond {NARROW_NODES} NUMA nodes, got {min(amounts)}")
+        checked.append((places, amounts, whole(request)))
+    if len(checked) > MOST_DEMANDS:
+        raise ValueError(
+            f"expected at most {MOST_DEMANDS} demands beyond {NARROW_NODES} NUMA nodes, got {len(checked)}"
+        )
+    return checked
+
+
 cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) except *:
     cdef uint64_t places[NARROW_MASKS]
     cdef int64_t amounts[NARROW_MASKS]
@@ -39,16 +71,18 @@ cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) excep
     memset(keeps, 1, 1 << numa_nodes)
     keeps[0] = 0
     for given_places, given_amounts, request in demands:
+        given_amounts = sequence(given_amounts)
+        given_places = None if given_places is None else sequence(given_places)
         check_demand(numa_nodes, given_places, given_amounts)
         count = len(given_amounts)
         if count > NARROW_MASKS:
             raise ValueError(f"expected at most {NARROW_MASKS} places up to {NARROW_NODES} NUMA nodes, got {count}")
         index = 0
         for amount in given_amounts:
-            amounts[index] = amount
+            amounts[index] = whole(amount)
             index += 1
         if given_places is None:
-            wanted = request
+            wanted = whole(request)
             with nogil:
                 keep_holding(keeps, numa_nodes, count, NULL, amounts, wanted)
             continue
@@ -56,7 +90,7 @@ cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) excep
         for place in given_places:
             places[index] = place
             index += 1
-        wanted = request
+        wanted = whole(request)
         with nogil:
             keep_holding(keeps, numa_nodes, count, places, amounts, wanted)
 
@@ -85,9 +119,9 @@ def smallest_size(int numa_nodes, demands, uint64_t universe):
 
 
 cdef int wide_smallest_size(int numa_nodes, object demands, uint64_t universe) except -1:
-    for places, amounts, _ in demands:
-        check_demand(numa_nodes, places, amounts)
-    cdef WideFamily family = described_family(numa_nodes, demands, universe, (), 0, (), -1)
+    cdef WideFamily family = described_family(
+        numa_nodes, checked_demands(numa_nodes, demands), universe & all_nodes(numa_nodes), (), 0, (), -1
+    )
     cdef int64_t steps = SEARCH_STEPS
     return max(smallest_described(&family.description, &steps), 0)
 
@@ -131,7 +165,9 @@ def feasible_hints(
             keeps[mask] &= mask & touched != 0
     keep_shapes(keeps, size, universe, alone, groups)
     for place in extra:
-        keeps[<int>place & (size - 1)] = 1
+        touched = place
+        if touched < <uint64_t>size:
+            keeps[touched] = 1
     mark(&found.family, keeps, size, preferred_size, sockets, preferred_sockets)
     return found
 
@@ -141,7 +177,7 @@ cdef void keep_shapes(uint8_t* keeps, int size, uint64_t universe, uint64_t alon
     cdef uint64_t whole[NARROW_NODES]
     cdef int mask, index, count = 0
     cdef bint allowed
-    if universe == <uint64_t>(size - 1):
+    if universe & (size - 1) == <uint64_t>(size - 1):
         return
     for group in groups:
         if count == NARROW_NODES:
@@ -183,17 +219,20 @@ cdef WideFamily wide_feasible(
     int preferred_sockets, uint64_t alone, object groups, object extra,
 ):
     """Describe the free combinations, and list what is beside them: single nodes, whole groups, extra masks."""
-    for places, amounts, _ in demands:
-        check_demand(numa_nodes, places, amounts)
+    cdef uint64_t full = all_nodes(numa_nodes), within = universe & full
     cdef WideFamily family = described_family(
-        numa_nodes, demands, universe, touching, preferred_size, sockets, preferred_sockets
+        numa_nodes, checked_demands(numa_nodes, demands), within, touching, preferred_size, sockets,
+        preferred_sockets,
     )
     cdef Description* description = &family.description
-    cdef list beside = [(<uint64_t>1) << node for node in range(numa_nodes) if (alone & ~universe) >> node & 1]
+    cdef list beside = [(<uint64_t>1) << node for node in range(numa_nodes) if (alone & ~within) >> node & 1]
     cdef list masks
-    beside += [group for group in groups if group & ~universe and group not in beside]
-    masks = [mask for mask in beside if holds(description, mask)]
-    family.described = universe != 0 and holds(description, universe)
-    masks += [mask for mask in extra if mask not in masks and family.membership(mask) == 0]
+    beside += [group for group in groups if group & ~within and not group & ~full]
+    masks = [mask for mask in dict.fromkeys(beside) if holds(description, mask)]
+    family.described = within != 0 and holds(description, within)
+    masks += [
+        mask for mask in dict.fromkeys(extra)
+        if mask and not mask & ~full and mask not in masks and family.membership(mask) == 0
+    ]
     family.list_masks(masks, [bool(prefers(description, mask)) for mask in masks])
     return family

@@ -143,7 +143,13 @@ cdef class HintList:
         return None if total is None else total + self.family.any_preferred + self.family.any_other
 
     def sample(self, int limit):
-        """Return the first `limit` hints; of a described list that are the narrowest."""
+        """Return the first `limit` hints; of a described list that are the narrowest.
+
+        Raises:
+            ValueError: `limit` is negative.
+        """
+        if limit < 0:
+            raise ValueError(f"expected how many hints to return, got {limit}")
         if self.given is not None or self.wide is None:
             return self.hints()[:limit]
         pairs = self.any_node_pairs(sample_pairs(self.wide, limit))

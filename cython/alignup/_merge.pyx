@@ -12,6 +12,8 @@ Up to 8 nodes this happens here, over 256 masks at once; wider lists go to `_sea
 the result is said in `alignup.policy`.
 """
 
+from operator import index as as_whole
+
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -207,6 +209,32 @@ cdef bint best_of_size(
     return found
 
 
+cdef tuple checked_rows(int numa_nodes, object distances):
+    """Return the distances as tuples of whole numbers, a row for each node."""
+    cdef tuple rows = tuple([tuple([as_whole(distance) for distance in row]) for row in distances])
+    cdef list lengths = [len(row) for row in rows]
+    if lengths != [numa_nodes] * numa_nodes:
+        raise ValueError(f"expected {numa_nodes} rows of {numa_nodes} distances, got rows of {lengths}")
+    return rows
+
+
+cdef int64_t* table_of(tuple rows) except NULL:
+    """Return the distances as `search_best` takes them; to be freed by the caller."""
+    cdef int row, column
+    cdef tuple distances
+    cdef int64_t* table = <int64_t*>calloc(64 * 64, sizeof(int64_t))
+    if table == NULL:
+        raise MemoryError
+    try:
+        for row, distances in enumerate(rows):
+            for column in range(len(distances)):
+                table[row * 64 + column] = distances[column]
+    except OverflowError:
+        free(table)
+        raise
+    return table
+
+
 cdef class Merger:
     """Merges hint lists on a machine of `numa_nodes` nodes.
 
@@ -214,6 +242,9 @@ cdef class Merger:
         numa_nodes: 1 to 64.
         distances: None, or a row of distances for each node: masks of equal size are then compared by the sum of
             the distances between their nodes first (prefer-closest-numa-nodes).
+
+    Raises:
+        ValueError: there is not a distance from each node to each.
     """
 
     cdef readonly int numa_nodes
@@ -224,15 +255,20 @@ cdef class Merger:
 
     def __init__(self, int numa_nodes, distances=None):
         cdef int row, column, mask
+        cdef tuple rows = None
         if not 1 <= numa_nodes <= 64:
             raise ValueError(f"expected 1 to 64 NUMA nodes, got {numa_nodes}")
+        if distances is not None:
+            rows = checked_rows(numa_nodes, distances)
         self.numa_nodes = numa_nodes
-        self.closest = distances is not None
+        self.closest = rows is not None
+        self.rows = rows
         if not self.closest:
             return
-        self.rows = tuple(map(tuple, distances))
         if numa_nodes > NARROW_NODES:
-            self.keep_distances()
+            free(self.distances)
+            self.distances = NULL
+            self.distances = table_of(rows)
             return
         for mask in range(1 << numa_nodes):
             self.sums[mask] = 0
@@ -240,16 +276,6 @@ cdef class Merger:
                 for column in range(numa_nodes):
                     if mask >> row & 1 and mask >> column & 1:
                         self.sums[mask] += self.rows[row][column]
-
-    cdef void keep_distances(self) except *:
-        cdef int row, column
-        if self.distances == NULL:
-            self.distances = <int64_t*>calloc(64 * 64, sizeof(int64_t))
-        if self.distances == NULL:
-            raise MemoryError
-        for row in range(self.numa_nodes):
-            for column in range(self.numa_nodes):
-                self.distances[row * 64 + column] = self.rows[row][column]
 
     def __dealloc__(self):
         free(self.distances)
@@ -286,9 +312,17 @@ cdef class Merger:
 
     cdef TopologyHint merge_wide(self, list lists, bint single_nodes):
         cdef bint closest = self.closest and not single_nodes
-        cdef Searched best = search_best(
-            lists, self.numa_nodes, single_nodes, self.distances if closest else NULL
-        )
+        cdef int64_t* own = NULL
+        cdef Searched best
+        if closest and self.distances == NULL:
+            # Up to 8 nodes only a list that names nodes beyond the machine comes here.
+            own = table_of(self.rows)
+        try:
+            best = search_best(
+                lists, self.numa_nodes, single_nodes, (own if own != NULL else self.distances) if closest else NULL
+            )
+        finally:
+            free(own)
         cdef TopologyHint hint = hint_of(best.mask, False, best.preferred)
         hint.exact = best.exact
         return hint

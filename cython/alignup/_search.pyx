@@ -6,6 +6,7 @@ Results that are not preferred are what lists have in common: listed masks are f
 nodes to leave out by `_deal`. What "best" means is the same as in `_merge`.
 """
 
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from alignup._bitmask cimport all_nodes, popcount
@@ -272,7 +273,6 @@ cdef class Search:
     cdef void deal(self, list lists, uint64_t base) except *:
         """Find the best mask within `base` that these described lists can be brought down to."""
         cdef const Description* descriptions[MOST_DEALERS]
-        cdef Deal deal
         cdef Entry entry
         cdef int index, size
         cdef uint64_t ground = base
@@ -286,35 +286,40 @@ cdef class Search:
             return
         for index, entry in enumerate(lists):
             descriptions[index] = &entry.described.description
-        if start_deal(&deal, descriptions, len(lists), ground, NULL):
-            self.exact = False
-            return
-        deal.steps = self.steps
-        with nogil:
-            while size <= deal.cover.count and not deal_out(&deal, size):
-                size += 1
-            end_deal(&deal)
-        self.steps = deal.steps
-        if deal.found and self.distances != NULL:
-            self.deal_closest(descriptions, len(lists), ground, size)
-        elif deal.found:
-            self.offer(deal.best)
+        # Too large for the stack of a thread, where that may be small.
+        cdef Deal* deal = <Deal*>malloc(sizeof(Deal))
+        if deal == NULL:
+            raise MemoryError
+        try:
+            size = self.deal_by(deal, descriptions, len(lists), ground, NULL, size, popcount(ground))
+            if size and self.distances != NULL:
+                self.deal_by(deal, descriptions, len(lists), ground, self.distances, size, size)
+        finally:
+            free(deal)
 
-    cdef void deal_closest(
-        self, const Description** descriptions, int count, uint64_t ground, int size
-    ) except *:
-        """Find the nearest mask of a size that these lists can be brought down to; there is one."""
-        cdef Deal deal
-        if start_deal(&deal, descriptions, count, ground, self.distances):
+    cdef int deal_by(
+        self, Deal* deal, const Description** descriptions, int count, uint64_t ground, const int64_t* distances,
+        int first, int last,
+    ) except -1:
+        """Offer the best mask, by the distances given, of the first size from `first` to `last` that has one.
+
+        Returns:
+            The size; 0 if none was found.
+        """
+        cdef int size = first
+        if start_deal(deal, descriptions, count, ground, distances):
             self.exact = False
-            return
+            return 0
         deal.steps = self.steps
         with nogil:
-            deal_out(&deal, size)
-            end_deal(&deal)
+            while size <= last and not deal_out(deal, size):
+                size += 1
+            end_deal(deal)
         self.steps = deal.steps
-        if deal.found:
-            self.offer(deal.best)
+        if not deal.found:
+            return 0
+        self.offer(deal.best)
+        return size
 
 
 cdef Searched search_best(list lists, int numa_nodes, bint single_nodes, const int64_t* distances) except *:

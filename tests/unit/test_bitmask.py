@@ -197,3 +197,10 @@ def test_a_mask_mixes_with_masks_only() -> None:
             attempt()
     assert mask != 1
     assert "1" not in mask
+
+
+@pytest.mark.parametrize("value", [3.5, "3", None])
+def test_what_is_no_integer_is_no_mask(value: object) -> None:
+    """A fraction is not cut off."""
+    with pytest.raises(TypeError):
+        BitMask.from_int(value)  # type: ignore[arg-type]

@@ -257,3 +257,75 @@ def test_too_many_groups_or_sockets_are_refused() -> None:
         feasible_hints(8, [], universe=1, preferred_size=1, groups=list(range(1, 10)))
     with pytest.raises(ValueError, match="at most 8 sockets, got 9"):
         feasible_hints(8, [], universe=1, preferred_size=1, sockets=list(range(1, 10)), preferred_sockets=1)
+
+
+class Lying:
+    """Says that it has one amount, and gives many."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Any:
+        return iter([1] * 100_000)
+
+
+@pytest.mark.parametrize("numa_nodes", [1, 9])
+def test_a_length_that_is_not_true_is_found_out(numa_nodes: int) -> None:
+    """Kernels have room for so many amounts or places as were announced."""
+    for demand in ((None, Lying(), 1), (Lying(), [1], 1)):
+        with pytest.raises(ValueError, match="100000"):
+            feasible_hints(numa_nodes, [demand], universe=1, preferred_size=1)
+
+
+@pytest.mark.parametrize("numa_nodes", [3, 9])
+def test_amounts_and_requests_are_whole_numbers(numa_nodes: int) -> None:
+    """A fraction is refused, not cut off."""
+    amounts = [1] * numa_nodes
+    for demand in ((None, amounts, 1.5), (None, [*amounts[:-1], 1.5], 1)):
+        with pytest.raises(TypeError, match="float"):
+            feasible_hints(numa_nodes, [demand], universe=1, preferred_size=1)
+
+
+@pytest.mark.parametrize("numa_nodes", [8, 9])
+def test_demands_may_come_from_a_generator(numa_nodes: int) -> None:
+    """They are read once, however many nodes there are."""
+    demands_once = (demand for demand in [(None, [1] * numa_nodes, 2)])
+
+    found = feasible_hints(numa_nodes, demands_once, universe=(1 << numa_nodes) - 1, preferred_size=2)
+
+    assert found.best() == (3, True)
+
+
+@pytest.mark.parametrize("numa_nodes", [8, 9])
+def test_masks_that_a_machine_cannot_have_are_no_hints(numa_nodes: int) -> None:
+    """Empty ones and ones that name nodes beyond the last are passed over, and doubles count once."""
+    beyond = 1 << numa_nodes
+    found = feasible_hints(
+        numa_nodes,
+        [(None, [1] * numa_nodes, 2)],
+        universe=beyond | 3,
+        preferred_size=2,
+        groups=[5, 5, 9, beyond | 8],
+        extra=[0, beyond, beyond | 1, 6, 6, 3],
+    )
+
+    assert model.unpacked(found) == [(3, True), (5, True), (6, True), (9, True)]
+    assert found.total() == 4
+    assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 2)], beyond | 1) == 0
+
+
+def test_a_described_list_has_its_limits() -> None:
+    """Beyond 8 nodes a search takes so many demands, none of which may be lessened by more nodes."""
+    with pytest.raises(ValueError, match="at most 32 demands beyond 8 NUMA nodes, got 33"):
+        smallest_size(9, [(None, [1] * 9, 1)] * 33, 1)
+    with pytest.raises(ValueError, match="amounts of 0 or more beyond 8 NUMA nodes, got -1"):
+        feasible_hints(9, [(None, [-1] * 9, 1)], universe=1, preferred_size=1)
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 9, 30])
+def test_a_sample_has_no_negative_size(numa_nodes: int) -> None:
+    hints = feasible_hints(numa_nodes, [], universe=(1 << numa_nodes) - 1, preferred_size=1)
+
+    assert hints.sample(0) == ()
+    with pytest.raises(ValueError, match="how many hints to return, got -1"):
+        hints.sample(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -296,3 +297,45 @@ def test_a_copied_policy_decides_alike(numa_nodes: int) -> None:
 
     assert copied.merge([{"cpu": pairs_of_nodes}]) == policy.merge([{"cpu": pairs_of_nodes}])
     assert copied.merge([{"cpu": pairs_of_nodes}])[0] == hint(True, 1, 2)
+
+
+def test_masks_beyond_a_small_machine_keep_their_distances() -> None:
+    """One mask that names a node too many does not keep the others from being compared by distance."""
+    distances = [[10 if one == other else 40 for other in range(4)] for one in range(4)]
+    distances[2][3] = distances[3][2] = 20
+
+    for beyond in (1 << 5, 1 << 20):
+        lists = [[(0b0011, True), (0b1100, True), (beyond, True)]]
+        assert model.merged_lists("restricted", 4, lists, distances) == (0b1100, True, True)
+
+
+@pytest.mark.parametrize("numa_nodes", [4, 20])
+@pytest.mark.parametrize("rows", [[], [[1, 2]] * 2, [[1, 2]] * 20, [[1] * 20] * 4])
+def test_distances_are_from_each_node_to_each(numa_nodes: int, rows: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match=f"expected {numa_nodes} rows of {numa_nodes} distances"):
+        Merger(numa_nodes, rows)
+
+
+def test_a_merger_that_failed_to_change_is_as_before() -> None:
+    merger = Merger(12, [[10] * 12] * 12)
+    for wrong in ([[10]] * 9, [["far"] * 9] * 9, [[1.5] * 9] * 9):
+        with pytest.raises((TypeError, ValueError)):
+            merger.__init__(9, wrong)  # type: ignore[misc]
+
+    assert merger.merge([]) == hint(True, *range(12))
+
+
+def test_a_small_stack_is_enough() -> None:
+    """Threads may have less than the main one: what a search needs is not on the stack."""
+    distances = [[10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)]
+    hints = feasible_hints(20, [(None, [1] * 20, 4)], universe=(1 << 20) - 1, preferred_size=3)
+    found: list[TopologyHint] = []
+    before = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: found.append(Merger(20, distances).merge([hints, hints])))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+
+    assert found == [hint(False, 0, 1, 7, 14)]
