@@ -194,9 +194,11 @@ class Node:
             UnknownPodError: no such pod is admitted.
         """
         with self.manager.lock:
-            self.manager.remove(pod_uid)
-            if self._pod_policies is not None:
-                self._pod_policies.removed(pod_uid)
+            try:
+                self.manager.remove(pod_uid)
+            finally:  # a provider may fail to take back; the pod is gone all the same
+                if self._pod_policies is not None:
+                    self._pod_policies.removed(pod_uid)
 
 
 def has_policy(pod: Pod) -> bool:

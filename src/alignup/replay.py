@@ -121,7 +121,9 @@ def replay_step(
         return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
     pod = Pod.from_manifest(step["admit"])
     admission = node.admit(pod)
-    if not admission.admitted:
+    if admission.admitted:
+        refused.discard(pod.uid)
+    else:
         refused.add(pod.uid)
     return admission_dict(node, pod, admission, recorders)
 

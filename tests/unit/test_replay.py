@@ -132,6 +132,15 @@ def test_a_refused_pod_is_removed_once() -> None:
         steps_of(refused, {"remove": "p"}, {"remove": "p"})
 
 
+def test_a_pod_that_was_refused_before_is_removed_as_any_other() -> None:
+    """Once it is admitted, removing it takes back what it holds, whatever came of it earlier."""
+    other, late = {"admit": manifest("q", 2, 1, 1)}, {"admit": manifest("p", 2, 1, 1)}
+
+    steps = steps_of(other, late, {"remove": "q"}, late, {"remove": "p"}, other)
+
+    assert [step["admitted"] for step in steps] == [True, False, True, True, True, True]
+
+
 def test_recording_changes_nothing() -> None:
     """A recorder passes on what it is asked and told."""
     licences = Licences([1, 0])

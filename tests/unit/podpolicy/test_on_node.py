@@ -15,7 +15,7 @@ from alignup.pod import Pod
 from alignup.podpolicy.exclusivity import ExclusivityTracker
 from alignup.podpolicy.on_node import ExclusivePolicy, PodPolicies
 from alignup.policy import make_policy
-from fakes import hint
+from fakes import Saying, hint
 from machines import machine_of
 
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"
@@ -110,6 +110,25 @@ def test_preferred_mixes_when_there_is_no_other_way() -> None:
 
     assert got(node.admit(pod("apart", 5, "Restricted", "Preferred"))) == [1, 2]
     assert got(node.admit(pod("mixed", 9, "BestEffort", "Preferred"))) == [0, 2, 3]
+
+
+def test_a_pod_is_gone_even_if_a_provider_fails_to_take_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised, and the pod keeps no other from its nodes any more."""
+    node = Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}}, providers=[Saying(None)]
+    )
+    node.admit(pod("single", 1, "SingleNUMANode"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Saying, "release", failing)
+        with pytest.raises(OSError, match="the licence server is down"):
+            node.remove("single")
+
+    assert node.pods == ()
+    assert got(node.admit(pod("wide", 5, "BestEffort", "Required"))) == [0, 1]
+
+
+def failing(*_: object) -> None:
+    raise OSError("the licence server is down")
 
 
 def test_a_removed_pod_protects_nothing() -> None:
