@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import ConfigError
@@ -65,7 +67,7 @@ def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": random.choice(["container", "pod"]),
-        "topologyManagerPolicyOptions": {} if policy == "none" else options,
+        "topologyManagerPolicyOptions": options,
     }
     if random.random() < 0.9:
         config["cpuManagerPolicy"] = "static"
@@ -129,9 +131,21 @@ def pod_of(random: Random, uid: str, machine: dict[str, Any], inventory: dict[st
             init["restartPolicy"] = "Always"
     containers = [container(f"c{index}") for index in range(random.choices([1, 2, 3], [6, 3, 1])[0])]
     return {
-        "metadata": {"name": uid, "uid": uid},
+        "metadata": {"name": uid, "uid": uid, "annotations": annotations_of(random)},
         "spec": {"initContainers": inits, "containers": containers},
     }
+
+
+def annotations_of(random: Random) -> dict[str, str]:
+    """Return annotations that bring a policy, for some pods."""
+    if random.random() < 0.8:
+        return {}
+    policy = random.choice(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"])
+    spec = {
+        "numaTopologyPolicy": policy,
+        "singleNUMANodeExclusive": random.choice(["", "Required", "Preferred"]),
+    }
+    return {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
 
 
 def node_of(random: Random) -> tuple[dict[str, Any], Node]:
@@ -150,5 +164,6 @@ def node_of(random: Random) -> tuple[dict[str, Any], Node]:
         except ConfigError:  # not every option goes with every machine
             continue
         for index in range(random.choice([0, 1, 2, 4, 6])):
-            node.admit(pod_of(random, f"old-{index}", machine, inventory))
+            with suppress(ConfigError):  # a pod's own policy, on more NUMA nodes than go with one
+                node.admit(pod_of(random, f"old-{index}", machine, inventory))
         return scenario, node

@@ -14,11 +14,12 @@ from libc.string cimport memcpy, memset
 from alignup._bitmask cimport all_nodes
 from alignup._charge cimport charge
 from alignup._decide cimport decide
+from alignup._family cimport NARROW_NODES
 from alignup._offers cimport asks_for_anything
 from alignup._plan cimport make_plan
 from alignup._reduced cimport (
-    ADMITTED, MOST_KINDS, MOST_RESOURCES, POLICY_NONE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint, Layout,
-    Outcome, Plan, Shape, State,
+    ADMITTED, MISMATCHED, MOST_KINDS, MOST_RESOURCES, POLICY_NONE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint,
+    Layout, Outcome, Plan, Shape, State, is_single,
 )
 from alignup._score cimport score_of
 
@@ -51,6 +52,7 @@ cdef class Board:
         bound: uint64 [nodes, width], what the memory of each NUMA node is bound to.
         used: uint64 [nodes], the NUMA nodes that hold memory of somebody.
         devices: int64 [nodes, columns], free.
+        exclusive: uint64 [nodes], the NUMA nodes of pods that asked for a single one for themselves.
     """
 
     cdef Layout layout
@@ -66,21 +68,21 @@ cdef class Board:
     cdef int64_t[::1] whole
     cdef int64_t[:, :, ::1] memory
     cdef uint64_t[:, ::1] bound
-    cdef uint64_t[::1] used
+    cdef uint64_t[::1] used, exclusive
 
     def __cinit__(self):
         self.shapes = NULL
 
     def __init__(
         self, *, starts, scalars, cpu_capacity, cpu_allocatable, socket_nodes, memory_allocatable, places, totals,
-        sums, nearest, shape_of, cpu, whole, memory, bound, used, devices,
+        sums, nearest, shape_of, cpu, whole, memory, bound, used, devices, exclusive,
     ):
         self.starts, self.scalars = starts, scalars
         self.cpu_capacity, self.cpu_allocatable, self.socket_nodes = cpu_capacity, cpu_allocatable, socket_nodes
         self.memory_allocatable, self.places, self.totals = memory_allocatable, places, totals
         self.sums, self.nearest, self.shape_of = sums, nearest, shape_of
         self.cpu, self.whole, self.memory = cpu, whole, memory
-        self.bound, self.used, self.devices = bound, used, devices
+        self.bound, self.used, self.devices, self.exclusive = bound, used, devices, exclusive
         self.shape_count = len(scalars)
         self.node_count = len(shape_of)
         if scalars.shape[1] != len(SHAPE_FIELDS):
@@ -169,6 +171,7 @@ cdef struct Answer:
     uint64_t asked          # of those that ask for anything that a provider gives
     bint aligned
     bint preferred
+    bint mixed              # some affinity spans several nodes, one of which a pod wants for itself
 
 
 cdef class Job:
@@ -178,8 +181,12 @@ cdef class Job:
         board: the cluster.
         demands: the pod as a whole, then each of its containers, as
             (CPUs, [(kind or -1, bytes)], [(resource, count)], hands on).
+        policy: the number of the policy that the pod brings; -1: none.
+        exclusively: it keeps away from pods that want a NUMA node for themselves.
     """
 
+    cdef int policy
+    cdef bint exclusively
     cdef Board board
     cdef Demand* demands
     cdef Plan* plans
@@ -189,9 +196,11 @@ cdef class Job:
         self.demands = NULL
         self.plans = NULL
 
-    def __init__(self, Board board not None, list demands not None):
+    def __init__(self, Board board not None, list demands not None, int policy=-1, bint exclusively=False):
         cdef int index
         cdef Py_ssize_t shape
+        self.policy = policy
+        self.exclusively = exclusively
         self.board = board
         self.demand_count = len(demands)
         if self.demand_count < 2:
@@ -233,6 +242,7 @@ cdef class Job:
         cdef Layout* layout = &self.board.layout
         cdef char* scratch
         cdef State state
+        cdef Shape own
         if start < 0 or stop > (self.board.node_count if nodes is None else nodes.shape[0]):
             raise IndexError(f"expected a range of nodes, got {start} to {stop}")
         if nodes is not None:
@@ -246,7 +256,7 @@ cdef class Job:
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
                 self.board.read_node(node, &state)
-                self.judge(&state, scratch, &answer)
+                self.judge(&state, &own, self.board.exclusive[node], scratch, &answer)
                 admitted[node] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
                 reason[node] = 0 if admitted[node] else answer.outcome
                 affinity[node] = answer.affinity if admitted[node] else 0
@@ -258,27 +268,52 @@ cdef class Job:
                     score[node] = score_of(&state, &self.demands[0], answer.asked, answer.aligned, strategy)
         free(scratch)
 
-    cdef void judge(self, State* state, char* scratch, Answer* answer) noexcept nogil:
-        """Decide and charge container by container, as the node's scope has it."""
+    cdef void judge(
+        self, State* state, Shape* own, uint64_t exclusive, char* scratch, Answer* answer
+    ) noexcept nogil:
+        """Judge under the policy of the node, or that of the pod where the node has none: then `own` is its shape."""
         cdef const Plan* plans = &self.plans[(state.shape - self.board.shapes) * self.demand_count]
+        answer.affinity = answer.asked = 0
+        answer.mixed = answer.preferred = False
+        if self.policy > POLICY_NONE and self.policy != state.shape.policy:
+            answer.outcome = MISMATCHED
+            if state.shape.policy != POLICY_NONE or state.shape.numa_nodes > NARROW_NODES:
+                return  # a node without a policy has no option that allows more nodes either
+            own[0] = state.shape[0]
+            own.policy = self.policy
+            own.pod_scope = True
+            state.shape = own
+        self.judge_containers(state, plans, exclusive, scratch, answer)
+        if not self.exclusively or not exclusive or state.shape.policy == POLICY_NONE:
+            return
+        # keeping away from others takes hints away: what was best without them stays best, and no stays no
+        if answer.outcome == ADMITTED:
+            if answer.mixed or not answer.preferred:
+                answer.outcome = UNDECIDED
+        elif answer.outcome != TOPOLOGY_AFFINITY_ERROR or (self.demand_count > 2 and not state.shape.pod_scope):
+            answer.outcome = UNDECIDED
+
+    cdef void judge_containers(
+        self, State* state, const Plan* plans, uint64_t exclusive, char* scratch, Answer* answer
+    ) noexcept nogil:
+        """Decide and charge container by container, as the scope has it."""
         cdef bint by_pod = state.shape.pod_scope and state.shape.policy != POLICY_NONE
         cdef bint several = self.demand_count > 2
         cdef Hint hint
         cdef int index
-        answer.affinity = answer.asked = 0
         answer.aligned = answer.preferred = state.shape.policy != POLICY_NONE
         answer.outcome = ADMITTED
         if several:
             copy_amounts(state, scratch)
         if by_pod:
             answer.outcome = decide(state, &self.demands[0], &plans[0], &hint)
-            note(state, &self.demands[0], &plans[0], &hint, answer)
+            note(state, &self.demands[0], &plans[0], &hint, exclusive, answer)
         for index in range(1, self.demand_count):
             if answer.outcome != ADMITTED:
                 break
             if not by_pod:
                 answer.outcome = decide(state, &self.demands[index], &plans[index], &hint)
-                note(state, &self.demands[index], &plans[index], &hint, answer)
+                note(state, &self.demands[index], &plans[index], &hint, exclusive, answer)
                 if answer.outcome != ADMITTED:
                     break
             answer.outcome = charge(
@@ -291,7 +326,7 @@ cdef class Job:
 
 
 cdef inline void note(
-    const State* state, const Demand* demand, const Plan* plan, const Hint* hint, Answer* answer
+    const State* state, const Demand* demand, const Plan* plan, const Hint* hint, uint64_t exclusive, Answer* answer
 ) noexcept nogil:
     """Add a hint to the answer."""
     if answer.outcome != ADMITTED:
@@ -299,6 +334,7 @@ cdef inline void note(
     answer.preferred = answer.preferred and hint.preferred
     if not hint.anywhere:
         answer.affinity |= hint.mask
+        answer.mixed = answer.mixed or (hint.mask & exclusive != 0 and not is_single(hint.mask))
     if asks_for_anything(state, demand, plan):
         answer.asked |= all_nodes(state.shape.numa_nodes) if hint.anywhere else hint.mask
         answer.aligned = answer.aligned and not (hint.anywhere and state.shape.numa_nodes > 1)

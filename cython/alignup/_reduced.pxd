@@ -28,7 +28,8 @@ cdef enum Outcome:
     TOPOLOGY_AFFINITY_ERROR = 1
     UNEXPECTED_ADMISSION_ERROR = 2
     SMT_ALIGNMENT_ERROR = 3
-    UNDECIDED = 4           # the amounts do not tell
+    MISMATCHED = 4          # pod and node name different policies
+    UNDECIDED = 5           # the amounts do not tell
 
 
 cdef struct Layout:

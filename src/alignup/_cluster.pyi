@@ -29,11 +29,16 @@ class Board:
         bound: npt.NDArray[np.uint64],
         used: npt.NDArray[np.uint64],
         devices: npt.NDArray[np.int64],
+        exclusive: npt.NDArray[np.uint64],
     ) -> None: ...
 
 class Job:
     def __init__(
-        self, board: Board, demands: list[tuple[int, list[tuple[int, int]], list[tuple[int, int]], bool]]
+        self,
+        board: Board,
+        demands: list[tuple[int, list[tuple[int, int]], list[tuple[int, int]], bool]],
+        policy: int = -1,
+        exclusively: bool = False,
     ) -> None: ...
     def run(
         self,

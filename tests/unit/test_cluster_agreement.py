@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from alignup.cluster import REASONS, STRATEGIES, Cluster
+from alignup.errors import ConfigError
 from alignup.pod import Pod
 from cluster_cases import RESOURCES, node_of, pod_of
 
@@ -22,7 +23,10 @@ def kinds():
 
 def answer_of(node, pod):
     """Admit the pod and remove it again: verdict, reason, all affinities together, whether all are preferred."""
-    admission = node.admit(pod)
+    try:
+        admission = node.admit(pod)
+    except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+        return False, "UnschedulableAndUnresolvable", 0, False
     hints = [got.affinity for got in admission.containers.values() if got.affinity is not None]
     affinity = 0
     for hint in hints:
@@ -113,8 +117,9 @@ def test_an_answer_follows_the_pods_that_come_and_go(kinds):
         first = Pod.from_manifest(pod_of(random, "first", scenario["machine"], scenario["devices"]))
         second = Pod.from_manifest(pod_of(random, "second", scenario["machine"], scenario["devices"]))
         before = cluster.evaluate(second)
-        if not node.admit(first).admitted:
+        if not cluster.evaluate(first, exact=True).admitted[0]:
             continue
+        node.admit(first)
         cluster.refresh(0)
         between = cluster.evaluate(second)
         if between.exact[0]:

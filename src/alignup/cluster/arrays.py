@@ -39,8 +39,8 @@ class Arrays:
     """
 
     __slots__ = (
-        "board", "bound", "cpu", "devices", "fixed", "kinds", "memory", "resources", "shape_of", "shapes", "starts",
-        "used", "whole_cpus", "width",
+        "board", "bound", "cpu", "devices", "exclusive", "fixed", "kinds", "memory", "resources", "shape_of", "shapes",
+        "starts", "used", "whole_cpus", "width",
     )  # fmt: skip
 
     def __init__(self, shapes: Sequence[Shape], rows: Iterable[Row]) -> None:
@@ -62,18 +62,21 @@ class Arrays:
         self.bound = np.zeros((nodes, self.width), np.uint64)
         self.used = np.zeros(nodes, np.uint64)
         self.devices = np.zeros((nodes, columns), np.int64)
+        self.exclusive = np.zeros(nodes, np.uint64)
         self.fixed = self._fixed()
         for index, row in enumerate(rows):
             self.write(index, row)
         self.board = Board(
             starts=self.starts, **self.fixed, shape_of=self.shape_of, cpu=self.cpu, whole=self.whole_cpus,
             memory=self.memory, bound=self.bound, used=self.used, devices=self.devices,
+            exclusive=self.exclusive,
         )  # fmt: skip
 
     def write(self, index: int, row: Row) -> None:
         """Replace what is free on a node."""
         shape = self.shapes[self.shape_of[index]]
         self.whole_cpus[index] = row.whole_cpus
+        self.exclusive[index] = row.exclusive
         if row.cpu:
             self.cpu[index, : len(row.cpu)] = row.cpu
         for (kind, _), amounts in zip(shape.memory or (), row.memory, strict=True):

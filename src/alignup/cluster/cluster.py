@@ -17,8 +17,10 @@ from alignup._cluster import LIMITS, Job
 from alignup.cluster.arrays import Arrays
 from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
 from alignup.cluster.reading import NodeReader
+from alignup.config import TOPOLOGY_POLICIES
 from alignup.errors import InputError
 from alignup.pod import Container, Pod
+from alignup.podpolicy import pod_policy
 
 if TYPE_CHECKING:
     import os
@@ -207,10 +209,19 @@ class Cluster:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
 
     def job(self, pod: Pod) -> Job:
-        """Return a pod, prepared for being judged by `judge` again and again."""
+        """Return a pod, prepared for being judged by `judge` again and again.
+
+        Raises:
+            InputError: It asks for too many resources, or its annotation of a NUMA policy cannot be read.
+        """
+        wanted = pod_policy(pod)
         demands = [_demand(self._arrays, pod)]
         demands += [_demand(self._arrays, container) for container in pod.all_containers]
-        return Job(self._arrays.board, demands)
+        if wanted is None:
+            return Job(self._arrays.board, demands)
+        return Job(
+            self._arrays.board, demands, TOPOLOGY_POLICIES.index(wanted.policy), bool(wanted.exclusive)
+        )
 
     def empty_evaluation(self) -> Evaluation:
         """Return an answer that says no everywhere, to be filled in by `judge`."""

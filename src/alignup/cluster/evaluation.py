@@ -21,8 +21,15 @@ STRATEGIES: Final = (
 )
 """How placements are scored; see `Cluster.evaluate`."""
 
-REASONS: Final = ("", "TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError")
-"""What the codes in `Evaluation.reason` stand for: the words that a kubelet puts into a pod's status."""
+REASONS: Final = (
+    "",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+    "SMTAlignmentError",
+    "UnschedulableAndUnresolvable",
+)
+"""What the codes in `Evaluation.reason` stand for: the words that a kubelet puts into a pod's status, and Koordinator's
+for a pod that brings another policy than the node has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

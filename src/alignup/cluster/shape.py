@@ -83,3 +83,5 @@ class Row:
     """The nodes that hold memory of somebody."""
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By resource and place."""
+    exclusive: int = 0
+    """The nodes of pods that brought the policy single-numa-node (`alignup.podpolicy`)."""

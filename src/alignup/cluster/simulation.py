@@ -261,9 +261,12 @@ class _Answers:
 
     def of(self, pod: Pod) -> Evaluation:
         """Return what each node would say to the pod now."""
-        demands = tuple(
-            (one.exclusive_cpus, one.memory, one.devices, one.is_init, one.is_sidecar)
-            for one in pod.all_containers
+        demands = (
+            tuple(pod.annotations.items()),
+            tuple(
+                (one.exclusive_cpus, one.memory, one.devices, one.is_init, one.is_sidecar)
+                for one in pod.all_containers
+            ),
         )
         cluster = self._cluster
         if demands not in self._kept:
