@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,18 @@ LIMIT = 60
 class ForkedRun:
     """`alignup run` in a copy of this process: the same program without the second that Python needs to start it."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments, said):
         self.pid = os.fork()
         if self.pid == 0:
             status = 70
             try:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                os.dup2(said.fileno(), 2)
                 sys.argv = ["alignup", *arguments]
                 main()
             except SystemExit as end:
                 status = end.code or 0
+            except BaseException:  # noqa: BLE001  # as the interpreter would
+                os.write(2, traceback.format_exc().encode())
             finally:
                 os._exit(status)
 
@@ -46,9 +49,9 @@ class ForkedRun:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def started_run(arguments):
+def started_run(arguments, said):
     """Start `alignup run` as anybody would."""
-    return subprocess.Popen([*ALIGNUP, *arguments], stderr=subprocess.DEVNULL)  # noqa: S603  # ours
+    return subprocess.Popen([*ALIGNUP, *arguments], stderr=said)  # noqa: S603  # ours
 
 
 class Campaign:
@@ -93,7 +96,8 @@ class Campaign:
 
     def round(self, start, pause):
         """Start all at once, kill some at any moment, and wait for the end of the others."""
-        processes = [start(self.arguments(number)) for number in range(AT_ONCE)]
+        with (self.folder / "said").open("ab") as said:
+            processes = [start(self.arguments(number), said) for number in range(AT_ONCE)]
         for process in self.random.sample(processes, 5):
             time.sleep(self.random.uniform(0, pause))
             self.kill(process)
@@ -144,6 +148,8 @@ def campaign(folder, rounds, seed):
             made.round(ForkedRun, 0.12)
     made.finish()
     granted = len((folder / "granted").read_text().splitlines())
+    said = [line for line in (folder / "said").read_text().splitlines() if ": refused: " not in line]
+    assert not said, said[-20:]
     assert set(made.statuses) <= {0, 1, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(set(made.statuses))
     print(f"{rounds} rounds: {granted} granted, {made.statuses.count(1)} refused, {made.killed} killed")  # noqa: T201  # shown with -s
     assert granted
