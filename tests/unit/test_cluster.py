@@ -221,7 +221,8 @@ def test_the_kernel_checks_what_it_is_given():
     with pytest.raises(ValueError, match="fields a shape"):
         Board(
             starts=arrays.starts, **fixed, shape_of=arrays.shape_of, cpu=arrays.cpu, whole=arrays.whole_cpus,
-            memory=arrays.memory, bound=arrays.bound, used=arrays.used, devices=arrays.devices, exclusive=arrays.exclusive,
+            memory=arrays.memory, bound=arrays.bound, used=arrays.used, devices=arrays.devices,
+            exclusive=arrays.exclusive,
         )  # fmt: skip
 
 
