@@ -17,8 +17,11 @@ from alignup._wide cimport Description, WideFamily
 
 # One step decides one node one way; so many take about a second.
 SEARCH_STEPS = 5_000_000
-# More masks than this are never folded: the search ends with the best so far.
-MOST_FOLDED = 1_000_000
+# How many steps it is worth to prepare a deal.
+DEAL_STEPS = 500
+# Listed masks are folded as long as a list takes no more ANDs than this; then only some go on, worth so many ANDs.
+MOST_FOLDED = 16_000_000
+FOLDED_ON = 1_000_000
 
 
 cdef int64_t cost_of(uint64_t mask, const int64_t* distances) noexcept nogil:
@@ -89,6 +92,17 @@ cdef void keep_single_nodes(Entry entry, int numa_nodes) except *:
         entry.described = None
     entry.masks = kept
     entry.preferred = [True] * len(kept)
+
+
+cdef dict some_of(dict folded, int64_t most):
+    """Return at most so many of the folded masks, from the choices that use fewest descriptions."""
+    cdef dict some = {}
+    for chosen in sorted(folded, key=int.bit_count):
+        some[chosen] = set(sorted(folded[chosen])[:most])
+        most -= len(some[chosen])
+        if most <= 0:
+            break
+    return some
 
 
 cdef class Search:
@@ -258,16 +272,18 @@ cdef class Search:
             listed = {mask & self.full for mask in entry.masks}
             if entry.any_preferred or entry.any_other:
                 listed.add(self.full)
+            if sum(map(len, folded.values())) * (len(listed) + 1) > MOST_FOLDED:
+                self.exact = False
+                folded = some_of(folded, FOLDED_ON // (len(listed) + 1) + 1)
             following = {}
             for chosen, masks in folded.items():
                 if listed:
-                    following.setdefault(chosen, set()).update([mask & other for mask in masks for other in listed])
+                    following.setdefault(chosen, set()).update({mask & other for mask in masks for other in listed})
                 if entry.described is not None:
                     following.setdefault(chosen | (<object>1) << index, set()).update(masks)
             folded = following
-            if sum(map(len, folded.values())) > MOST_FOLDED:
-                self.exact = False
-                return {chosen: set(sorted(masks)[:MOST_FOLDED >> 6]) for chosen, masks in folded.items()}
+            for masks in folded.values():
+                masks.discard(0)
         return folded
 
     cdef void deal(self, list lists, uint64_t base) except *:
@@ -286,6 +302,9 @@ cdef class Search:
             return
         for index, entry in enumerate(lists):
             descriptions[index] = &entry.described.description
+        if self.steps <= 0:
+            return
+        self.steps -= DEAL_STEPS
         # Too large for the stack of a thread, where that may be small.
         cdef Deal* deal = <Deal*>malloc(sizeof(Deal))
         if deal == NULL:

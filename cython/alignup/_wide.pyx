@@ -21,8 +21,12 @@ cdef uint64_t* words_of(object masks, int* count) except NULL:
     cdef int index
     count[0] = len(given)
     cdef uint64_t* words = <uint64_t*>zeroed(count[0], sizeof(uint64_t))
-    for index in range(count[0]):
-        words[index] = given[index]
+    try:
+        for index in range(count[0]):
+            words[index] = given[index]
+    except (TypeError, OverflowError):
+        free(words)
+        raise
     return words
 
 

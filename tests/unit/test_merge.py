@@ -339,3 +339,19 @@ def test_a_small_stack_is_enough() -> None:
         threading.stack_size(before)
 
     assert found == [hint(False, 0, 1, 7, 14)]
+
+
+def test_lists_too_long_to_fold_are_folded_in_part() -> None:
+    """The answer then is not exact, but every list has a part in it."""
+    random = Random(7)
+    long = [
+        HintList(
+            [TopologyHint(BitMask.from_int(random.getrandbits(64) | 1 << 39), False) for _ in range(4100)]
+        )
+        for _ in range(2)
+    ]
+
+    best = Merger(64).merge([*long, HintList([hint(False, 39)])])
+
+    assert best == hint(False, 39)
+    assert not best.exact
