@@ -42,6 +42,8 @@ class ResourceView:
     """It has no preference."""
     preferred_count: int = 0
     other_count: int = 0
+    account: str = ""
+    """What was asked for and what was free where, in words; empty where the provider does not say."""
 
     @property
     def is_impossible(self) -> bool:
@@ -62,6 +64,7 @@ class ResourceView:
             "anywhere": self.anywhere,
             "preferredCount": self.preferred_count,
             "otherCount": self.other_count,
+            "account": self.account,
         }
 
 
@@ -97,7 +100,7 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
     """
     views = [
-        view_of(resource, hints, numa_node_ids)
+        view_of(resource, hints, numa_node_ids, refusal.accounts.get(resource, ""))
         for resources in refusal.hints
         for resource, hints in sorted((resources or {}).items())
     ]
@@ -112,11 +115,14 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
 
 
 def view_of(
-    resource: str, hints: HintList | Sequence[TopologyHint] | None, numa_node_ids: Sequence[int] | None
+    resource: str,
+    hints: HintList | Sequence[TopologyHint] | None,
+    numa_node_ids: Sequence[int] | None,
+    account: str = "",
 ) -> ResourceView:
     """Return what a resource's hints say about NUMA node ids."""
     if hints is None:
-        return ResourceView(resource, (), (), anywhere=True)
+        return ResourceView(resource, (), (), anywhere=True, account=account)
     seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
     preferred = [hint.affinity for hint in seen if hint.preferred and hint.affinity]
     other = [hint.affinity for hint in seen if not hint.preferred and hint.affinity]
@@ -129,6 +135,7 @@ def view_of(
         any(hint.affinity is None and hint.preferred for hint in seen),
         len(preferred),
         len(other),
+        account,
     )
 
 
@@ -168,10 +175,12 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
 
 def cause(explanation: Explanation) -> str:
     """Return what keeps the resources from being aligned as the policy wants."""
-    impossible = [view.resource for view in explanation.resources if view.is_impossible]
+    impossible = [view for view in explanation.resources if view.is_impossible]
     if impossible:
         nodes = f" ({', '.join(map(str, explanation.numa_nodes))})" if explanation.numa_nodes else ""
-        return f"all NUMA nodes together{nodes} have not enough left for {' and '.join(impossible)}"
+        return f"too little is left on all NUMA nodes together{nodes} for " + " and ".join(
+            view.resource + accounted(view) for view in impossible
+        )
     bound = [view for view in explanation.resources if not view.anywhere]
     if explanation.policy == "single-numa-node":
         return no_single_node(bound)
@@ -179,12 +188,17 @@ def cause(explanation: Explanation) -> str:
     if spread:
         return "; ".join(
             f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
-            "more NUMA nodes than an empty machine would need"
+            f"more NUMA nodes than an empty machine would need{accounted(view)}"
             for view in spread
         )
     return "no set of NUMA nodes is best for all: " + "; ".join(
         f"{view.resource} from {listed(view.preferred, view.preferred_count)}" for view in bound
     )
+
+
+def accounted(view: ResourceView) -> str:
+    """Return what was asked for and what was free, in brackets, if it is known."""
+    return f" ({view.account})" if view.account else ""
 
 
 def no_single_node(bound: Sequence[ResourceView]) -> str:
@@ -194,6 +208,7 @@ def no_single_node(bound: Sequence[ResourceView]) -> str:
         return "; ".join(
             f"{view.resource} does not fit into one NUMA node, it needs "
             + (listed(view.preferred, view.preferred_count) or listed(view.other, view.other_count))
+            + accounted(view)
             for view in spread
         )
     return "no NUMA node has everything: " + "; ".join(

@@ -27,7 +27,11 @@ are easily confused in the kubelet, where both are spelled as an empty slice; in
 
 @runtime_checkable
 class HintProvider(Protocol):
-    """Somebody who can say where a resource could come from, and then hands it out."""
+    """Somebody who can say where a resource could come from, and then hands it out.
+
+    A provider may also have `account(pod, container)`, which returns by resource what is asked for and what is free
+    where, in words; a refusal by the policy then says so. `container` None asks for the pod as a whole.
+    """
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return where each resource that the container asks for could come from, given what is free now."""
@@ -43,4 +47,7 @@ class HintProvider(Protocol):
         """
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, if anything; unknown names are no error."""
+        """Take back what the container holds, if anything; unknown names are no error.
+
+        After a refusal it is called for every container of the pod, also for those that got nothing.
+        """

@@ -53,6 +53,11 @@ class RecordingProvider:
         """Let the provider allocate."""
         self.provider.allocate(pod, container, affinity)
 
+    def account(self, pod: Pod, container: Container | None) -> Mapping[str, str]:
+        """Let the provider say what is free, if it can."""
+        account = getattr(self.provider, "account", None)
+        return {} if account is None else account(pod, container)
+
     def release(self, pod_uid: str, container_name: str) -> None:
         """Let the provider take back."""
         self.provider.release(pod_uid, container_name)

@@ -14,7 +14,7 @@ from alignup.hints import TopologyHint
 from alignup.policy import NonePolicy, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.pod import Container, Pod
     from alignup.provider import HintProvider, ResourceHints
@@ -50,6 +50,8 @@ class Refusal:
     """The best hint there was."""
     hints: tuple[ResourceHints, ...] = field(default=())
     """What each provider offered, in the order of the providers."""
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    """By resource, what was asked for and what was free where, in words."""
 
 
 class Scope(Protocol):
@@ -66,6 +68,21 @@ class Scope(Protocol):
 
         After a refusal the caller undoes what earlier containers got.
         """
+
+
+def accounts_of(
+    pod: Pod, container: Container | None, providers: Sequence[HintProvider]
+) -> Mapping[str, str]:
+    """Return what was asked for and what is free where, by resource, from the providers that can say so.
+
+    It has to be asked at the moment of the refusal, before what earlier containers got is taken back.
+    """
+    accounts: dict[str, str] = {}
+    for provider in providers:
+        account = getattr(provider, "account", None)
+        if account is not None:
+            accounts.update(account(pod, container))
+    return accounts
 
 
 def allocate(
@@ -115,7 +132,10 @@ class ContainerScope:
             hints = [provider.topology_hints(pod, container) for provider in providers]
             best, admit = policy.merge(hints)
             if not admit:
-                return Refusal(TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints))
+                accounts = accounts_of(pod, container, providers)
+                return Refusal(
+                    TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints), accounts
+                )
             store.set(pod.uid, container.name, best)
             refusal = allocate(pod, container, best, providers)
             if refusal is not None:
@@ -136,7 +156,8 @@ class PodScope:
         hints = [provider.pod_topology_hints(pod) for provider in providers]
         best, admit = policy.merge(hints)
         if not admit:
-            return Refusal(TOPOLOGY_AFFINITY_ERROR, "", None, policy.name, best, tuple(hints))
+            accounts = accounts_of(pod, None, providers)
+            return Refusal(TOPOLOGY_AFFINITY_ERROR, "", None, policy.name, best, tuple(hints), accounts)
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
             refusal = allocate(pod, container, best, providers)

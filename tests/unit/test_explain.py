@@ -34,13 +34,13 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"gpu": []}, {"cpu": [hint(True, 0)]}],
-            "all NUMA nodes together (0, 8) have not enough left for gpu",
+            "too little is left on all NUMA nodes together (0, 8) for gpu",
             id="too little",
         ),
         pytest.param(
             "restricted",
             [{"gpu": [], "nic": [NOWHERE]}],
-            "all NUMA nodes together (0, 8) have not enough left for gpu and nic",
+            "too little is left on all NUMA nodes together (0, 8) for gpu and nic",
             id="too little of two",
         ),
         pytest.param(
@@ -98,7 +98,7 @@ def test_a_pod_judged_as_a_whole_is_called_so() -> None:
 def test_positions_are_shown_when_ids_are_not_known() -> None:
     """And the nodes of the machine are then not listed."""
     assert refusal_message(refusal_of("restricted", {"cpu": []})) == (
-        "container 'app' refused by policy 'restricted': all NUMA nodes together have not enough left for cpu"
+        "container 'app' refused by policy 'restricted': too little is left on all NUMA nodes together for cpu"
     )
     assert "from node 1" in refusal_message(
         refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]})
@@ -157,6 +157,7 @@ def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, a
         "anywhere": anywhere,
         "preferredCount": len(preferred),
         "otherCount": len(other),
+        "account": "",
     }
 
 
@@ -176,3 +177,18 @@ def test_nodes_that_the_machine_lacks_are_not_named() -> None:
     )
 
     assert refusal_message(refusal, (0, 8)).endswith("best for all: cpu from node 8; gpu from node 0")
+
+
+def test_what_was_asked_and_free_is_told() -> None:
+    """Where a provider says what was asked for and what was free, the sentence does too."""
+    refusal = Refusal(
+        "TopologyAffinityError",
+        "",
+        None,
+        "restricted",
+        TopologyHint(None, False),
+        ({"cpu": []},),
+        {"cpu": "4 asked, 2 free: 2 on NUMA node 0"},
+    )
+
+    assert refusal_message(refusal).endswith("for cpu (4 asked, 2 free: 2 on NUMA node 0)")

@@ -313,13 +313,24 @@ class CpuProvider:
                 SMT_ALIGNMENT_ERROR,
             )
 
+    def account(self, pod: Pod, container: Container | None) -> Mapping[str, str]:
+        """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
+        request = pod.exclusive_cpus if container is None else container.exclusive_cpus
+        if not request:
+            return {}
+        free = self._allocatable & ~self._given
+        return {RESOURCE: f"{request} asked, {free.bit_count()} free: {self._places(free)}"}
+
     def _too_few(self, free: int, request: int) -> str:
-        places = ", ".join(
+        return f"expected {request} free CPUs, got {free.bit_count()}: {self._places(free)}"
+
+    def _places(self, free: int) -> str:
+        """Return how many of the CPUs are on which NUMA node, in words."""
+        return ", ".join(
             f"{(free & cpus).bit_count()} on NUMA node {node}"
             for node, cpus in zip(self._node_ids, self._topology.node_cpus, strict=True)
             if cpus
         )
-        return f"expected {request} free CPUs, got {free.bit_count()}: {places}"
 
 
 def _check(topology: CpuTopology, reserved: int, options: CpuOptions) -> None:

@@ -166,13 +166,13 @@ class DevicePool:
             AllocationError: There are not so many.
         """
         if not self.healthy:
-            raise AllocationError(f"no device of {self.resource} is healthy: {self._account(request)}")
+            raise AllocationError(f"no device of {self.resource} is healthy: {self.account(request)}")
         chosen = first_bits(reusable & self.present, request)
         if chosen.bit_count() == request:
             return chosen
         available = self.free
         if available.bit_count() < request - chosen.bit_count():
-            raise AllocationError(f"too few devices of {self.resource} are free: {self._account(request)}")
+            raise AllocationError(f"too few devices of {self.resource} are free: {self.account(request)}")
         near = 0 if affinity is None else available & self._near(affinity)
         if request - chosen.bit_count() < near.bit_count():
             chosen = self._advised(near, chosen, request)
@@ -215,11 +215,11 @@ class DevicePool:
                 left -= 1
         return chosen
 
-    def _account(self, request: int) -> str:
+    def account(self, request: int) -> str:
         """Return what was asked for and what is free where, for a message."""
         lines = []
         for mask, members in zip(self._places, self._members, strict=True):
-            ids = ", ".join(str(node) for i, node in enumerate(self._numa_ids) if mask >> i & 1)
+            ids = "+".join(str(node) for i, node in enumerate(self._numa_ids) if mask >> i & 1)
             lines.append((f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}", members))
         lines.append(("no NUMA node", self._anywhere | self._nowhere))
         free = self.free
@@ -230,6 +230,6 @@ class DevicePool:
         ]
         sick = (self.present & ~self.healthy).bit_count()
         return (
-            f"{request} requested, {free.bit_count()} free ({'; '.join(there) or 'the plugin reports none'})"
+            f"{request} asked, {free.bit_count()} free: {', '.join(there) or 'the plugin reports none'}"
             f"{f', {sick} unhealthy' if sick else ''}"
         )

@@ -217,6 +217,15 @@ class DeviceProvider:
         pools = self._pools
         return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
 
+    def account(self, pod: Pod, container: Container | None) -> dict[str, str]:
+        """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
+        requests = pod.devices if container is None else container.devices
+        return {
+            resource: self._pools[resource].account(count)
+            for resource, count in requests
+            if resource in self._pools
+        }
+
     @property
     def free(self) -> dict[str, tuple[str, ...]]:
         """The ids of devices that could be given now, by resource, in the order of the inventory."""

@@ -287,19 +287,25 @@ class MemoryProvider:
         ids = ", ".join(str(self._ids[position]) for position in positions_of(mask))
         return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
 
+    def account(self, pod: Pod, container: Container | None) -> dict[str, str]:
+        """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
+        requests = pod.memory if container is None else container.memory
+        return {kind: self._account_of(kind, amount) for kind, amount in requests}
+
     def _account(self, requests: tuple[tuple[str, int], ...]) -> str:
         """Return what was asked for and what is free where, for a message."""
-        parts = []
-        for kind, amount in requests:
-            free = self._nodes.free.get(kind)
-            there = (
-                "the machine has none"
-                if free is None
-                else "free on NUMA node "
-                + ", ".join(f"{i}: {format_bytes(n)}" for i, n in zip(self._ids, free, strict=True))
-            )
-            parts.append(f"{kind} {format_bytes(amount)} asked, {there}")
-        return "; ".join(parts)
+        return "; ".join(f"{kind} {self._account_of(kind, amount)}" for kind, amount in requests)
+
+    def _account_of(self, kind: str, amount: int) -> str:
+        """Return what was asked for and what is free where, of one type."""
+        free = self._nodes.free.get(kind)
+        there = (
+            "the machine has none"
+            if free is None
+            else "free on NUMA node "
+            + ", ".join(f"{i}: {format_bytes(n)}" for i, n in zip(self._ids, free, strict=True))
+        )
+        return f"{format_bytes(amount)} asked, {there}"
 
 
 def _hints_as_held(held: Holding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:

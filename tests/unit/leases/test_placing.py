@@ -66,7 +66,7 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
         ),
         ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
         ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
-        ({"devices": {leasing.GPU: 5}}, "5 requested, 4 free"),
+        ({"devices": {leasing.GPU: 5}}, "5 asked, 4 free"),
         ({"memory": "40Gi"}, "memory 40Gi asked"),
     ],
 )
