@@ -22,6 +22,8 @@ cdef enum:
 cdef enum:
     MOST_TARGETS = 4
     LAST_STEPS = 10000
+    # Bounding the distances costs as much as so many decisions.
+    STEPS_A_BOUND = 16
 
 cdef int64_t UNBOUNDED = 0x7FFFFFFFFFFFFFFF
 
@@ -278,6 +280,7 @@ cdef bint too_far(Cover* cover, int undecided, uint64_t chosen, int remaining, i
     if bound <= cover.target:
         for candidate in range(undecided, cover.count):
             taken |= ((chosen >> cover.nodes[candidate]) & 1) << candidate
+        cover.steps -= STEPS_A_BOUND
         bound = max(bound, least_of(&cover.tree, taken, all_nodes(undecided), cover.size))
     if bound <= cover.target:
         return False

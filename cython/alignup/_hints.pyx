@@ -49,7 +49,14 @@ cdef class TopologyHint:
         return f"TopologyHint({self.affinity!r}, {self.preferred})"
 
     def __reduce__(self):
-        return TopologyHint, (self.affinity, self.preferred)
+        return restored_hint, (self.affinity, self.preferred, self.exact)
+
+
+def restored_hint(affinity, preferred, exact):
+    """Return the hint that was pickled."""
+    cdef TopologyHint hint = TopologyHint(affinity, preferred)
+    hint.exact = exact
+    return hint
 
 
 cdef class HintList:
@@ -209,6 +216,21 @@ cdef class HintList:
     def __contains__(self, hint):
         return hint in self.hints()
 
+    def __reversed__(self):
+        return reversed(self.hints())
+
+    def index(self, hint, *limits):
+        """Return the place of the first such hint, within the limits if given.
+
+        Raises:
+            ValueError: there is no such hint.
+        """
+        return self.hints().index(hint, *limits)
+
+    def count(self, hint):
+        """Return how often the hint is in the list."""
+        return self.hints().count(hint)
+
     def hints(self):
         """Return the hints as a tuple of objects."""
         if self.given is not None:
@@ -216,6 +238,8 @@ cdef class HintList:
         return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs()])
 
     def __eq__(self, other):
+        if isinstance(other, list):
+            return list(self.hints()) == other
         if not isinstance(other, HintList):
             return NotImplemented
         return self.pairs() == other.pairs()
@@ -231,6 +255,12 @@ cdef class HintList:
 
     def __reduce__(self):
         return HintList, (self.hints(),)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _memo):
+        return self
 
 
 cdef bint mixes(TopologyHint hint, uint64_t avoided):

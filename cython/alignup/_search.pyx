@@ -294,8 +294,12 @@ cdef class Search:
         cdef uint64_t ground = base
         for entry in lists:
             ground &= entry.described.description.universe
-        if not ground or len(lists) > MOST_DEALERS:
-            self.exact = self.exact and not ground
+        if not ground:
+            return
+        if len(lists) > MOST_DEALERS:
+            # Every list can keep all it has, so this much they have in common.
+            self.exact = False
+            self.offer(ground)
             return
         size = min(self.wanted, popcount(ground)) or 1
         if self.found and self.rank(popcount(self.best)) < self.rank(size):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alignup._feasible import MAX_NUMA_NODES, feasible_hints, smallest_size
 from alignup._hints import HintList, TopologyHint
 from alignup.bitmask import BitMask
@@ -16,6 +18,8 @@ __all__ = [
     "feasible_hints",
     "smallest_size",
 ]
+
+Sequence.register(HintList)
 
 NO_PREFERENCE = HintList([TopologyHint(None, True)])
 """What a merge sees of a provider or resource that has no preference: any node, and preferred."""

@@ -20,10 +20,22 @@ if TYPE_CHECKING:
 
     from alignup.split import Part
 
-__all__ = ["NUMA_NODE_LIMIT", "Core", "HugePages", "Machine", "NumaNode", "PciDevice", "cores_within"]
+__all__ = [
+    "MEMORY_LIMIT",
+    "NUMA_NODE_LIMIT",
+    "Core",
+    "HugePages",
+    "Machine",
+    "NumaNode",
+    "PciDevice",
+    "cores_within",
+]
 
 NUMA_NODE_LIMIT: Final = 64
 """A mask of NUMA nodes is one machine word."""
+
+MEMORY_LIMIT: Final = 1 << 61
+"""Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in."""
 
 _SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 _PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
@@ -297,6 +309,9 @@ def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None
     for node in nodes:
         if node.distances and len(node.distances) != len(ids):
             raise InputError.at(f"NUMA node {node.id}", f"{len(ids)} distances", list(node.distances))
+    total = sum(node.memory for node in nodes)
+    if total > MEMORY_LIMIT:
+        raise InputError.at("the machine", f"at most {MEMORY_LIMIT} bytes of memory in all", total)
 
 
 def _bits(numbers: Iterable[int]) -> int:

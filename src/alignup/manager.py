@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from alignup.admission import Admission, ContainerAllocation
 from alignup.errors import PodExistsError, UnknownPodError
 from alignup.pod import Pod
+from alignup.provider import HintProvider
 from alignup.scope import Refusal, Scope, make_scope
 from alignup.store import Store
 
 if TYPE_CHECKING:
     from alignup.hints import TopologyHint
     from alignup.policy import Policy
-    from alignup.provider import HintProvider
 
 __all__ = ["Observer", "TopologyManager"]
 
 
 class Observer(Protocol):
-    """Somebody who is told about every admission, such as `alignup.metrics`."""
+    """Somebody who is told about every admission, such as `alignup.metrics`; it must not raise."""
 
     def admission(self, seconds: float, admitted: bool) -> None:
         """Note one admission, how long it took and how it ended."""
@@ -51,10 +51,14 @@ class TopologyManager:
         providers: Iterable[HintProvider] = (),
         observer: Observer | None = None,
     ) -> None:
+        if not callable(getattr(policy, "merge", None)):
+            raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
+        if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
+            raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = RLock()
-        self._providers = tuple(providers)
+        self._providers = tuple(checked_provider(provider) for provider in providers)
         self._store = Store()
         self._pods: dict[str, Pod] = {}
         self._observer = observer
@@ -72,7 +76,7 @@ class TopologyManager:
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
         with self.lock:
-            self._providers = (*self._providers, provider)
+            self._providers = (*self._providers, checked_provider(provider))
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and leave every provider as it was.
@@ -167,3 +171,16 @@ class TopologyManager:
         """Forget a container id; its affinity goes with the last id of that container. Unknown ids are no error."""
         with self.lock:
             self._store.remove_container(container_id)
+
+
+def checked_provider(provider: object) -> HintProvider:
+    """Return the provider if it has the methods of one.
+
+    Raises:
+        TypeError: a method is missing.
+    """
+    if isinstance(provider, HintProvider):
+        return provider
+    methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
+    missing = ", ".join(name for name in methods if not hasattr(provider, name))
+    raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")

@@ -37,8 +37,8 @@ class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
     Args:
-        machine: what the node has.
-        config: the kubelet's configuration; None: the kubelet's defaults.
+        machine: what the node has; a mapping is decoded as `Machine.from_dict` does.
+        config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
         devices: by resource, the devices that a plugin has reported.
         plugins: by resource, objects with `preferred_allocation(available, must_include, size)`.
         providers: further hint providers, asked after the built-in ones.
@@ -53,8 +53,8 @@ class Node:
 
     def __init__(
         self,
-        machine: Machine,
-        config: KubeletConfig | None = None,
+        machine: Machine | Mapping[str, Any],
+        config: KubeletConfig | Mapping[str, Any] | None = None,
         devices: Mapping[str, Sequence[Device]] | None = None,
         plugins: Mapping[str, DevicePlugin] | None = None,
         *,
@@ -62,10 +62,14 @@ class Node:
         observer: Observer | None = None,
         wrap: Callable[[HintProvider], HintProvider] | None = None,
     ) -> None:
+        if isinstance(machine, Mapping):
+            machine = Machine.from_dict(machine)
         # the kernel can list a CPU in several nodes; it can be placed in one only
         machine = machine.disjoint()
         self.machine = machine
-        self.config = config or KubeletConfig()
+        self.config = (
+            KubeletConfig.from_dict(config) if isinstance(config, Mapping) else config or KubeletConfig()
+        )
         policy = make_policy(
             self.config.topology_manager_policy,
             len(machine.numa_nodes),

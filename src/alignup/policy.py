@@ -6,6 +6,7 @@ resource; the merge itself is compiled (`_merge`, imported only here).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -15,7 +16,7 @@ from alignup.errors import ConfigError
 from alignup.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from alignup.provider import ResourceHints
 
@@ -50,16 +51,31 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
     """
     lists: list[HintList] = []
     for resources in providers_hints:
+        if type(resources) is not dict and not isinstance(resources, Mapping | None):
+            raise TypeError(
+                f"expected a mapping of resources to hints, or None, got {resources!r} from a provider"
+            )
         if not resources:
             lists.append(NO_PREFERENCE)
             continue
-        for hints in resources.values():
+        for resource, hints in resources.items():
             if hints is None:
                 lists.append(NO_PREFERENCE)
                 continue
-            packed = hints if type(hints) is HintList else HintList(hints)
-            lists.append(packed or IMPOSSIBLE)
+            lists.append((hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE)
     return lists
+
+
+def packed(resource: str, hints: Iterable[TopologyHint]) -> HintList:
+    """Return the hints of a user's provider as a packed list.
+
+    Raises:
+        TypeError: they are no hints; the message names the resource.
+    """
+    try:
+        return HintList(hints)
+    except TypeError as error:
+        raise TypeError(f"{error} as hints of {resource!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,8 @@ def make_policy(
         raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(POLICY_NAMES)}", name)
     if name == NonePolicy.name:
         return NonePolicy()
+    if not isinstance(numa_nodes, int):
+        raise TypeError(f"expected a number of NUMA nodes, got {numa_nodes!r}")
     parsed = options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
     most = min(parsed.max_allowable_numa_nodes, MAX_NUMA_NODES)
     if not 1 <= numa_nodes <= most:

@@ -137,8 +137,7 @@ class ContainerScope:
                     TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints), accounts
                 )
             store.set(pod.uid, container.name, best)
-            refusal = allocate(pod, container, best, providers)
-            if refusal is not None:
+            if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
         return None
 
@@ -160,8 +159,7 @@ class PodScope:
             return Refusal(TOPOLOGY_AFFINITY_ERROR, "", None, policy.name, best, tuple(hints), accounts)
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
-            refusal = allocate(pod, container, best, providers)
-            if refusal is not None:
+            if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
         return None
 

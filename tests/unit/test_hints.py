@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -329,3 +330,17 @@ def test_a_sample_has_no_negative_size(numa_nodes: int) -> None:
     assert hints.sample(0) == ()
     with pytest.raises(ValueError, match="how many hints to return, got -1"):
         hints.sample(-1)
+
+
+def test_a_list_is_a_sequence() -> None:
+    """It has all that a sequence has, and equals a plain list of the same hints."""
+    first, second = TopologyHint(BitMask([0]), True), TopologyHint(None, False)
+    hints = HintList([first, second, first])
+
+    assert isinstance(hints, Sequence)
+    assert hints == [first, second, first]
+    assert hints != [first]
+    assert (hints.index(second), hints.index(first, 1), hints.count(first)) == (1, 2, 2)
+    assert list(reversed(hints)) == [first, second, first]
+    with pytest.raises(ValueError, match="not in"):
+        hints.index(TopologyHint(BitMask([5]), True))

@@ -225,3 +225,11 @@ def test_page_sizes_mean_what_their_name_says(number, suffix):
 
     assert pages == HugePages.parse(pages.size, 1)
     assert pages.size_bytes == number << {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[suffix]
+
+
+def test_more_memory_than_sums_can_hold_is_refused() -> None:
+    """Sums over nodes must stay within the numbers that the kernels count in."""
+    nodes = tuple(NumaNode(number, 1 << 60, (Core((number,), 0),)) for number in range(3))
+
+    with pytest.raises(InputError, match="at most 2305843009213693952 bytes of memory"):
+        Machine(nodes)

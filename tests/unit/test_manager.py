@@ -391,3 +391,15 @@ def test_memory_stays_where_it_was() -> None:
 def test_memory_stays_where_it_was_for_long() -> None:
     """The same for 100,000 admissions and removals: a leak of 5 bytes a time would show."""
     assert growth(100_000) < 512 * 1024
+
+
+def test_what_is_no_policy_scope_or_provider_is_refused() -> None:
+    """A wrong argument is named when it is given, not when it is used."""
+    policy = make_policy("none", 1)
+
+    with pytest.raises(TypeError, match="got 'restricted'"):
+        TopologyManager("restricted")
+    with pytest.raises(TypeError, match="got None"):
+        TopologyManager(policy, None)
+    with pytest.raises(TypeError, match="without topology_hints, pod_topology_hints, allocate, release"):
+        TopologyManager(policy).add_provider(3)

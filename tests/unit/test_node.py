@@ -315,3 +315,14 @@ def test_hints_of_a_users_own_kind_are_fine() -> None:
     node = Node.from_dict(description(), providers=[Anything([9, 9])])
 
     assert node.admit(pod()).containers["c0"].affinity == hint(True, 1)
+
+
+def test_plain_mappings_make_a_node() -> None:
+    """Machine and configuration may be given as they stand in JSON."""
+    machine = {"numaNodes": [{"id": 0, "memory": 1 << 30, "cores": [{"cpus": [0], "socket": 0}]}]}
+
+    node = Node(machine, {"topologyManagerPolicy": "restricted"})
+
+    assert node.manager.policy.name == "restricted"
+    with pytest.raises(ConfigError):
+        Node(machine, {"topologyManagerPolicy": "strict"})

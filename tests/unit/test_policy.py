@@ -201,3 +201,22 @@ def test_any_object_with_the_four_methods_is_a_provider() -> None:
     assert isinstance(Saying(None), HintProvider)
     assert isinstance(Licences([1]), HintProvider)
     assert not isinstance(object(), HintProvider)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([5], "got 5 from a provider"),
+        ([{"gpu": 5}], "as hints of 'gpu'"),
+        ([{"gpu": [7]}], "as hints of 'gpu'"),
+    ],
+)
+def test_answers_that_are_no_hints_are_refused_by_name(answers: list[object], message: str) -> None:
+    """A user's provider that answers nonsense is told what was expected, and for which resource."""
+    with pytest.raises(TypeError, match=message):
+        make_policy("restricted", 2).merge(answers)
+
+
+def test_a_number_of_nodes_is_a_number() -> None:
+    with pytest.raises(TypeError, match="got '2'"):
+        make_policy("restricted", "2")

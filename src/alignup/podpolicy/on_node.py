@@ -76,7 +76,7 @@ class PodPolicies:
         options: the node's topology options; they hold for the pods' policies as well.
     """
 
-    __slots__ = ("_distances", "_manager", "_numa_nodes", "_options", "tracker")
+    __slots__ = ("_distances", "_manager", "_numa_nodes", "_options", "_policies", "tracker")
 
     def __init__(self, manager: TopologyManager, machine: Machine, options: TopologyOptions) -> None:
         self.tracker = ExclusivityTracker()
@@ -84,6 +84,7 @@ class PodPolicies:
         self._numa_nodes = len(machine.numa_nodes)
         self._distances = machine.distance_matrix
         self._options = options
+        self._policies: dict[str, Policy] = {}
 
     def ruling(self, pod: Pod) -> Ruling | Refusal | None:
         """Return what a pod's annotation asks for; None when it says nothing, a refusal on a mismatch.
@@ -103,7 +104,10 @@ class PodPolicies:
             return None
         if effective.policy == own.name:
             return Ruling(ExclusivePolicy(own, self.tracker, effective.exclusive), self._manager.scope)
-        policy = make_policy(effective.policy, self._numa_nodes, self._distances, self._options)
+        policy = self._policies.get(effective.policy)
+        if policy is None:
+            policy = make_policy(effective.policy, self._numa_nodes, self._distances, self._options)
+            self._policies[effective.policy] = policy
         return Ruling(ExclusivePolicy(policy, self.tracker, effective.exclusive), PodScope())
 
     def admitted(self, pod_uid: str, policy: str, affinities: Mapping[str, TopologyHint]) -> None:
