@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -6,6 +6,7 @@ import numpy.typing as npt
 SHAPE_FIELDS: tuple[str, ...]
 LIMITS: tuple[int, int]
 
+@final
 class Board:
     shape_count: int
     node_count: int
@@ -32,6 +33,7 @@ class Board:
         exclusive: npt.NDArray[np.uint64],
     ) -> None: ...
 
+@final
 class Job:
     def __init__(
         self,
