@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from alignup.hints import BitMask, TopologyHint
 from alignup.node import Node
-from alignup.pod import Container, Pod
 from alignup.policy import make_policy
 from alignup.replay import RecordingProvider, replay, replay_steps
 from vectors import vectors
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from alignup.pod import Container, Pod
 
 ATTEMPTS = 1000
 """How many sequences of arbitrary device picks are tried before a scenario counts as different."""
@@ -53,7 +55,8 @@ def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return, by resource and device id, the NUMA set that a device is near."""
     return {
         resource: {
-            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"])) for device in devices
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"]))
+            for device in devices
         }
         for resource, devices in case.get("devices", {}).items()
     }
@@ -69,7 +72,9 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
             counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
     affinity = got["affinity"]
     return {
-        "affinity": None if affinity is None else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "affinity": None
+        if affinity is None
+        else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
         "cpus": got["cpus"],
         "memory": sorted(
             ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
@@ -92,7 +97,8 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
         got = step["containers"][name]
         if step["admitted"]:
             compact = compact_container(case, got)
-            assert compact == {"affinity": wanted.get("affinity"), **{k: wanted[k] for k in ("cpus", "memory", "devices")}}
+            given = {key: wanted[key] for key in ("cpus", "memory", "devices")}
+            assert compact == {"affinity": wanted.get("affinity"), **given}
             for resource, ids in wanted.get("deviceIds", {}).items():
                 assert got["devices"][resource] == ids
         if "hints" in wanted:
@@ -116,7 +122,9 @@ class Picks:
         self.container = ""
 
     def plugin(self, resource: str) -> Callable[..., list[str]]:
-        def preferred_allocation(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+        def preferred_allocation(
+            available: Sequence[str], must_include: Sequence[str], size: int
+        ) -> list[str]:
             wanted = self.expected.get(self.container, {})
             if resource in wanted.get("deviceIds", {}):
                 return wanted["deviceIds"][resource]
@@ -180,10 +188,12 @@ def check_case(case: dict[str, Any]) -> None:
         return
     for attempt in range(ATTEMPTS):
         try:
-            return check_attempt(case, attempt)
+            check_attempt(case, attempt)
         except AssertionError:
             if attempt == ATTEMPTS - 1 or not case.get("devices"):
                 raise
+        else:
+            return
 
 
 @pytest.mark.parametrize("name", ["admission", "wide"])
@@ -224,5 +234,6 @@ def test_every_merge_is_the_kubelets() -> None:
         for ordered in (providers, providers[::-1]):
             best, admit = policy.merge(ordered)
 
-            assert wanted == (None if best.affinity is None else int(best.affinity), best.preferred, admit), case["name"]
+            mask = None if best.affinity is None else int(best.affinity)
+            assert wanted == (mask, best.preferred, admit), case["name"]
     assert total > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from alignup import (
     Admission,
@@ -20,20 +20,28 @@ from alignup import (
     TopologyManager,
     make_policy,
 )
-from alignup.pod import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.pod import Container
 
 
 class Licenses:
-    """A provider as a user writes one."""
+    """A provider as a user writes one; it looks at nothing."""
 
-    def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, Sequence[TopologyHint] | None] | None:
+    def topology_hints(
+        self,
+        pod: Pod,  # noqa: ARG002
+        container: Container,  # noqa: ARG002
+    ) -> Mapping[str, Sequence[TopologyHint] | None] | None:
         """Prefer nothing."""
         return {"example.com/license": None}
 
     def pod_topology_hints(self, pod: Pod) -> None:
         """Prefer nothing."""
 
-    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:  # noqa: ARG002
         """Refuse."""
         raise AllocationError(f"no license near {affinity.affinity}")
 
