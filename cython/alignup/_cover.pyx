@@ -11,6 +11,7 @@ from libc.string cimport memset
 
 from alignup._bitmask cimport all_nodes, lowest, popcount
 from alignup._closest cimport grow, least_of
+from alignup._wide cimport reached
 
 
 cdef enum:
@@ -184,17 +185,13 @@ cdef void finish(Cover* cover) noexcept nogil:
 
 
 cdef bint satisfied(const Cover* cover, uint64_t mask) noexcept nogil:
+    """Return whether a set meets every demand and rule."""
     cdef int index, item, touched
-    cdef int64_t reached
     for index in range(cover.touching_count):
         if not mask & cover.touching[index]:
             return False
     for index in range(cover.demand_count):
-        reached = 0
-        for item in range(cover.demands[index].count):
-            if cover.demands[index].places[item] & mask:
-                reached += cover.demands[index].amounts[item]
-        if reached < cover.demands[index].request:
+        if reached(cover.demands[index], mask) < cover.demands[index].request:
             return False
     for index in range(cover.rule_count):
         touched = 0
@@ -208,18 +205,11 @@ cdef bint satisfied(const Cover* cover, uint64_t mask) noexcept nogil:
 cdef bint hopeless(const Cover* cover, int undecided, uint64_t chosen, int remaining) noexcept nogil:
     """Return whether no choice of the undecided candidates can reach every demand and touch all that must be."""
     cdef int demand, item, width = cover.count + 1
-    cdef int64_t reached
+    cdef int64_t missing
     cdef uint64_t open_nodes = chosen
-    cdef const Demand* wanted
     for demand in range(cover.demand_count):
-        wanted = cover.demands[demand]
-        reached = cover.tops[(demand * width + undecided) * width + remaining]
-        if reached >= wanted.request:
-            continue
-        for item in range(wanted.count):
-            if wanted.places[item] & chosen:
-                reached += wanted.amounts[item]
-        if reached < wanted.request:
+        missing = cover.demands[demand].request - cover.tops[(demand * width + undecided) * width + remaining]
+        if missing > 0 and reached(cover.demands[demand], chosen) < missing:
             return True
     if cover.touching_count:
         for item in range(undecided):

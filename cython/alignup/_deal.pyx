@@ -10,20 +10,11 @@ from libc.string cimport memset
 
 from alignup._bitmask cimport lowest, popcount
 from alignup._cover cimport add_description, find, finish, prepare, weigh
-from alignup._wide cimport Demand, Description, holds
+from alignup._wide cimport Demand, Description, holds, reached
 
 
 cdef enum:
     SHARE = 1099511627776
-
-
-cdef int64_t reached(const Demand* demand, uint64_t mask) noexcept nogil:
-    cdef int64_t total = 0
-    cdef int item
-    for item in range(demand.count):
-        if demand.places[item] & mask:
-            total += demand.amounts[item]
-    return total
 
 
 cdef int start_deal(

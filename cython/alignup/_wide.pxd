@@ -40,6 +40,7 @@ cdef class WideFamily:
     cdef int membership(self, uint64_t mask) noexcept nogil
 
 
+cdef int64_t reached(const Demand* demand, uint64_t mask) noexcept nogil
 cdef bint holds(const Description* description, uint64_t mask) noexcept nogil
 cdef bint prefers(const Description* description, uint64_t mask) noexcept nogil
 cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided)

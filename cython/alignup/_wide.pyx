@@ -30,21 +30,24 @@ cdef uint64_t* words_of(object masks, int* count) except NULL:
     return words
 
 
+cdef int64_t reached(const Demand* demand, uint64_t mask) noexcept nogil:
+    """Return how much of a demand's amounts a mask reaches."""
+    cdef int64_t total = 0
+    cdef int item
+    for item in range(demand.count):
+        if demand.places[item] & mask:
+            total += demand.amounts[item]
+    return total
+
+
 cdef bint holds(const Description* description, uint64_t mask) noexcept nogil:
     """Return whether a non-empty subset of the universe reaches all that is demanded."""
-    cdef int index, item
-    cdef int64_t reached
-    cdef const Demand* demand
+    cdef int index
     for index in range(description.touching_count):
         if not mask & description.touching[index]:
             return False
     for index in range(description.demand_count):
-        demand = &description.demands[index]
-        reached = 0
-        for item in range(demand.count):
-            if demand.places[item] & mask:
-                reached += demand.amounts[item]
-        if reached < demand.request:
+        if reached(&description.demands[index], mask) < description.demands[index].request:
             return False
     return True
 
