@@ -12,6 +12,7 @@ import msgspec
 
 from alignup.config import KubeletConfig
 from alignup.errors import InputError
+from alignup.json_text import decode_json
 from alignup.machine import Machine
 from alignup.node import Node, preferred_sets
 from alignup.pod import Pod
@@ -69,10 +70,7 @@ class _Reader:
 
     def node(self, line: str | bytes) -> tuple[str, Node]:
         """Return the name and the node of one line, with its pods admitted."""
-        try:
-            wire = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise InputError(f"expected a node as a JSON object, got {line[:40]!r} ({error})") from error
+        wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
         machine = self._once("machine", wire.machine, Machine.from_dict)
         config = self._once("kubelet", wire.kubelet, lambda data: KubeletConfig.from_dict(data or {}))
 
@@ -95,6 +93,6 @@ class _Reader:
         """Return what a text was read into, or read it now."""
         key = (what, bytes(text) + beside)
         if key not in self._read:
-            self._read[key] = read(msgspec.json.decode(text))
+            self._read[key] = read(decode_json(bytes(text), "JSON", what))
         found: _T = self._read[key]
         return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.errors import InputError
+from alignup.json_text import decode_json
 from alignup.pod import Pod
 
 if TYPE_CHECKING:
@@ -94,10 +95,7 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
 
 def _event(decoder: msgspec.json.Decoder[_Line], line: str | bytes, templates: dict[bytes, Pod]) -> Event:
     """Return the event of one line."""
-    try:
-        wire = decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InputError(f"expected an event as a JSON object, got {line[:40]!r} ({error})") from error
+    wire = decode_json(line, "an event as a JSON object", decode=decoder.decode)
     if (wire.admit is None) == (wire.remove is None):
         raise InputError.at("the event", 'either "admit" or "remove"', sorted(msgspec.to_builtins(wire)))
     if wire.remove is not None:
@@ -121,7 +119,7 @@ def _pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
             "apiVersion": wire.api_version,
             "kind": wire.kind,
             "metadata": metadata,
-            "spec": msgspec.json.decode(wire.spec),
+            "spec": decode_json(bytes(wire.spec), "JSON", "admit.spec"),
         }
     )
     return templates[key]

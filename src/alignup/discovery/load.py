@@ -5,12 +5,12 @@ Each kind has a module that reads it. The devices that some of them carry are ha
 
 from __future__ import annotations
 
+import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from alignup.discovery.catalog import catalog_entries
 from alignup.discovery.hwloc_xml import machine_from_hwloc_xml
@@ -18,6 +18,7 @@ from alignup.discovery.machine_json import machine_from_dict
 from alignup.discovery.snapshot import is_snapshot, load_snapshot
 from alignup.discovery.sysfs import describe, read_machine
 from alignup.errors import InputError
+from alignup.json_text import decode_json
 
 if TYPE_CHECKING:
     from alignup.machine import Machine
@@ -69,11 +70,14 @@ def load_machine(source: str) -> LoadedMachine:
 def _load_file(path: Path, source: str) -> LoadedMachine:
     """Return the machine in a file, by what its content looks like."""
     try:
-        if path.stat().st_size > _MAX_FILE:
-            raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", path.stat().st_size)
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            # a device such as /dev/zero has no size, and no end
+            data = file.read(_MAX_FILE + 1)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"expected a file with a machine, got {error.strerror!r} at {source}") from error
+    if len(data) > _MAX_FILE:
+        raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
     if is_snapshot(data[:_HEAD]):
         return LoadedMachine(describe(load_snapshot(path)))
     text = data.removeprefix(_BYTE_ORDER_MARK)
@@ -84,11 +88,7 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
 
 def _load_json(text: bytes, source: str) -> LoadedMachine:
     """Return the machine in a JSON document, and its devices."""
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        expected = "a machine: JSON, hwloc's XML or a snapshot"
-        raise InputError(f"expected {expected}, got a file that is none ({error}) at {source}") from error
+    document: Any = decode_json(text, "a machine: JSON, hwloc's XML or a snapshot", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
         raise InputError(
             f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}"
@@ -107,7 +107,7 @@ def _kind(document: object) -> str:
     """Return in words what a document is instead."""
     if isinstance(document, dict):
         return f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
-    return repr(document)[:40]
+    return reprlib.repr(document)[:40]
 
 
 def _mapping(document: dict[str, Any], key: str, source: str) -> Mapping[str, Any]:

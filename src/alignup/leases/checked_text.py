@@ -6,16 +6,21 @@ The checksum is over the very bytes of the table, so that no two ways to write J
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from alignup.errors import InputError
+from alignup.json_text import decode_json
 from alignup.leases.record import LeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["DamagedError", "decode_table", "encode_table"]
 
 VERSION: Final = 1
+_T = TypeVar("_T")
 
 
 class DamagedError(InputError):
@@ -29,6 +34,10 @@ class _Envelope(msgspec.Struct):
     checksum: str
     """CRC-32 of the bytes of `table`, in hex: the enemy is a torn or half-written file, not a forger."""
     table: msgspec.Raw
+
+
+_DECODE_ENVELOPE: Final = msgspec.json.Decoder(_Envelope).decode
+_DECODE_TABLE: Final = msgspec.json.Decoder(LeaseTable).decode
 
 
 def encode_table(table: LeaseTable) -> bytes:
@@ -48,19 +57,21 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
         DamagedError: the text is not as it was written.
         InputError: it was written by a later release of alignup.
     """
-    try:
-        envelope = msgspec.json.decode(text, type=_Envelope)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DamagedError(f"expected leases, got a file that is none ({error}) at {where}") from None
+    envelope = _decoded(text, where, _DECODE_ENVELOPE)
     if envelope.version > VERSION:
         raise InputError.at(where, f"leases in the form of version {VERSION}", envelope.version)
     inner = bytes(envelope.table)
     if _checksum(inner) != envelope.checksum:
         raise DamagedError.at(where, f"leases with the checksum {envelope.checksum}", _checksum(inner))
+    return _decoded(inner, where, _DECODE_TABLE)
+
+
+def _decoded(text: bytes, where: str, decode: Callable[[str | bytes], _T]) -> _T:
+    """Return the value in a JSON text; one that cannot be read is damage."""
     try:
-        return msgspec.json.decode(inner, type=LeaseTable)
-    except msgspec.MsgspecError as error:
-        raise DamagedError(f"expected leases, got something else ({error}) at {where}") from None
+        return decode_json(text, "leases", where, decode)
+    except InputError as error:
+        raise DamagedError(str(error)) from None
 
 
 def _checksum(data: bytes) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from alignup.errors import InputError
+from alignup.json_text import decode_json
 from alignup.leases.process import Liveness, liveness
 from alignup.leases.record import LeaseRecord, MachineIdentity  # noqa: TC001  # msgspec reads annotations
 
@@ -32,6 +34,9 @@ class Evidence(msgspec.Struct, frozen=True):
     state: str
     machine: MachineIdentity
     lease: LeaseRecord
+
+
+_DECODE: Final = msgspec.json.Decoder(Evidence).decode
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -63,8 +68,8 @@ def find_evidence(state: Path, proc: str = "/proc") -> tuple[Evidence, ...]:
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):  # noqa: PTH208  # names are wanted
         for text in _texts(f"{proc}/{pid}"):
             try:
-                evidence = msgspec.json.decode(text, type=Evidence)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+                evidence = decode_json(text, "a lease", decode=_DECODE)
+            except InputError:
                 continue
             # children inherit the environment, and some the file
             is_holder = evidence.lease.process.pid == pid and evidence.state == str(state)

@@ -24,6 +24,7 @@ __all__ = ["LeaseChange", "LeaseFile", "default_state"]
 Tell = Callable[[str], None]
 
 _FILE_NAME: Final = "leases.json"
+_LARGEST: Final = 64 << 20
 
 
 def default_state() -> Path:
@@ -123,11 +124,14 @@ class LeaseFile:
 
     def _read(self) -> LeaseTable:
         try:
-            text = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                text = file.read(_LARGEST + 1)
         except FileNotFoundError:
             return LeaseTable()
         except OSError as error:
             raise self._failure("can be read", error) from error
+        if len(text) > _LARGEST:
+            raise InputError(f"expected a file of leases of up to {_LARGEST} bytes, got more at {self.path}")
         return decode_table(text, str(self.path))
 
     def _write(self, table: LeaseTable) -> None:

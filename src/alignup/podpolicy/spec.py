@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import InputError
+from alignup.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,6 +59,7 @@ KUBELET_POLICIES: Final = {
 
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"
+_DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +141,7 @@ def _place(key: str) -> str:
 
 def _decoded(text: str, where: str) -> NumaTopologySpec:
     """Return what the text of an annotation says."""
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object] | None)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"expected a JSON object, got {text!r} at {where}: {error}") from error
+    fields = decode_json(text, "a JSON object", where, _DECODE)
     said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
     for name, value in (fields or {}).items():
         folded = name.casefold()

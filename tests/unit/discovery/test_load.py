@@ -91,9 +91,10 @@ def test_what_does_not_exist_names_what_does():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a file that is none"),
-        (b"numaNodes: []", "JSON, hwloc's XML or a snapshot, got a file that is none"),
-        (b"\xff\xfe\x00", "a file that is none"),
+        (b"", "got b'' "),
+        (b"numaNodes: []", "JSON, hwloc's XML or a snapshot, got b'numaNodes: \\[\\]'"),
+        (b"\xff\xfe\x00", "a snapshot, got"),
+        (b'{"a":' * 50_000, "nested too deeply"),
         (b"[1]", r"a mapping with 'numaNodes' or 'machine', got \[1\] at x"),
         (b"{}", "got one with nothing in it at x"),
         (b'{"a": 1, "b": 2}', "got one with 'a', 'b' at x"),
@@ -124,9 +125,7 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
     monkeypatch.setattr(load, "_MAX_FILE", 1)
     with pytest.raises(InputError, match="a machine of up to 1 bytes, got 2 at x"):
         load_machine("x")
-    monkeypatch.setattr(
-        load.Path, "read_bytes", lambda _: (_ for _ in ()).throw(PermissionError(13, "denied"))
-    )
+    monkeypatch.setattr(load.Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
     monkeypatch.setattr(load, "_MAX_FILE", 10)
     with pytest.raises(InputError, match="a file with a machine, got 'denied' at x"):
         load_machine("x")

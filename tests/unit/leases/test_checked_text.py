@@ -42,7 +42,7 @@ def test_a_torn_file_is_noticed(length):
         decode_table(TEXT[:length], "f")
 
 
-@pytest.mark.parametrize("text", [b"", b"\0" * 100, b"{}", b"[]", b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("text", [b"", b"\0" * 100, b"{}", b"[]", b"\xff\xfe", b"null", b'{"a":' * 50_000])
 def test_other_files_are_no_leases(text):
     """Each is damage, said in one line."""
     with pytest.raises(DamagedError, match="at the place"):

@@ -1,0 +1,48 @@
+"""Decodes JSON that came from outside, or says in one line why it cannot.
+
+What the values mean is left to whoever asked for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["decode_json"]
+
+_T = TypeVar("_T")
+_SHOWN: Final = 40
+
+
+def decode_json(
+    text: str | bytes,
+    expected: str,
+    where: str = "",
+    decode: Callable[[str | bytes], _T] = msgspec.json.decode,
+) -> _T:
+    """Return the value in a JSON text.
+
+    Args:
+        text: One JSON value.
+        expected: What an error says should be there.
+        where: What an error calls the place; empty: the caller adds it.
+        decode: How values are made of the text, such as a msgspec decoder's `decode`.
+
+    Raises:
+        InputError: The text is no JSON, no UTF-8, not of the type that `decode` makes, or nests too deeply to
+            be read.
+    """
+    try:
+        return decode(text)
+    except RecursionError:
+        why = "values are nested too deeply"
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        why = str(error)
+    place = f" at {where}" if where else ""
+    raise InputError(f"expected {expected}, got {text[:_SHOWN]!r} ({why}){place}")
