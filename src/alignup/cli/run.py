@@ -116,7 +116,7 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
     """Run a command with a lease, and return its exit status.
 
     Raises:
-        InputError: the file of leases cannot be used.
+        InputError: the file of leases cannot be used, or CUDA has no number for a GPU of the lease.
     """
     from alignup.leases.acquiring import acquire  # startup counts
     from alignup.leases.command import REFUSED, WaitingCommand  # startup counts
@@ -144,7 +144,12 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
         waiting.abandon()
         raise
     try:
-        return waiting.run(_start(lease, site, file, binds=binds))
+        try:
+            start = _start(lease, site, file, binds=binds)
+        except BaseException:
+            waiting.abandon()
+            raise
+        return waiting.run(start)
     finally:
         _give_back(file, lease)
 

@@ -1,4 +1,4 @@
-"""Makes a device inventory of the machine's PCI devices, as chosen by class or by vendor and device.
+"""Makes a device inventory of the machine's PCI devices, as chosen by class, by vendor and device, or both.
 
 How the devices are given out is left to the device manager's provider.
 """
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PciSelector", "devices_from_pci"]
 
-_EXPECTED: Final = "RESOURCE=VENDOR:DEVICE or RESOURCE=class=CLASS in hex, such as nvidia.com/gpu=10de:*"
+_EXPECTED: Final = (
+    "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
+    "such as nvidia.com/gpu=10de:*"
+)
+_GPU_RESOURCE: Final = "nvidia.com/gpu"
+_DISPLAY_CLASS: Final = "03"
 _SELECTOR: Final = re.compile(
     r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)="
-    r"(?:class=(?P<class>[0-9a-fA-F]{2}|[0-9a-fA-F]{4})|(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))"
+    r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
+    r"(?:(?(vendor),)class=(?P<class>[0-9a-fA-F]{2}|[0-9a-fA-F]{4}))?"
 )
 
 
@@ -38,23 +44,27 @@ class PciSelector:
 
     @classmethod
     def parse(cls, text: str) -> PciSelector:
-        """Return what a text such as `nvidia.com/gpu=10de:*` or `example.com/nic=class=0200` selects.
+        """Return what `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02` selects.
+
+        NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu` without
+        a class, only display controllers (class 03) count.
 
         Raises:
-            InputError: The text is neither.
+            InputError: The text is none of these.
         """
         found = _SELECTOR.fullmatch(text)
         if not found:
             raise InputError.at("--device-resource", _EXPECTED, text)
         return cls(
             resource=found["resource"],
-            class_=(found["class"] or "").lower(),
+            class_=(found["class"] or (_DISPLAY_CLASS if found["resource"] == _GPU_RESOURCE else "")).lower(),
             vendor=(found["vendor"] or "").lower(),
             device=(found["device"] or "").lower().replace("*", ""),
         )
 
     def __str__(self) -> str:
-        return f"class {self.class_}" if self.class_ else f"{self.vendor}:{self.device or '*'}"
+        identity = f"{self.vendor}:{self.device or '*'}" if self.vendor else ""
+        return " and ".join(filter(None, (identity, self.class_ and f"class {self.class_}")))
 
     def selects(self, device: PciDevice) -> bool:
         """Tell whether `device` is one of them."""

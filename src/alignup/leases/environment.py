@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from alignup.errors import InputError
 from alignup.leases.site import GPU_RESOURCE
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["device_variable", "variables"]
 
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
-_PCI_ADDRESS: Final = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_PCI_ADDRESS: Final = re.compile(
+    r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+)
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 _NVIDIA: Final = "10de"
 _DISPLAY_CLASS: Final = "03"
@@ -42,6 +45,9 @@ def variables(
         numa_nodes: kernel ids.
         memory: bytes that were asked for.
         devices: ids by resource.
+
+    Raises:
+        InputError: there is a GPU that CUDA has no number for.
     """
     found: dict[str, str] = {}
     if cpus:
@@ -64,15 +70,29 @@ def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[s
 
     CUDA takes UUIDs, and numbers: of PCI addresses, the position among the machine's NVIDIA GPUs in the
     order of the bus; of names that mean nothing to it, the position in the inventory.
+
+    Raises:
+        InputError: a PCI address is not that of an NVIDIA GPU of the machine.
     """
     if all(identity.startswith(_UUID_PREFIXES) for identity in ids):
         return {"CUDA_VISIBLE_DEVICES": ",".join(ids)}
-    order = list(listed)
+    order, wanted = list(listed), list(ids)
     if all(_PCI_ADDRESS.fullmatch(identity) for identity in ids):
+        wanted = [_as_kernel_writes(identity) for identity in ids]
         order = sorted(
             device.address
             for device in machine.pci_devices
             if device.vendor == _NVIDIA and device.class_.startswith(_DISPLAY_CLASS)
         )
-    numbers = sorted(order.index(identity) for identity in ids if identity in order)
+    for identity, name in zip(ids, wanted, strict=True):
+        if name not in order:  # left out, it would be held and never seen
+            raise InputError.at(f"the devices of {GPU_RESOURCE}", "a GPU that CUDA can number", identity)
+    numbers = sorted(map(order.index, wanted))
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))}
+
+
+def _as_kernel_writes(address: str) -> str:
+    """Return a PCI address as sysfs has it; NVIDIA's tools write the domain in eight digits and capitals."""
+    match = _PCI_ADDRESS.fullmatch(address)
+    assert match is not None  # noqa: S101  # the caller has looked
+    return f"{int(match['domain'], 16):04x}:{match['slot'].lower()}"

@@ -250,3 +250,18 @@ def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
     assert done.exit_code == 3
     assert "the disk is full; lease 'n' is free all the same" in done.output
     assert module.command is command
+
+
+def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, tmp_path):
+    """And nothing is held."""
+    devices, proof = tmp_path / "devices.json", tmp_path / "proof"
+    devices.write_text('{"nvidia.com/gpu": [{"id": "0000:ff:1f.7", "numa": [0]}]}')
+    done = alignup(
+        state, *DGX, "--devices", str(devices), "--device", "nvidia.com/gpu=1", "--", "touch", str(proof)
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "alignup: expected a GPU that CUDA can number, got '0000:ff:1f.7' at the devices of nvidia.com/gpu"
+    ]
+    assert not proof.exists()
+    assert leases(state) == ()

@@ -26,6 +26,8 @@ MACHINE = Machine(
         ("x/y=10DE:*", ["0000:10:00.0", "0000:11:00.0", "0000:12:00.0"]),
         ("x/y=class=0302", ["0000:10:00.0", "0000:11:00.0"]),
         ("x/y=class=02", ["0000:20:00.0"]),
+        ("x/y=10de:*,class=03", ["0000:10:00.0", "0000:11:00.0"]),
+        ("x/y=10de:2330,class=0302", ["0000:10:00.0"]),
     ],
 )
 def test_devices_are_chosen_by_vendor_and_device_or_by_class(text, addresses):
@@ -33,6 +35,16 @@ def test_devices_are_chosen_by_vendor_and_device_or_by_class(text, addresses):
     inventory = devices_from_pci(MACHINE, [PciSelector.parse(text)])
 
     assert [device["id"] for device in inventory["x/y"]] == addresses
+
+
+def test_nvidias_gpus_are_its_display_controllers():
+    """Its switches have its vendor id too; whoever says a class gets what it says."""
+    for text, addresses in (
+        ("nvidia.com/gpu=10de:*", ["0000:10:00.0", "0000:11:00.0"]),
+        ("nvidia.com/gpu=10de:*,class=0680", ["0000:12:00.0"]),
+    ):
+        inventory = devices_from_pci(MACHINE, [PciSelector.parse(text)])
+        assert [device["id"] for device in inventory["nvidia.com/gpu"]] == addresses
 
 
 def test_numa_is_the_node_or_none():
@@ -67,15 +79,26 @@ def test_selectors_of_one_resource_add_up():
         "x=class=",
         "x=class=3",
         "x=class=0302:1",
+        "x=,class=03",
+        "x=10de:*,",
+        "x=10de:*class=03",
+        "x=class=03,10de:*",
         "a b=10de:*",
     ],
 )
 def test_a_selector_without_sense_is_refused(text):
-    with pytest.raises(InputError, match="RESOURCE=VENDOR:DEVICE or RESOURCE=class=CLASS"):
+    with pytest.raises(InputError, match="RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or"):
         PciSelector.parse(text)
 
 
-@pytest.mark.parametrize(("text", "what"), [("x/y=dead:*", r"dead:\*"), ("x/y=class=12", "class 12")])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x/y=dead:*", r"dead:\*"),
+        ("x/y=class=12", "class 12"),
+        ("x/y=10de:*,class=02", r"10de:\* and class 02"),
+    ],
+)
 def test_a_selector_that_selects_nothing_is_refused(text, what):
     with pytest.raises(InputError, match=f"a PCI device for x/y, got none that matches {what}"):
         devices_from_pci(MACHINE, [PciSelector.parse(text)])

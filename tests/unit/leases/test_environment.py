@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import leasing
+from alignup.errors import InputError
 from alignup.leases.environment import device_variable, variables
 from alignup.machine import PciDevice
 
@@ -42,6 +43,7 @@ def pci(address, vendor="10de", class_="0302"):
     [
         (("GPU-1", "MIG-2"), {"CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2"}),
         (("gpu2", "gpu3"), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,3"}),
+        (("00000000:2A:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
         (("0000:2a:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
     ],
 )
@@ -58,3 +60,12 @@ def test_cuda_is_told_in_its_own_terms(ids, expected):
     found = told(site, devices={leasing.GPU: ids})
 
     assert {name: value for name, value in found.items() if "CUDA" in name} == expected
+
+
+def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
+    """Left out, it would be held by somebody who never sees it."""
+    devices = (pci("0000:02:00.0", class_="0680"), pci("0000:2a:00.0"))
+    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
+
+    with pytest.raises(InputError, match=r"a GPU that CUDA can number, got '0000:02:00\.0'"):
+        told(site, devices={leasing.GPU: ("0000:02:00.0", "0000:2a:00.0")})
