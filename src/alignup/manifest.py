@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["load_pods", "pod_from_manifest"]
 
+_POD_PLACES: Final = dict.fromkeys(
+    ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
+) | {"CronJob": "spec.jobTemplate.spec.template"}
+"""Where the objects of other kinds have a pod in them."""
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+
+
+class _PodWithinError(InputError):
+    """Raised for an object that is no Pod and has one in it; the remedy is the last that its message says."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.remedy = remedy
 
 
 class _Resources(msgspec.Struct, gc=False):
@@ -84,8 +96,10 @@ def load_pods(text: str | bytes, source: str) -> list[Pod]:
         try:
             pods += _pods(document)
         except InputError as error:
+            remedy = f"; {error.remedy}" if isinstance(error, _PodWithinError) and error.remedy else ""
+            problem = str(error).removesuffix(remedy)
             which = f"document {number} of {source}" if len(documents) > 1 else source
-            raise InputError(f"{error} in {which}") from None
+            raise InputError(f"{problem} in {which}{remedy}") from None
     if not pods:
         raise InputError(f"expected a Pod manifest, got nothing in {source}")
     return pods
@@ -110,7 +124,10 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     before = f"{place}." if place else ""
     metadata, spec = wire.metadata, wire.spec
     if wire.kind != "Pod" and wire.kind is not None:
-        raise InputError.at(f"{before}kind", "Pod", wire.kind)
+        error = InputError.at(f"{before}kind", "Pod", wire.kind)
+        if wire.kind in _POD_PLACES:
+            raise _PodWithinError(str(error), f"its pod is at {before}{_POD_PLACES[wire.kind]}")
+        raise error
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
     if metadata is None or not metadata.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import time
 
 import pytest
@@ -130,7 +131,8 @@ PAGES = "a whole number of pages of the size in the resource's name"
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["kind"], "Deployment", "expected Pod, got 'Deployment' at kind"),
+        (["kind"], "Service", "expected Pod, got 'Service' at kind"),
+        (["kind"], "Job", "expected Pod, got 'Job' at kind; its pod is at spec.template"),
         (["apiVersion"], "apps/v1", "expected v1, got 'apps/v1' at apiVersion"),
         (["metadata"], KeyError, "expected a name, got None at metadata.name"),
         (["metadata", "name"], "", "expected a name, got '' at metadata.name"),
@@ -239,6 +241,14 @@ def test_only_a_mapping_is_a_manifest(manifest):
             "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml",
         ),
         ("kind: List", "expected a list of Pods, got None at items in pods.yaml"),
+        (
+            "kind: Deployment",
+            "expected Pod, got 'Deployment' at kind in pods.yaml; its pod is at spec.template",
+        ),
+        (
+            "kind: List\nitems: [{kind: CronJob}]",
+            "expected Pod, got 'CronJob' at items[0].kind in pods.yaml; its pod is at items[0].spec.jobTemplate.spec.template",  # noqa: E501  # one line
+        ),
         ("kind: [x]", "expected a string, got ['x'] at kind in pods.yaml"),
         (
             "a: {",
@@ -311,3 +321,13 @@ def _seconds(manifest):
     started = time.perf_counter()
     pod_from_manifest(manifest)
     return time.perf_counter() - started
+
+
+def test_errors_can_be_made_anew_with_more_in_front():
+    """As readers of many pods do, who know the line; errors also go from process to process."""
+    with pytest.raises(InputError) as caught:
+        pod_from_manifest({"kind": "Job"})
+    error = caught.value
+
+    assert str(type(error)(f"line 3: {error}")) == f"line 3: {error}"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own
