@@ -5,6 +5,7 @@ Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input; 130 inter
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -89,7 +90,16 @@ def program() -> None:
 
 def main() -> None:
     """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        let_write_anything(stream)
     sys.exit(exit_status(program))
+
+
+def let_write_anything(stream: object) -> None:
+    """Let a text stream write a question mark for what its encoding lacks, where it would raise an error."""
+    # what took a stream's place need not have an encoding, and pythonw has no streams at all
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
+        stream.reconfigure(errors="replace")
 
 
 def exit_status(command: click.Command) -> int:
@@ -106,6 +116,10 @@ def exit_status(command: click.Command) -> int:
         click.echo(f"alignup: {error}", err=True)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except MemoryError:
+        click.echo("alignup: expected input that fits into memory, got more", err=True)
+    except RecursionError:
+        click.echo("alignup: expected input with values of some ten levels, got far more", err=True)
     except OSError as error:
         forget_output()
         click.echo(f"alignup: {os.strerror(error.errno or 0).lower()}", err=True)

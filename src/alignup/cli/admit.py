@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
-from alignup.cli.lease_options import device_resource_option
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.lease_options import device_resource_option, say
+from alignup.cli.terminal import make_console, make_table, mark, safe, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from rich.console import Console
 
@@ -59,6 +59,9 @@ def command(
     """
     loaded = load_node(machine, config, devices, selectors, near_cpus=near_cpus)
     manifests = read_pods(pods) if pods else loaded.example_pods()
+    for resource in foreign_devices(manifests, loaded.resources):
+        name = resource if resource.isprintable() else ascii(resource)
+        say(f"{name} is not on this machine; ignored, as a kubelet does")
     answers = [(pod, loaded.node.admit(pod)) for pod in replicated(manifests, replicas)]
     if as_json:
         for pod, admission in answers:
@@ -66,6 +69,17 @@ def command(
     else:
         show(loaded.node, loaded.title, answers)
     ctx.exit(0 if all(admission.admitted for _, admission in answers) else 1)
+
+
+def foreign_devices(pods: Sequence[Pod], known: Collection[str]) -> list[str]:
+    """Return the devices that pods ask for and no plugin on the node knows; the kubelet admits as if they did not."""
+    return sorted({resource for pod in pods for resource in asked_devices(pod)}.difference(known))
+
+
+def asked_devices(pod: Pod) -> Iterator[str]:
+    """Yield the devices that the containers of a pod ask for."""
+    for container in pod.all_containers:
+        yield from (resource for resource, count in container.devices if count)
 
 
 def replicated(pods: Sequence[Pod], replicas: int) -> list[Pod]:
@@ -110,7 +124,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
     """Print one pod: a table, or the reason."""
     label = safe(f"{pod.namespace}/{pod.name}")
     if not admission.admitted:
-        console.print(f"[bold red]✗[/] {label} refused: [bold]{admission.reason}[/]")
+        console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         return
     limit = (
@@ -118,7 +132,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         if admission.exact
         else " (the search for the best alignment ended at its limit; this is the best found)"
     )
-    console.print(f"[bold green]✓[/] {label} admitted{limit}")
+    console.print(f"{mark(console, good=True)} {label} admitted{limit}")
     table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
@@ -153,11 +167,3 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
         devices or "-",
     )
     return tuple(safe(cell) for cell in cells)
-
-
-def size_text(size: int) -> str:
-    """Return bytes in the largest binary unit that divides them."""
-    for unit, shift in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
-        if size and size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return str(size)

@@ -31,10 +31,16 @@ __all__ = [
     "open_input",
     "pci_inventory",
     "read_bytes",
+    "read_lines",
     "read_pods",
 ]
 
 GZIP_MAGIC = b"\x1f\x8b"
+CHUNK = 1 << 20
+FILE_LIMIT = 512 << 20
+"""The most bytes of a cluster or a trace: those of some hundred thousand pods."""
+LINE_LIMIT = 64 << 20
+"""The most bytes of a line: as many as the file of a machine may have."""
 
 
 machine_option = click.option(
@@ -73,18 +79,44 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def read_bytes(name: str, limit: int = -1) -> bytes:
+def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
     """Return what a file or standard input holds, gunzipped.
 
     Args:
         name: of the file; `-` is standard input.
-        limit: one byte more than so many is read at most, so that what is too long is not read whole.
+        limit: the most bytes that it may hold; what is longer is not read whole.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: it cannot be read, or is longer.
     """
+    chunks: list[bytes] = []
+    left = limit + 1
     with open_input(name) as file:
-        return file.read(limit + 1 if limit >= 0 else -1)
+        while left and (chunk := file.read(min(left, CHUNK))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    if not left:
+        raise InputError(f"expected at most {limit} bytes, got more in {name}")
+    return b"".join(chunks)
+
+
+def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[bytes]:
+    """Yield the lines of a file, each as soon as it is there.
+
+    Args:
+        file: as `open_input` returns it.
+        name: what an error calls it.
+        limit: the most bytes that a line may have; what is longer is not read whole.
+
+    Raises:
+        InputError: a line is longer.
+    """
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if len(line) > limit:
+            raise InputError(f"expected lines of at most {limit} bytes, got a longer one at {name}:{number}")
+        yield line
 
 
 def read_pods(names: Iterable[str]) -> list[Pod]:
@@ -101,6 +133,8 @@ class LoadedNode:
 
     node: Node
     title: str
+    resources: frozenset[str] = frozenset()
+    """Those that there are devices of."""
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
 
@@ -162,7 +196,7 @@ def load_node(
         inventory = decode_inventory(device_locality.near_cpus(loaded.machine, given), loaded.machine)
     sets = {} if devices else preferred_sets(loaded.preferred_sets, inventory)
     node = Node(loaded.machine, kubelet, inventory, sets)
-    return LoadedNode(node, title_of(machine, node), loaded.pods)
+    return LoadedNode(node, title_of(machine, node), frozenset(inventory), loaded.pods)
 
 
 def pci_inventory(machine: Machine, selectors: Sequence[str]) -> dict[str, Any]:

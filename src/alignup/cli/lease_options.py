@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli.inputs import read_bytes
+from alignup.cli.terminal import make_console, make_table, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,8 @@ __all__ = [
     "print_table",
     "read_devices",
     "say",
-    "size_text",
     "state_option",
 ]
-
-_WIDEST: Final = 10_000
-_UNITS: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 
 device_option = click.option(
     "--device", "-d", "devices", multiple=True, metavar="RESOURCE=N", help="Devices: as in nvidia.com/gpu=1."
@@ -36,7 +32,8 @@ device_resource_option = click.option(
     "selectors",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
-    help="PCI devices that are a resource: as in nvidia.com/gpu=10de:* or example.com/nic=class=0200.",
+    help="PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
 )
 devices_option = click.option(
     "--devices", "inventory", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
@@ -57,9 +54,10 @@ def read_devices(name: str | None) -> Any:
     """
     if name is None:
         return None
-    from alignup.documents import read_documents  # startup counts
+    from alignup.documents import TEXT_LIMIT, read_documents  # startup counts
 
-    documents = [document for document in read_documents(read_bytes(name), name) if document is not None]
+    text = read_bytes(name, TEXT_LIMIT)
+    documents = [document for document in read_documents(text, name) if document is not None]
     return documents[0] if len(documents) == 1 else documents
 
 
@@ -75,23 +73,7 @@ def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table: as wide as the terminal, or as it needs to be where there is none."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    table = make_table(*headings)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    width = None if sys.stdout.isatty() else _WIDEST
-    Console(highlight=False, soft_wrap=True, width=width).print(table)
-
-
-def size_text(size: int) -> str:
-    """Return bytes in the largest unit of which there is at least one, to one decimal."""
-    for unit, shift in _UNITS:
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.1f}".removesuffix(".0") + unit
-    return str(size)
+        table.add_row(*map(safe, row))
+    make_console().print(table)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.cli.lease_options import size_text
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.terminal import make_console, make_table, safe, size_text
 from alignup.cpuset import CPUSet
 from alignup.providers.device_inventory import decode_inventory
 
@@ -55,6 +54,8 @@ LONG_LIST: Final = 20
 
 MATRIX_CELL: Final = 5
 """Columns of the terminal that a column of the matrix of distances takes."""
+WIDEST_MATRIX: Final = 120
+"""Columns of the terminal, or of a file's line, beyond which nobody finds their way in that matrix."""
 
 
 def show_machine(seen: SeenMachine) -> None:
@@ -68,7 +69,7 @@ def show_machine(seen: SeenMachine) -> None:
     if seen.devices:
         tables.append(resources_table(seen))
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
-        fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= console.width
+        fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
         tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
     for number, table in enumerate(tables):
         if number:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.lease_options import devices_text, print_table, say, size_text, state_option
+from alignup.cli.lease_options import devices_text, print_table, say, state_option
+from alignup.cli.terminal import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -87,12 +87,12 @@ def load_cluster(name: str) -> Cluster:
 
 def is_json_lines(data: bytes) -> bool:
     """Whether the first line that is not blank is a JSON object by itself, and of a node."""
-    import msgspec
+    from alignup.json_text import decode_json
 
     line = next((line for line in data.splitlines() if line.strip()), b"")
     try:
-        first = msgspec.json.decode(line)
-    except msgspec.DecodeError:
+        first: object = decode_json(line, "a JSON object")
+    except InputError:
         return False
     return isinstance(first, dict) and "kind" not in first
 

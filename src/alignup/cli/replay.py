@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import open_input
+from alignup.cli.inputs import open_input, read_lines
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,14 +58,10 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         InputError: a line is not a JSON object.
     """
-    import msgspec
+    from alignup.json_text import decode_json
 
-    decoder = msgspec.json.Decoder()
     for where, line in lines(files):
-        try:
-            scenario = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{where}: expected a JSON object, got {line[:40]!r} ({error})") from error
+        scenario: Any = decode_json(line, "a JSON object", where)
         if not isinstance(scenario, dict):
             raise InputError.at(where, "a JSON object", scenario)
         yield where, scenario
@@ -75,11 +71,11 @@ def lines(files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     """Yield each line that is not blank with where it stands.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or a line is too long.
     """
     for name in files:
         with open_input(name) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(read_lines(file, name), 1):
                 if line.strip():
                     yield f"{name}:{number}", line.rstrip()
 

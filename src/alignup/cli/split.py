@@ -16,8 +16,8 @@ from alignup.cli.lease_options import (
     devices_text,
     print_table,
     read_devices,
-    size_text,
 )
+from alignup.cli.terminal import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

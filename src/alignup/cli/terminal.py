@@ -1,4 +1,7 @@
-"""Where subcommands print for people: a console of the right width, and text that cannot upset it."""
+"""Where subcommands print for people: a console of the right width, and text that cannot upset it.
+
+What the text says is up to them.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,35 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["make_console", "make_table", "safe"]
+__all__ = ["make_console", "make_table", "mark", "safe", "size_text"]
 
-PLAIN_WIDTH: Final = 120
-"""Columns of a table that goes into a file or pipe."""
+PLAIN_WIDTH: Final = 10_000
+"""Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
+_UNITS: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10), ("", 0))
+_MANY: Final = 10_000
 
 
 def make_console() -> Console:
-    """Return a console on standard output: as wide as the terminal, and of a fixed width without one."""
-    from rich.console import Console
+    """Return a console on standard output: as wide as the terminal; without one, as wide as it needs to be."""
+    from rich.console import Console, ConsoleDimensions
 
     console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = PLAIN_WIDTH
+    if not console.is_terminal:
+        asked = os.environ.get("COLUMNS", "")
+        width = (int(asked) if asked.isdecimal() else 0) or PLAIN_WIDTH
+        # both numbers, or rich takes what it knows of the kind of terminal instead, as for TERM=dumb
+        console.size = ConsoleDimensions(width, 25)
     return console
+
+
+def mark(console: Console, *, good: bool) -> str:
+    """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
+    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "refused", "red")
+    try:
+        sign.encode(console.encoding)
+    except UnicodeEncodeError:
+        sign = word
+    return f"[bold {colour}]{sign}[/]"
 
 
 def make_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
@@ -52,3 +70,14 @@ def safe(text: str) -> str:
         letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
     return escape(printable)
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the largest unit that divides them, or, where that takes many digits, to one decimal."""
+    for unit, shift in _UNITS:
+        if size >> shift and size % (1 << shift) == 0 and size >> shift < _MANY:
+            return f"{size >> shift}{unit}"
+    for unit, shift in _UNITS[:-1]:
+        if size >> shift:
+            return f"{size / (1 << shift):.1f}{unit}"
+    return str(size)

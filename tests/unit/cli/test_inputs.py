@@ -9,7 +9,15 @@ import sys
 
 import pytest
 
-from alignup.cli.inputs import load_node, open_input, pci_inventory, read_bytes, read_mapping, read_pods
+from alignup.cli.inputs import (
+    load_node,
+    open_input,
+    pci_inventory,
+    read_bytes,
+    read_lines,
+    read_mapping,
+    read_pods,
+)
 from alignup.errors import ConfigError, InputError
 from alignup.machine import Machine
 
@@ -25,10 +33,21 @@ def test_files_and_standard_input_are_alike(write, monkeypatch, content: bytes) 
 
 
 def test_what_is_too_long_is_not_read_whole(write) -> None:
-    """One byte more than the limit shows that it is."""
-    assert read_bytes(write("plain", b"abcdef"), 3) == b"abcd"
-    assert read_bytes(write("packed", gzip.compress(b"abcdef")), 3) == b"abcd"
+    """What is as long as the limit is."""
+    for name in (write("plain", b"abcdef"), write("packed", gzip.compress(b"abcdef" * 1000))):
+        with pytest.raises(InputError, match=f"^expected at most 3 bytes, got more in {name}$"):
+            read_bytes(name, 3)
     assert read_bytes(write("packed", gzip.compress(b"abc")), 3) == b"abc"
+
+
+def test_lines_that_are_too_long_are_not_read_whole(write) -> None:
+    """Those before are there."""
+    name = write("lines", b"abc\nabcdef\n")
+    with open_input(name) as file:
+        lines = read_lines(file, name, 4)
+        assert next(lines) == b"abc\n"
+        with pytest.raises(InputError, match=f"lines of at most 4 bytes, got a longer one at {name}:2"):
+            next(lines)
 
 
 def test_errors_say_which_file(tmp_path, write) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from alignup.cli import SUBCOMMANDS, exit_status, main, program
+from alignup.cli import SUBCOMMANDS, exit_status, let_write_anything, main, program
 
 SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
 ANSWER = b'{"name":"","steps":[]}\n'
@@ -80,6 +81,30 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
     assert exit_status(click.Command("failing", callback=fail)) == status
 
 
+@pytest.mark.parametrize(("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "levels")])
+def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException, words: str) -> None:
+    """Where no reader noticed it before."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["alignup"])
+
+    assert exit_status(click.Command("failing", callback=fail)) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_streams_can_be_other_peoples() -> None:
+    """Only what would raise an error is changed."""
+    ours, theirs = (
+        io.TextIOWrapper(io.BytesIO(), "ascii", errors=errors) for errors in ("strict", "backslashreplace")
+    )
+    for stream in (ours, theirs, io.StringIO(), None):
+        let_write_anything(stream)
+
+    assert (ours.errors, theirs.errors) == ("replace", "backslashreplace")
+
+
 def test_subcommands_by_name() -> None:
     """In the order in which help lists them; an unknown one is none."""
     context = click.Context(program)
@@ -132,6 +157,21 @@ def test_the_script_admits_and_refuses() -> None:
     refused, _, more = script("admit", "--machine", "align-up-article", "--replicas", 2)
 
     assert (admitted, refused, complaints, more) == (0, 1, b"", b"")
+
+
+@installed
+@pytest.mark.parametrize("encoding", ["iso8859-1", "ascii", "cp437", "utf-8"])
+def test_any_encoding_will_do(monkeypatch, tmp_path, encoding: str) -> None:
+    """What it lacks is replaced, and marks have words that stand for them."""
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    status, out, err = script("admit", "--machine", "align-up-article", "--replicas", 2)
+    marks = ("✓", "✗") if encoding == "utf-8" else ("ok", "refused")
+    lines = out.decode(encoding).splitlines()
+
+    assert (status, err) == (1, b"")
+    assert f"{marks[0]} default/numa-aligned-0 admitted" in lines
+    assert f"{marks[1]} default/numa-aligned-1 refused: TopologyAffinityError" in lines
+    assert script("admit", "--machine", tmp_path / "日本")[0] == 2
 
 
 @installed

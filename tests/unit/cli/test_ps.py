@@ -44,7 +44,7 @@ def test_a_table_for_people(state):
     done = CliRunner().invoke(command, ["--state", str(state)])
     assert done.exit_code == 0
     assert "mine" in done.output
-    for cell in ("running", "gone", "unknown", "0-3", "1.5Gi", "nvidia.com/gpu=gpu0,gpu1", "train [x]"):
+    for cell in ("running", "gone", "unknown", "0-3", "1536Mi", "nvidia.com/gpu=gpu0,gpu1", "train [x]"):
         assert cell in done.output
 
 
