@@ -148,7 +148,9 @@ def test_an_explanation_is_data() -> None:
     }
 
 
-def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool) -> dict[str, object]:
+def view(
+    resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool
+) -> dict[str, object]:
     """Return a view as JSON holds it."""
     return {
         "resource": resource,
