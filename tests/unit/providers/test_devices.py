@@ -1,67 +1,14 @@
-"""Behaviour of `alignup.providers.devices` and of the pools beneath it."""
+"""Behaviour of `alignup.providers.devices` and of the pools beneath it, case by case."""
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from alignup.errors import AllocationError, InputError
-from alignup.hints import BitMask, TopologyHint
-from alignup.machine import Core, Machine, NumaNode
-from alignup.pod import Container, Pod
+from alignup.pod import Container
 from alignup.providers.device_plugin import PreferredSets
 from alignup.providers.devices import Device, DeviceProvider
-
-GPU, NIC = "example.com/gpu", "example.com/nic"
-ANYWHERE = TopologyHint(None, False)
-
-
-def machine(*ids):
-    return Machine(tuple(NumaNode(node_id, 0, (Core((i,), 0),)) for i, node_id in enumerate(ids)))
-
-
-def provider(*places, ids=(0, 1, 2, 3), **options):
-    """A provider of GPUs `0`, `1`, ... near to the given nodes: a tuple, one id, or None."""
-    return DeviceProvider(machine(*ids), {GPU: gpus(*places)}, **options)
-
-
-def gpus(*places):
-    return [
-        Device(str(i), place if place is None or isinstance(place, tuple) else (place,))
-        for i, place in enumerate(places)
-    ]
-
-
-def wish(name, count, *, init=False, sidecar=False, resource=GPU):
-    return Container(name, is_init=init or sidecar, is_sidecar=sidecar, devices=((resource, count),))
-
-
-def pod(*containers, uid="u", devices=()):
-    return Pod(uid, uid, devices=devices, all_containers=containers)
-
-
-def on(*nodes):
-    return TopologyHint(BitMask(nodes), True)
-
-
-def give(made, count, affinity=ANYWHERE, *, uid="u", name="c"):
-    """Allocate for a container of its own pod; return the ids it got."""
-    container = wish(name, count)
-    made.allocate(pod(container, uid=uid), container, affinity)
-    return "".join(made.devices(uid, name).get(GPU, ()))
-
-
-def hints(made, count, *, uid="u", name="c"):
-    """The hints of a container as {mask: preferred}, None for no preference."""
-    container = wish(name, count)
-    return masks(made.topology_hints(pod(container, uid=uid), container)[GPU])
-
-
-def masks(found):
-    return None if found is None else {int(hint.affinity): hint.preferred for hint in found}
+from device_pods import ANYWHERE, GPU, NIC, give, gpus, hints, machine, masks, on, pod, provider, wish
 
 
 def test_hints_are_the_masks_near_which_enough_devices_are():
@@ -360,92 +307,3 @@ def test_a_device_must_be_on_the_machine_and_come_once():
         with pytest.raises(InputError):
             DeviceProvider(machine(0, 1), {GPU: wrong})
     assert made.free == {GPU: ("0", "1")}
-
-
-PLACES = st.one_of(st.none(), st.sets(st.integers(0, 3), max_size=2).map(lambda nodes: tuple(sorted(nodes))))
-ACTIONS = st.lists(
-    st.tuples(
-        st.integers(0, 4),
-        st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ias")), min_size=1, max_size=3),
-        st.one_of(st.none(), st.sets(st.integers(0, 3), min_size=1)),
-        st.one_of(st.none(), st.lists(st.booleans(), min_size=6, max_size=6)),
-    ),
-    max_size=20,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(PLACES, min_size=1, max_size=6), ACTIONS)
-def test_no_device_is_given_twice_and_all_come_back(places, actions):
-    """Whatever is admitted, refused, removed or turns unhealthy, given and free are apart and add up."""
-    made = provider(*places)
-    running = {}
-    for slot, wishes, affinity, health in actions:
-        uid = f"u{slot}"
-        if health is not None:
-            made.update(
-                GPU,
-                [
-                    Device(str(i), p, healthy)
-                    for i, (p, healthy) in enumerate(zip(places, health, strict=False))
-                ],
-            )
-        elif uid in running:
-            for each in running.pop(uid).all_containers:
-                made.release(uid, each.name)
-        else:
-            before = made.given
-            every = pod(
-                *(wish(f"c{i}", n, init=k == "i", sidecar=k == "s") for i, (n, k) in enumerate(wishes)),
-                uid=uid,
-            )
-            try:
-                for each in every.all_containers:
-                    made.allocate(every, each, ANYWHERE if affinity is None else on(*affinity))
-                    assert len(made.devices(uid, each.name).get(GPU, ())) == dict(each.devices)[GPU]
-                running[uid] = every
-            except AllocationError:
-                for each in reversed(every.all_containers):
-                    made.release(uid, each.name)
-                assert made.given == before
-        held = [
-            {i for each in every.all_containers for i in made.devices(uid, each.name).get(GPU, ())}
-            for uid, every in running.items()
-        ]
-        assert not any(one & other for one, other in combinations(held, 2))
-        assert set().union(*held) == set(made.given[GPU])
-        healthy = {d.id for d in made._pools[GPU].devices if d.healthy}
-        assert set(made.free[GPU]) == healthy - set(made.given[GPU])
-    for uid, every in running.items():
-        for each in every.all_containers:
-            made.release(uid, each.name)
-    made.update(GPU, gpus(*places))
-    assert len(made.free[GPU]) == len(places)
-    assert not made._pods
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(PLACES, min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
-def test_hints_agree_with_counting_over_every_mask(places, request, reused, others):
-    """The definition: count near devices for each mask; all reusable ones must be near."""
-    made = provider(*places)
-    init, app = wish("i", min(reused, len(places)), init=True), wish("a", request)
-    made.allocate(pod(init, app), init, ANYWHERE)
-    other = min(others, len(made.free[GPU]))
-    give(made, other, uid="other")
-    got = masks(made.topology_hints(pod(init, app), app)[GPU])
-
-    near = [None if p is None else set(p) for p in places]
-    universe = set().union(*(p or set() for p in near))
-    reusable = [int(i) for i in made.devices("u", "i").get(GPU, ())]
-    usable = [int(i) for i in made.free[GPU]] + reusable
-    every = [set(c) for n in range(1, 5) for c in combinations(sorted(universe), n)]
-    enough = [m for m in every if sum(bool((p or set()) & m) for p in near) >= request]
-    least = min((len(m) for m in enough), default=len(universe))
-    expected = {
-        sum(1 << node for node in mask): len(mask) == least
-        for mask in every
-        if all(near[i] is None or near[i] & mask for i in reusable)
-        and sum(bool((near[i] or set()) & mask) for i in usable) >= request
-    }
-    assert got == (expected if universe else None)

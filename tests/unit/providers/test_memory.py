@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.providers.memory`."""
+"""Behaviour of `alignup.providers.memory`; what init containers leave to others is in a module of its own."""
 
 from __future__ import annotations
 
@@ -12,61 +12,7 @@ from alignup.hints import BitMask, TopologyHint
 from alignup.machine import Core, HugePages, Machine, NumaNode
 from alignup.pod import Container, Pod
 from alignup.providers.memory import MemoryBlock, MemoryProvider
-
-GI = 1 << 30
-ANYWHERE = TopologyHint(None, False)
-PAGES = "hugepages-2Mi"
-
-
-def machine(*gibibytes, ids=None, pages=0):
-    """Nodes with so much memory each, hugepages included."""
-    return Machine(
-        tuple(
-            NumaNode(
-                node_id, size * GI, (Core((i,), 0),), (HugePages.of_bytes(2 << 20, pages),) if pages else ()
-            )
-            for i, (node_id, size) in enumerate(zip(ids or range(len(gibibytes)), gibibytes, strict=True))
-        )
-    )
-
-
-def provider(*gibibytes, ids=None, pages=0, **options):
-    """A provider on such a machine; the first node has one GiB more, which is reserved."""
-    first, *rest = gibibytes
-    made = machine(first + 1, *rest, ids=ids, pages=pages)
-    reserved = (ReservedMemory(made.numa_nodes[0].id, (("memory", GI),)),)
-    return MemoryProvider(made, reserved, **options)
-
-
-def container(name, gibibytes, *, init=False, sidecar=False, pages=0):
-    requests = (("memory", gibibytes * GI),)
-    if pages:
-        requests = ((PAGES, pages << 21), *requests)
-    return Container(name, is_init=init or sidecar, is_sidecar=sidecar, memory=requests)
-
-
-def pod(uid, *containers, memory=()):
-    inits = tuple(c for c in containers if c.is_init)
-    apps = tuple(c for c in containers if not c.is_init)
-    return Pod(
-        uid, uid, init_containers=inits, containers=apps, memory=memory, all_containers=(*inits, *apps)
-    )
-
-
-def on(*nodes, preferred=True):
-    return TopologyHint(BitMask(nodes), preferred)
-
-
-def masks(hints, kind="memory"):
-    """The hints of one type as {mask: preferred}."""
-    return {int(hint.affinity): hint.preferred for hint in hints[kind]}
-
-
-def admit(memory, uid, gibibytes, affinity):
-    """Allocate for a pod of one container."""
-    made = pod(uid, container("c", gibibytes))
-    memory.allocate(made, made.containers[0], affinity)
-    return made
+from memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
 
 
 def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
@@ -222,71 +168,6 @@ def test_extending_fails_without_a_larger_mask_or_without_a_preferred_one():
     assert memory.blocks("u", "c") == ()
 
 
-def test_what_an_init_container_held_goes_to_the_next():
-    """An init container's block shrinks by what later containers of its pod take over."""
-    memory = provider(4, 4)
-    init, app, second = container("i", 3, init=True), container("a", 2), container("b", 2)
-    made = pod("u", init, app, second)
-    for each in made.all_containers:
-        hints = masks(memory.topology_hints(made, each))
-        assert 1 in hints
-        memory.allocate(made, each, on(0))
-
-    assert [memory.blocks("u", name)[0].size // GI for name in "iab"] == [0, 2, 2]
-    assert memory.free["memory"] == (0, 4 * GI)
-    for name in "bai":
-        memory.release("u", name)
-    assert memory.free == memory.allocatable
-
-
-def test_reuse_counts_on_exactly_the_same_nodes():
-    """What an init container holds on one node helps neither another node nor a larger mask."""
-    memory = provider(4, 4)
-    init, app = container("i", 3, init=True), container("a", 4)
-    made = pod("u", init, app)
-    memory.allocate(made, init, on(0))
-    assert masks(memory.topology_hints(made, app)) == {1: True, 2: True}
-    assert masks(memory.topology_hints(pod("v", app), app)) == {2: True}
-
-    memory.allocate(made, app, on(1))
-    assert memory.blocks("u", "i")[0].size == 3 * GI
-
-
-def test_reuse_needs_every_type():
-    """What the init container did not hold must be free."""
-    memory = provider(4, pages=512)
-    init, app = container("i", 2, init=True), container("a", 2, pages=512)
-    made = pod("u", init, app)
-    memory.allocate(made, init, on(0))
-    memory.allocate(made, app, on(0))
-
-    assert memory.free == {PAGES: (0,), "memory": (GI,)}
-    assert {block.type: block.size for block in memory.blocks("u", "i")} == {"memory": 0}
-
-
-def test_a_sidecar_keeps_what_it_has():
-    """A restartable init container takes over from those before it, and leaves nothing to those after."""
-    memory = provider(8)
-    init, sidecar, app = container("i", 2, init=True), container("s", 1, sidecar=True), container("a", 2)
-    made = pod("u", init, sidecar, app)
-    for each in made.all_containers:
-        memory.allocate(made, each, on(0))
-
-    assert [memory.blocks("u", name)[0].size // GI for name in "isa"] == [0, 1, 2]
-    assert memory.free["memory"] == (5 * GI,)
-
-
-def test_an_affinity_that_only_fits_with_reuse_is_kept():
-    """The kubelet looks at free memory alone first; its extended hint then is the same mask."""
-    memory = provider(4, 4)
-    init, app = container("i", 3, init=True), container("a", 4)
-    made = pod("u", init, app)
-    memory.allocate(made, init, on(0))
-    memory.allocate(made, app, on(0))
-
-    assert memory.blocks("u", "a") == (MemoryBlock((0,), "memory", 4 * GI),)
-
-
 def test_a_container_that_holds_memory_gets_its_own_hint_again():
     """Asking or allocating twice changes nothing; a changed request has no preference."""
     memory = provider(4, 4)
@@ -382,6 +263,17 @@ def total_held(memory, containers):
     return held
 
 
+def drawn_pod(uid, wishes):
+    """Return the pod of a drawn list of containers: GiB, hundreds of pages, and of what kind each is."""
+    return pod(
+        uid,
+        *(
+            container(f"c{i}", size, init=kind == "i", sidecar=kind == "s", pages=pages * 100)
+            for i, (size, pages, kind) in enumerate(wishes)
+        ),
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.booleans())
 def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
@@ -396,13 +288,7 @@ def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
             for each in running.pop(uid).all_containers:
                 memory.release(uid, each.name)
         else:
-            made = pod(
-                uid,
-                *(
-                    container(f"c{i}", size, init=kind == "i", sidecar=kind == "s", pages=pages * 100)
-                    for i, (size, pages, kind) in enumerate(wishes)
-                ),
-            )
+            made = drawn_pod(uid, wishes)
             wanted = TopologyHint(None if affinity is None else BitMask.from_int(affinity), preferred)
             try:
                 for each in made.all_containers:
