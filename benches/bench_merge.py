@@ -5,9 +5,9 @@ from __future__ import annotations
 from timeit import repeat
 
 import pytest
-from alignup._merge import Merger
 
 import model
+from alignup._merge import Merger
 from alignup.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
 

@@ -80,7 +80,9 @@ def command(
         raise click.UsageError("expected either --pods or --generate")
     cluster = Cluster.from_json_lines(read_bytes(nodes), nodes)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
-    events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
+    events = (
+        synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
+    )
     if not events:
         raise InputError(f"expected at least one event, got none in {pods}")
     for _ in with_progress(simulation.steps(events), events):
