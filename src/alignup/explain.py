@@ -100,7 +100,7 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
     """
     views = [
-        view_of(resource, hints, numa_node_ids, refusal.accounts.get(resource, ""))
+        view_of(resource, hints, numa_node_ids, account_of(refusal, resource))
         for resources in refusal.hints
         for resource, hints in sorted((resources or {}).items())
     ]
@@ -112,6 +112,12 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         tuple(views),
         tuple(numa_node_ids or ()),
     )
+
+
+def account_of(refusal: Refusal, resource: str) -> str:
+    """Return what was asked for and what was free where; empty where no provider says."""
+    say = refusal.accounts.get(resource)
+    return "" if say is None else say()
 
 
 def view_of(

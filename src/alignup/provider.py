@@ -29,8 +29,9 @@ are easily confused in the kubelet, where both are spelled as an empty slice; in
 class HintProvider(Protocol):
     """Somebody who can say where a resource could come from, and then hands it out.
 
-    A provider may also have `account(pod, container)`, which returns by resource what is asked for and what is free
-    where, in words; a refusal by the policy then says so. `container` None asks for the pod as a whole.
+    A provider may also have `account(pod, container)`, which returns by resource a function that says, in words,
+    what is asked for and what is free where now; it is called when somebody reads the refusal. `container` None
+    asks for the pod as a whole.
     """
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:

@@ -16,6 +16,8 @@ from alignup.node import Node
 from alignup.pod import Container, Pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from alignup.admission import Admission, ContainerAllocation
     from alignup.provider import HintProvider, ResourceHints
 
@@ -53,7 +55,7 @@ class RecordingProvider:
         """Let the provider allocate."""
         self.provider.allocate(pod, container, affinity)
 
-    def account(self, pod: Pod, container: Container | None) -> Mapping[str, str]:
+    def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Let the provider say what is free, if it can."""
         account = getattr(self.provider, "account", None)
         return {} if account is None else account(pod, container)

@@ -14,7 +14,7 @@ from alignup.hints import TopologyHint
 from alignup.policy import NonePolicy, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.pod import Container, Pod
     from alignup.provider import HintProvider, ResourceHints
@@ -50,8 +50,8 @@ class Refusal:
     """The best hint there was."""
     hints: tuple[ResourceHints, ...] = field(default=())
     """What each provider offered, in the order of the providers."""
-    accounts: Mapping[str, str] = field(default_factory=dict)
-    """By resource, what was asked for and what was free where, in words."""
+    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    """By resource, what says in words what was asked for and what was free where at that moment."""
 
 
 class Scope(Protocol):
@@ -72,12 +72,12 @@ class Scope(Protocol):
 
 def accounts_of(
     pod: Pod, container: Container | None, providers: Sequence[HintProvider]
-) -> Mapping[str, str]:
-    """Return what was asked for and what is free where, by resource, from the providers that can say so.
+) -> Mapping[str, Callable[[], str]]:
+    """Return by resource what will say what was asked for and free, from the providers that can.
 
     It has to be asked at the moment of the refusal, before what earlier containers got is taken back.
     """
-    accounts: dict[str, str] = {}
+    accounts: dict[str, Callable[[], str]] = {}
     for provider in providers:
         account = getattr(provider, "account", None)
         if account is not None:

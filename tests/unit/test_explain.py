@@ -190,7 +190,7 @@ def test_what_was_asked_and_free_is_told() -> None:
         "restricted",
         TopologyHint(None, False),
         ({"cpu": []},),
-        {"cpu": "4 asked, 2 free: 2 on NUMA node 0"},
+        {"cpu": lambda: "4 asked, 2 free: 2 on NUMA node 0"},
     )
 
     assert refusal_message(refusal).endswith("for cpu (4 asked, 2 free: 2 on NUMA node 0)")

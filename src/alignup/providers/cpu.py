@@ -7,6 +7,7 @@ Keeps who holds which CPUs and says where more could come from. Which of the fre
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from alignup.providers.cpu_distribution import distribute
 from alignup.providers.cpu_topology import CpuTopology, cpu_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from alignup.config import CpuOptions
     from alignup.machine import Machine
@@ -313,13 +314,16 @@ class CpuProvider:
                 SMT_ALIGNMENT_ERROR,
             )
 
-    def account(self, pod: Pod, container: Container | None) -> Mapping[str, str]:
+    def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
         request = pod.exclusive_cpus if container is None else container.exclusive_cpus
         if not request:
             return {}
         free = self._allocatable & ~self._given
-        return {RESOURCE: f"{request} asked, {free.bit_count()} free: {self._places(free)}"}
+        return {RESOURCE: partial(self._asked_and_free, request, free)}
+
+    def _asked_and_free(self, request: int, free: int) -> str:
+        return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
 
     def _too_few(self, free: int, request: int) -> str:
         return f"expected {request} free CPUs, got {free.bit_count()}: {self._places(free)}"

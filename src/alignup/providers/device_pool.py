@@ -166,13 +166,17 @@ class DevicePool:
             AllocationError: There are not so many.
         """
         if not self.healthy:
-            raise AllocationError(f"no device of {self.resource} is healthy: {self.account(request)}")
+            raise AllocationError(
+                f"no device of {self.resource} is healthy: {self.account(request, self.free)}"
+            )
         chosen = first_bits(reusable & self.present, request)
         if chosen.bit_count() == request:
             return chosen
         available = self.free
         if available.bit_count() < request - chosen.bit_count():
-            raise AllocationError(f"too few devices of {self.resource} are free: {self.account(request)}")
+            raise AllocationError(
+                f"too few devices of {self.resource} are free: {self.account(request, self.free)}"
+            )
         near = 0 if affinity is None else available & self._near(affinity)
         if request - chosen.bit_count() < near.bit_count():
             chosen = self._advised(near, chosen, request)
@@ -215,14 +219,13 @@ class DevicePool:
                 left -= 1
         return chosen
 
-    def account(self, request: int) -> str:
-        """Return what was asked for and what is free where, for a message."""
+    def account(self, request: int, free: int) -> str:
+        """Return what was asked for and what was free where, for a message."""
         lines = []
         for mask, members in zip(self._places, self._members, strict=True):
             ids = "+".join(str(node) for i, node in enumerate(self._numa_ids) if mask >> i & 1)
             lines.append((f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}", members))
         lines.append(("no NUMA node", self._anywhere | self._nowhere))
-        free = self.free
         there = [
             f"{(members & free).bit_count()} of {(members & self.present).bit_count()} on {name}"
             for name, members in lines

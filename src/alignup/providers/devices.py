@@ -6,6 +6,7 @@ It decides as the kubelet (1.36) does. Where a resource's devices are and which 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
@@ -15,7 +16,7 @@ from alignup.providers.device_plugin import DevicePlugin, preference_of
 from alignup.providers.device_pool import DevicePool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.hints import TopologyHint
     from alignup.machine import Machine
@@ -217,11 +218,11 @@ class DeviceProvider:
         pools = self._pools
         return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
 
-    def account(self, pod: Pod, container: Container | None) -> dict[str, str]:
+    def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: self._pools[resource].account(count)
+            resource: partial(self._pools[resource].account, count, self._pools[resource].free)
             for resource, count in requests
             if resource in self._pools
         }

@@ -8,6 +8,7 @@ at all is worked out in `alignup.providers.memory_capacity`; what is left is kep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
@@ -16,7 +17,7 @@ from alignup.providers.memory_capacity import allocatable_memory, format_bytes
 from alignup.providers.memory_nodes import Holding, MemoryNodes, positions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.config import ReservedMemory
     from alignup.machine import Machine
@@ -287,18 +288,24 @@ class MemoryProvider:
         ids = ", ".join(str(self._ids[position]) for position in positions_of(mask))
         return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
 
-    def account(self, pod: Pod, container: Container | None) -> dict[str, str]:
+    def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
         requests = pod.memory if container is None else container.memory
-        return {kind: self._account_of(kind, amount) for kind, amount in requests}
+        return {kind: partial(self._account_of, amount, self._free_of(kind)) for kind, amount in requests}
+
+    def _free_of(self, kind: str) -> tuple[int, ...] | None:
+        """Return what is free of a type on each node now; None where the machine has none."""
+        free = self._nodes.free.get(kind)
+        return None if free is None else tuple(free)
 
     def _account(self, requests: tuple[tuple[str, int], ...]) -> str:
         """Return what was asked for and what is free where, for a message."""
-        return "; ".join(f"{kind} {self._account_of(kind, amount)}" for kind, amount in requests)
+        return "; ".join(
+            f"{kind} {self._account_of(amount, self._free_of(kind))}" for kind, amount in requests
+        )
 
-    def _account_of(self, kind: str, amount: int) -> str:
+    def _account_of(self, amount: int, free: tuple[int, ...] | None) -> str:
         """Return what was asked for and what is free where, of one type."""
-        free = self._nodes.free.get(kind)
         there = (
             "the machine has none"
             if free is None
