@@ -247,6 +247,8 @@ class CpuProvider:
         """Return the masks from which the request can be met; all of `reusable` must be in reach of them."""
         node_cpus = self._topology.node_cpus
         usable = free | reusable
+        if usable.bit_count() < request:
+            return HintList.empty()
         amounts = [(usable & cpus).bit_count() for cpus in node_cpus]
         touching = [1 << i for i, cpus in enumerate(node_cpus) if cpus & reusable] if reusable else ()
         # by what the nodes have, not by what is free: a hint that is wider than need be is never preferred
