@@ -50,8 +50,8 @@ class Refusal:
     """The best hint there was."""
     hints: tuple[ResourceHints, ...] = field(default=())
     """What each provider offered, in the order of the providers."""
-    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict)
-    """By resource, what says in words what was asked for and what was free where at that moment."""
+    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict, compare=False)
+    """By resource, what says in words what was asked for and what was free where at that moment; not compared."""
 
 
 class Scope(Protocol):
