@@ -85,6 +85,20 @@ def accounts_of(
     return accounts
 
 
+def refused(
+    pod: Pod,
+    container: Container | None,
+    policy: Policy,
+    best: TopologyHint,
+    hints: Sequence[ResourceHints],
+    providers: Sequence[HintProvider],
+) -> Refusal:
+    """Return the refusal of a policy; `container` None: of the pod as a whole."""
+    name = None if container is None else container.name
+    accounts = accounts_of(pod, container, providers)
+    return Refusal(TOPOLOGY_AFFINITY_ERROR, "", name, policy.name, best, tuple(hints), accounts)
+
+
 def allocate(
     pod: Pod, container: Container, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
@@ -132,10 +146,7 @@ class ContainerScope:
             hints = [provider.topology_hints(pod, container) for provider in providers]
             best, admit = policy.merge(hints)
             if not admit:
-                accounts = accounts_of(pod, container, providers)
-                return Refusal(
-                    TOPOLOGY_AFFINITY_ERROR, "", container.name, policy.name, best, tuple(hints), accounts
-                )
+                return refused(pod, container, policy, best, hints, providers)
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
@@ -155,8 +166,7 @@ class PodScope:
         hints = [provider.pod_topology_hints(pod) for provider in providers]
         best, admit = policy.merge(hints)
         if not admit:
-            accounts = accounts_of(pod, None, providers)
-            return Refusal(TOPOLOGY_AFFINITY_ERROR, "", None, policy.name, best, tuple(hints), accounts)
+            return refused(pod, None, policy, best, hints, providers)
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:

@@ -254,22 +254,15 @@ class CpuProvider:
         # by what the nodes have, not by what is free: a hint that is wider than need be is never preferred
         sums = self._largest_sums
         size = min(bisect_left(sums, request) + 1, len(sums))
-        if not self._socket_nodes:
-            return feasible_hints(
-                len(node_cpus),
-                ((None, amounts, request),),
-                universe=self._universe,
-                preferred_size=size,
-                touching=touching,
-            )
+        sockets = self._socket_nodes
         return feasible_hints(
             len(node_cpus),
             ((None, amounts, request),),
             universe=self._universe,
             preferred_size=size,
             touching=touching,
-            sockets=self._socket_nodes,
-            preferred_sockets=-(-size // (self._topology.numa_nodes // len(self._socket_nodes))),
+            sockets=sockets,
+            preferred_sockets=-(-size // (self._topology.numa_nodes // len(sockets))) if sockets else -1,
         )
 
     def _choose(self, reusable: int, request: int, affinity: TopologyHint) -> int:
