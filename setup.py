@@ -9,25 +9,25 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-SOURCES = Path("cython/alignup")
+SOURCES = Path("cython")
 annotate = bool(os.environ.get("ALIGNUP_ANNOTATE"))
 trace = bool(os.environ.get("ALIGNUP_TRACE"))
 workers = os.cpu_count() or 1
 
 extensions = [
     Extension(
-        f"alignup.{source.stem}",
+        ".".join(source.relative_to(SOURCES).with_suffix("").parts),
         [str(source)],
         extra_compile_args=["-O3", "-Wall", "-Wno-unused-function"],
         define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else [],
     )
-    for source in sorted(SOURCES.glob("*.pyx"))
+    for source in sorted(SOURCES.rglob("*.pyx"))
 ]
 
 setup(
     ext_modules=cythonize(
         extensions,
-        include_path=["cython"],
+        include_path=[str(SOURCES)],
         build_dir="build/cython",
         annotate=annotate,
         nthreads=workers,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from alignup import Node, Pod
-from alignup.policy import make_policy
+from alignup.topology_manager.policy import make_policy
 from cases import ONE_NODE, pairs_of, providers_of, scenario, summary
 
 SOURCES = Path(__file__).with_name("kubelet")

@@ -7,8 +7,8 @@ from timeit import repeat
 import pytest
 
 import model
-from alignup._merge import Merger
-from alignup.policy import flatten, make_policy
+from alignup.core.merge import Merger
+from alignup.topology_manager.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
 
 ANSWERS = {

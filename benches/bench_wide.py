@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from alignup import Node, Pod
-from alignup.discovery.catalog import catalog_entries
-from alignup.policy import POLICY_NAMES
+from alignup.machine.catalog import catalog_entries
+from alignup.topology_manager.policy import POLICY_NAMES
 from cases import Demand, big_scenario, summary
 
 GB200 = {

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import model
-from alignup.hints import HintList
+from alignup.topology_manager.hints import HintList
 from machines import GIBI, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.admission import ContainerAllocation
+    from alignup.topology_manager.admission import ContainerAllocation
 
 FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
 """How much slower than promised this machine may be. The promises are for the machine that the README names; what

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from alignup.machine import Core, Machine, NumaNode
+from alignup.machine.machine import Core, Machine, NumaNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

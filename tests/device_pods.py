@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from alignup.hints import BitMask, TopologyHint
-from alignup.machine import Core, Machine, NumaNode
-from alignup.pod import Container, Pod
-from alignup.providers.devices import Device, DeviceProvider
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.machine import Core, Machine, NumaNode
+from alignup.providers.devices.provider import Device, DeviceProvider
+from alignup.topology_manager.hints import BitMask, TopologyHint
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 ANYWHERE = TopologyHint(None, False)

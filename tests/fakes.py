@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import AllocationError
-from alignup.hints import BitMask, TopologyHint
-from alignup.pod import Container, Pod
+from alignup.kubernetes.pod import Container, Pod
+from alignup.topology_manager.hints import BitMask, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from alignup.leases.local_machine import Site
 from alignup.leases.process import identify
 from alignup.leases.record import LeaseRecord, MachineIdentity
-from alignup.leases.site import Site
-from alignup.machine import Machine
-from alignup.providers.device_inventory import decode_inventory
+from alignup.machine.device_inventory import decode_inventory
+from alignup.machine.machine import Machine
 
 GI = 1 << 30
 GPU = "nvidia.com/gpu"

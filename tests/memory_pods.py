@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from alignup.config import ReservedMemory
-from alignup.hints import BitMask, TopologyHint
-from alignup.machine import Core, HugePages, Machine, NumaNode
-from alignup.pod import Container, Pod
-from alignup.providers.memory import MemoryProvider
+from alignup.kubernetes.kubelet_config import ReservedMemory
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.machine import Core, HugePages, Machine, NumaNode
+from alignup.providers.memory.provider import MemoryProvider
+from alignup.topology_manager.hints import BitMask, TopologyHint
 
 GI = 1 << 30
 ANYWHERE = TopologyHint(None, False)

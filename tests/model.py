@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from alignup.hints import BitMask, HintList, TopologyHint
-from alignup.policy import make_policy
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.policy import make_policy
 
 Hint = tuple[int | None, bool]
 Distances = Sequence[Sequence[int]]

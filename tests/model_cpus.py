@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from alignup.machine import Machine
+    from alignup.machine.machine import Machine
 
 
 class Layout:

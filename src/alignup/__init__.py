@@ -15,11 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alignup.admission import Admission
-    from alignup.bitmask import BitMask
     from alignup.cluster import Cluster
-    from alignup.config import KubeletConfig
-    from alignup.cpuset import CPUSet
     from alignup.errors import (
         AlignupError,
         AllocationError,
@@ -28,14 +24,18 @@ if TYPE_CHECKING:
         PodExistsError,
         UnknownPodError,
     )
-    from alignup.hints import HintList, TopologyHint
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
     from alignup.leases.lease import lease
-    from alignup.machine import Machine
-    from alignup.manager import TopologyManager
+    from alignup.machine.cpuset import CPUSet
+    from alignup.machine.machine import Machine
     from alignup.node import Node
-    from alignup.pod import Pod
-    from alignup.policy import make_policy
-    from alignup.provider import HintProvider
+    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.bitmask import BitMask
+    from alignup.topology_manager.hints import HintList, TopologyHint
+    from alignup.topology_manager.manager import TopologyManager
+    from alignup.topology_manager.policy import make_policy
+    from alignup.topology_manager.provider import HintProvider
 
 __all__ = [
     "Admission",
@@ -61,26 +61,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admission": "admission",
+    "Admission": "topology_manager.admission",
     "AlignupError": "errors",
     "AllocationError": "errors",
-    "BitMask": "bitmask",
-    "CPUSet": "cpuset",
+    "BitMask": "topology_manager.bitmask",
+    "CPUSet": "machine.cpuset",
     "Cluster": "cluster",
     "ConfigError": "errors",
-    "HintList": "hints",
-    "HintProvider": "provider",
+    "HintList": "topology_manager.hints",
+    "HintProvider": "topology_manager.provider",
     "InputError": "errors",
-    "KubeletConfig": "config",
-    "Machine": "machine",
+    "KubeletConfig": "kubernetes.kubelet_config",
+    "Machine": "machine.machine",
     "Node": "node",
-    "Pod": "pod",
+    "Pod": "kubernetes.pod",
     "PodExistsError": "errors",
-    "TopologyHint": "hints",
-    "TopologyManager": "manager",
+    "TopologyHint": "topology_manager.hints",
+    "TopologyManager": "topology_manager.manager",
     "UnknownPodError": "errors",
     "lease": "leases.lease",
-    "make_policy": "policy",
+    "make_policy": "topology_manager.policy",
 }
 """The module that each public name lives in."""
 

@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alignup.admission import Admission, ContainerAllocation
-from alignup.config import KubeletConfig
-from alignup.cpuset import CPUSet
 from alignup.errors import ConfigError, InputError
-from alignup.machine import Machine
-from alignup.manager import Observer, TopologyManager
-from alignup.pod import Pod
-from alignup.policy import make_policy
-from alignup.providers.cpu import CpuProvider, reserved_cpus
-from alignup.providers.device_inventory import Device, decode_inventory
-from alignup.providers.device_plugin import DevicePlugin, PreferredSets
-from alignup.providers.devices import DeviceProvider
-from alignup.providers.memory import MemoryProvider
-from alignup.scope import Refusal
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.pod import Pod
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.machine import Machine
+from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
+from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
+from alignup.providers.devices.provider import DeviceProvider
+from alignup.providers.memory.provider import MemoryProvider
+from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.manager import Observer, TopologyManager
+from alignup.topology_manager.policy import make_policy
+from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from alignup.podpolicy.on_node import PodPolicies
-    from alignup.provider import HintProvider
+    from alignup.koordinator.node_policies import PodPolicies
+    from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node"]
 
@@ -146,16 +146,16 @@ class Node:
     def pod_policies(self) -> PodPolicies:
         """The policies that annotated pods bring; imported and made when the first such pod comes."""
         if self._pod_policies is None:
-            from alignup.podpolicy import on_node  # noqa: PLC0415  # few nodes ever see such a pod
+            from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
 
             options = self.config.topology_manager_policy_options
-            self._pod_policies = on_node.PodPolicies(self.manager, self.machine, options)
+            self._pod_policies = node_policies.PodPolicies(self.manager, self.machine, options)
         return self._pod_policies
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit a pod, or refuse it and leave the node as it was.
 
-        A pod whose annotation names a policy of its own is judged by it (see `alignup.podpolicy`) where the node
+        A pod whose annotation names a policy of its own is judged by it (see `alignup.koordinator`) where the node
         has none, and refused where the node has another one.
 
         Args:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import AlignupError, ConfigError, InputError
-from alignup.hints import HintList, TopologyHint
+from alignup.kubernetes.pod import Container, Pod
 from alignup.node import Node
-from alignup.pod import Container, Pod
+from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.admission import Admission, ContainerAllocation
-    from alignup.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
 
 __all__ = ["RecordingProvider", "replay"]
 

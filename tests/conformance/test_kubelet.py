@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alignup.hints import BitMask, TopologyHint
 from alignup.node import Node
-from alignup.policy import make_policy
 from alignup.replay import RecordingProvider, replay, replay_steps
+from alignup.topology_manager.hints import BitMask, TopologyHint
+from alignup.topology_manager.policy import make_policy
 from vectors import vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from alignup.pod import Container, Pod
+    from alignup.kubernetes.pod import Container, Pod
 
 ATTEMPTS = 1000
 """How many sequences of arbitrary device picks are tried before a scenario counts as different."""

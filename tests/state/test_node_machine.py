@@ -33,12 +33,12 @@ from hypothesis.stateful import (
 )
 
 from alignup.errors import ConfigError
+from alignup.kubernetes.pod import Pod
 from alignup.node import Node
-from alignup.pod import Pod
-from alignup.providers.memory import MemoryProvider
+from alignup.providers.memory.provider import MemoryProvider
 
 if TYPE_CHECKING:
-    from alignup.admission import Admission
+    from alignup.topology_manager.admission import Admission
 
 GIBI = 1 << 30
 MEBI = 1 << 20

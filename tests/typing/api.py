@@ -24,7 +24,7 @@ from alignup import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.pod import Container
+    from alignup.kubernetes.pod import Container
 
 
 class Licenses:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from alignup.manager import TopologyManager
-from alignup.policy import make_policy
+from alignup.topology_manager.manager import TopologyManager
+from alignup.topology_manager.policy import make_policy
 from fakes import Licences, pod_of
 
 pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")

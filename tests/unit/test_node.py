@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from alignup.config import KubeletConfig
-from alignup.cpuset import CPUSet
-from alignup.discovery.catalog import catalog_entries
 from alignup.errors import ConfigError, InputError, PodExistsError, UnknownPodError
-from alignup.hints import BitMask, HintList, TopologyHint
-from alignup.machine import Machine
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.pod import Pod
+from alignup.machine.catalog import catalog_entries
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Machine
 from alignup.node import Node
-from alignup.pod import Pod
-from alignup.provider import HintProvider
 from alignup.replay import RecordingProvider
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.provider import HintProvider
 from fakes import Licences, hint
 from machines import GIBI, busy_node, machine_of, manifest
 

@@ -50,17 +50,17 @@ def test_other_names_are_not_there() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "bitmask",
-        "hints",
-        "policy",
-        "scope",
-        "manager",
-        "machine",
-        "pod",
-        "config",
+        "topology_manager.bitmask",
+        "topology_manager.hints",
+        "topology_manager.policy",
+        "topology_manager.scope",
+        "topology_manager.manager",
+        "machine.machine",
+        "kubernetes.pod",
+        "kubernetes.kubelet_config",
         "node",
         "replay",
-        "explain",
+        "topology_manager.refusal_message",
     ],
 )
 def test_modules_say_what_is_public(module: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
-from alignup.cli.lease_options import device_resource_option, say
+from alignup.cli.options import device_resource_option, say
 from alignup.cli.terminal import make_console, make_table, mark, safe, size_text
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from alignup.admission import Admission, ContainerAllocation
+    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
-    from alignup.pod import Pod
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
 
 __all__ = ["command"]
 
@@ -95,8 +95,8 @@ def replicated(pods: Sequence[Pod], replicas: int) -> list[Pod]:
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     """Return the answer for one pod as JSON can hold it."""
-    from alignup.explain import explain
     from alignup.replay import admission_dict
+    from alignup.topology_manager.refusal_message import explain
 
     answer = {
         "pod": pod.name,

@@ -18,9 +18,9 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from alignup.machine import Machine
+    from alignup.kubernetes.pod import Pod
+    from alignup.machine.machine import Machine
     from alignup.node import Node
-    from alignup.pod import Pod
 
 __all__ = [
     "LoadedNode",
@@ -121,8 +121,8 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
 
 def read_pods(names: Iterable[str]) -> list[Pod]:
     """Return the pods of all files, in order."""
-    from alignup.documents import TEXT_LIMIT
-    from alignup.manifest import load_pods
+    from alignup.kubernetes.manifest import load_pods
+    from alignup.text.documents import TEXT_LIMIT
 
     return [pod for name in names for pod in load_pods(read_bytes(name, TEXT_LIMIT), name)]
 
@@ -144,7 +144,7 @@ class LoadedNode:
         Raises:
             InputError: there are none.
         """
-        from alignup.pod import Pod
+        from alignup.kubernetes.pod import Pod
 
         if not self.pods:
             raise InputError(
@@ -175,11 +175,11 @@ def load_node(
     Raises:
         InputError: an input is not what it should be.
     """
-    from alignup.config import KubeletConfig, load_config
-    from alignup.discovery.load import load_machine
-    from alignup.documents import TEXT_LIMIT
+    from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+    from alignup.machine.device_inventory import decode_inventory
+    from alignup.machine.load import load_machine
     from alignup.node import Node, preferred_sets
-    from alignup.providers.device_inventory import decode_inventory
+    from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_machine(machine)
     kubelet = (
@@ -191,7 +191,7 @@ def load_node(
     given |= pci_inventory(loaded.machine, selectors)
     inventory = decode_inventory(given, loaded.machine, devices or "devices")
     if near_cpus:
-        from alignup.discovery import device_locality
+        from alignup.machine import device_locality
 
         inventory = decode_inventory(device_locality.near_cpus(loaded.machine, given), loaded.machine)
     sets = {} if devices else preferred_sets(loaded.preferred_sets, inventory)
@@ -207,7 +207,7 @@ def pci_inventory(machine: Machine, selectors: Sequence[str]) -> dict[str, Any]:
     """
     if not selectors:
         return {}
-    from alignup.discovery.pci_devices import PciSelector, devices_from_pci
+    from alignup.machine.pci_devices import PciSelector, devices_from_pci
 
     return devices_from_pci(machine, [PciSelector.parse(text) for text in selectors])
 
@@ -218,7 +218,7 @@ def read_mapping(name: str) -> dict[str, Any]:
     Raises:
         InputError: it holds something else.
     """
-    from alignup.documents import TEXT_LIMIT, read_documents
+    from alignup.text.documents import TEXT_LIMIT, read_documents
 
     documents = read_documents(read_bytes(name, TEXT_LIMIT), name)
     if len(documents) != 1 or not isinstance(documents[0], dict):

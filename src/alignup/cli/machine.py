@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli.inputs import machine_option, near_cpus_option, pci_inventory
-from alignup.cli.lease_options import device_resource_option
+from alignup.cli.options import device_resource_option
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.machine import Machine
+    from alignup.machine.machine import Machine
 
 __all__ = ["SeenMachine", "command"]
 
@@ -89,9 +89,9 @@ def look_at(
     Raises:
         InputError: there is no such machine, or no such devices in it.
     """
-    from alignup.discovery.load import LoadedMachine, load_machine
-    from alignup.machine import Machine
-    from alignup.providers.device_inventory import decode_inventory
+    from alignup.machine.device_inventory import decode_inventory
+    from alignup.machine.load import LoadedMachine, load_machine
+    from alignup.machine.machine import Machine
 
     if nvidia and (is_root or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
@@ -99,14 +99,14 @@ def look_at(
     devices, preferred_sets = dict(loaded.devices), dict(loaded.preferred_sets)
     devices |= pci_inventory(loaded.machine, selectors)
     if nvidia:
-        from alignup.discovery.nvidia import read_gpus
+        from alignup.machine.nvidia import read_gpus
 
         gpus = read_gpus(loaded.machine)
         devices |= gpus.devices
         preferred_sets |= gpus.preferred_sets
     decode_inventory(devices, loaded.machine)
     if near_cpus:
-        from alignup.discovery import device_locality
+        from alignup.machine import device_locality
 
         devices = device_locality.near_cpus(loaded.machine, devices)
     return SeenMachine(loaded.machine, "this machine" if source == HERE else source, devices, preferred_sets)
@@ -118,7 +118,7 @@ def pack(source: str, target: str) -> None:
     Raises:
         InputError: the machine does not come from such a tree, or the snapshot cannot be written.
     """
-    from alignup.discovery.snapshot import take_snapshot
+    from alignup.machine.snapshot import take_snapshot
 
     if not Path(source).is_dir():
         raise InputError.at("--snapshot", "a machine that is read from sysfs", source)

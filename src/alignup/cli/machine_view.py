@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.cli.terminal import make_console, make_table, safe, size_text
-from alignup.cpuset import CPUSet
-from alignup.providers.device_inventory import decode_inventory
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import decode_inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from alignup.cli.machine import SeenMachine
-    from alignup.machine import Machine, NumaNode, PciDevice
+    from alignup.machine.machine import Machine, NumaNode, PciDevice
 
 __all__ = ["show_machine"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.lease_options import devices_text, print_table, say, state_option
+from alignup.cli.options import devices_text, print_table, say, state_option
 from alignup.cli.terminal import size_text
 
 if TYPE_CHECKING:

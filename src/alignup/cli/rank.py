@@ -12,7 +12,7 @@ from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
-    from alignup.pod import Pod
+    from alignup.kubernetes.pod import Pod
 
 __all__ = ["command", "load_cluster"]
 
@@ -87,7 +87,7 @@ def load_cluster(name: str) -> Cluster:
 
 def is_json_lines(data: bytes) -> bool:
     """Whether the first line that is not blank is a JSON object by itself, and of a node."""
-    from alignup.json_text import decode_json
+    from alignup.text.json_text import decode_json
 
     line = next((line for line in data.splitlines() if line.strip()), b"")
     try:

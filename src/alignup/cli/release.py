@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.lease_options import say, state_option
+from alignup.cli.options import say, state_option
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -58,7 +58,7 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         InputError: a line is not a JSON object.
     """
-    from alignup.json_text import decode_json
+    from alignup.text.json_text import decode_json
 
     for where, line in lines(files):
         scenario: Any = decode_json(line, "a JSON object", where)

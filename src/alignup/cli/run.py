@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import machine_option
-from alignup.cli.lease_options import (
+from alignup.cli.options import (
     device_option,
     device_resource_option,
     devices_option,
@@ -26,9 +26,9 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
+    from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
-    from alignup.leases.site import Site
     from alignup.leases.store import LeaseFile
 
 __all__ = ["command"]
@@ -84,7 +84,7 @@ def command(
     single-numa-node. The exit status is the command's, 128+N if signal N ended it; 1 with a sentence on
     standard error if the request is refused.
     """
-    from alignup.leases.site import load_site  # startup counts
+    from alignup.leases.local_machine import load_site  # startup counts
 
     request = _request(**wishes)
     site = load_site(
@@ -118,8 +118,8 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
     Raises:
         InputError: the file of leases cannot be used, or CUDA has no number for a GPU of the lease.
     """
-    from alignup.leases.acquiring import acquire  # startup counts
-    from alignup.leases.command import REFUSED, WaitingCommand  # startup counts
+    from alignup.leases.acquire import acquire  # startup counts
+    from alignup.leases.child_process import REFUSED, WaitingCommand  # startup counts
     from alignup.leases.process import identify  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
@@ -156,8 +156,8 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
 
 def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> Any:
     """Return what the process is told to do."""
-    from alignup.leases.command import Start  # startup counts
-    from alignup.leases.terms import is_strict, lease_variables, memory_nodes  # startup counts
+    from alignup.leases.child_process import Start  # startup counts
+    from alignup.leases.lease_environment import is_strict, lease_variables, memory_nodes  # startup counts
 
     environment = lease_variables(lease, site, file.path)
     if not binds:
@@ -167,7 +167,7 @@ def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> A
 
 def _give_back(file: LeaseFile, lease: LeaseRecord) -> None:
     """Give a lease back; if that cannot be now, the next one who looks will see that its process is gone."""
-    from alignup.leases.acquiring import give_back  # startup counts
+    from alignup.leases.acquire import give_back  # startup counts
 
     try:
         give_back(file, lease)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import machine_option
-from alignup.cli.lease_options import (
+from alignup.cli.options import (
     device_option,
     device_resource_option,
     devices_option,
@@ -22,8 +22,8 @@ from alignup.cli.terminal import size_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.leases.site import Site  # startup counts
-    from alignup.split import Part  # startup counts
+    from alignup.leases.local_machine import Site  # startup counts
+    from alignup.leases.machine_parts import Part  # startup counts
 
 __all__ = ["command"]
 
@@ -59,9 +59,9 @@ def command(
     parts as can be lie on one NUMA node, and the others on as few and as close ones as can be; devices are
     the closest. `alignup run --part` takes one of them.
     """
+    from alignup.leases.local_machine import load_site  # startup counts
+    from alignup.leases.machine_parts import split_machine  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts
-    from alignup.leases.site import load_site  # startup counts
-    from alignup.split import split_machine  # startup counts
 
     counts = parse_device_counts(devices)
     site = load_site(

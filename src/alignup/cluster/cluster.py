@@ -1,7 +1,7 @@
 """A cluster: many nodes kept as arrays, and what each of them would say to a pod.
 
-The judging is compiled (`alignup._cluster`); reading nodes, files and NodeResourceTopology objects is the business of
-the other modules of this package.
+The judging is compiled (`alignup.core.amounts.board`); the other modules of this package read nodes, files and
+NodeResourceTopology objects.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alignup._cluster import LIMITS, Job
-from alignup.cluster.arrays import Arrays
+from alignup.cluster.columns import Arrays
 from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
-from alignup.cluster.reading import NodeReader
-from alignup.config import TOPOLOGY_POLICIES
+from alignup.cluster.node_amounts import NodeReader
+from alignup.core.amounts.board import LIMITS, Job
 from alignup.errors import InputError
-from alignup.pod import Container, Pod
-from alignup.podpolicy import pod_policy
+from alignup.koordinator import pod_policy
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.pod import Container, Pod
 
 if TYPE_CHECKING:
     import os

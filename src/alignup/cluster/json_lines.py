@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from alignup.config import KubeletConfig
 from alignup.errors import InputError
-from alignup.json_text import decode_json
-from alignup.machine import Machine
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.pod import Pod
+from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.machine import Machine
 from alignup.node import Node, preferred_sets
-from alignup.pod import Pod
-from alignup.providers.device_inventory import Device, decode_inventory
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

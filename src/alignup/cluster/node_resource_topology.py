@@ -17,12 +17,12 @@ from typing import Any, Final
 import msgspec
 
 from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
-from alignup.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
-from alignup.demand import is_pinned_memory
-from alignup.documents import decode, read_documents
 from alignup.errors import InputError
-from alignup.machine import NUMA_NODE_LIMIT
-from alignup.quantity import parse_quantity, whole_units
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.machine.machine import NUMA_NODE_LIMIT
+from alignup.text.documents import decode, read_documents
 
 __all__ = ["Topology", "read_topologies"]
 

@@ -1,7 +1,7 @@
 """Records of what a node comes to when only amounts are kept: the fixed part, and what is free now.
 
-Nodes that are alike share one `Shape`. Where the records come from is the business of `alignup.cluster.reading` and
-`alignup.cluster.node_resource_topology`; they are laid out as arrays in `alignup.cluster.arrays`.
+Nodes that are alike share one `Shape`. `alignup.cluster.node_amounts` and `alignup.cluster.node_resource_topology`
+make these records; `alignup.cluster.columns` lays them out as arrays.
 """
 
 from __future__ import annotations
@@ -84,4 +84,4 @@ class Row:
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By resource and place."""
     exclusive: int = 0
-    """The nodes of pods that brought the policy single-numa-node (`alignup.podpolicy`)."""
+    """The nodes of pods that brought the policy single-numa-node (`alignup.koordinator`)."""

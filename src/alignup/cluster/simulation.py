@@ -1,7 +1,8 @@
 """Plays a trace of pods over a cluster: a scheduler chooses nodes, and the nodes themselves admit or refuse.
 
-A scheduler that sees topology asks `Cluster.judge`; a blind one sees node totals only (`alignup.cluster.totals`), as
-the default scheduler does. The difference in what the nodes refuse is what topology-blind scheduling costs.
+A scheduler that sees topology asks `Cluster.judge`; a blind one sees node totals only
+(`alignup.cluster.node_totals`), as the default scheduler does. The difference in what the nodes refuse is what
+topology-blind scheduling costs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from alignup.cluster.totals import BLIND_STRATEGIES, Totals
+from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup._cluster import Job
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.evaluation import Evaluation
-    from alignup.pod import Pod
+    from alignup.core.amounts.board import Job
+    from alignup.kubernetes.pod import Pod
 
 __all__ = ["Report", "Simulation"]
 

@@ -10,8 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from alignup.cluster.trace import Arrival, Event
-from alignup.demand import is_pinned_memory
-from alignup.pod import Pod
+from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.pod_requests import is_pinned_memory
 
 if TYPE_CHECKING:
     from alignup.cluster.cluster import Cluster

@@ -2,7 +2,7 @@
 
 A line is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be missing: the pod stays until
 it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back. What a pod is, is said in
-`alignup.manifest`; what becomes of it in `alignup.cluster.simulation`.
+`alignup.kubernetes.manifest`; what becomes of it in `alignup.cluster.simulation`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.errors import InputError
-from alignup.json_text import decode_json
-from alignup.pod import Pod
+from alignup.kubernetes.pod import Pod
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

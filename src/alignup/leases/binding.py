@@ -13,8 +13,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.cpuset import CPUSet
 from alignup.errors import AllocationError
+from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.site import GPU_RESOURCE
+from alignup.leases.local_machine import GPU_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.leases.site import Site
-    from alignup.machine import Machine
+    from alignup.leases.local_machine import Site
+    from alignup.machine.machine import Machine
 
 __all__ = ["device_variable", "variables"]
 

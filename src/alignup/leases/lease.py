@@ -9,22 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from alignup.leases.acquiring import acquire, give_back
+from alignup.leases.acquire import acquire, give_back
 from alignup.leases.binding import Binding, bind, restore
-from alignup.leases.evidence import show_evidence
+from alignup.leases.lease_environment import evidence_of, is_strict, lease_variables, memory_nodes
+from alignup.leases.local_machine import HERE, Site, load_site
 from alignup.leases.process import identify
+from alignup.leases.recovery import show_evidence
 from alignup.leases.request import DEFAULT_POLICY, make_request
-from alignup.leases.site import HERE, Site, load_site
 from alignup.leases.store import LeaseFile
-from alignup.leases.terms import evidence_of, is_strict, lease_variables, memory_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from alignup.cpuset import CPUSet
     from alignup.leases.record import LeaseRecord
-    from alignup.machine import Machine
+    from alignup.machine.cpuset import CPUSet
+    from alignup.machine.machine import Machine
 
 __all__ = ["Lease", "lease"]
 

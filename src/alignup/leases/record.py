@@ -1,6 +1,6 @@
 """The record of a lease: who holds which CPUs, memory and devices of a machine, in memory and in the file.
 
-Who may get what is decided in `alignup.leases.placing`; the file is the business of `alignup.leases.store`.
+Who may get what is decided in `alignup.leases.placement`; the file is the business of `alignup.leases.store`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from alignup.cpuset import CPUSet
 from alignup.leases.process import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.config import TOPOLOGY_POLICIES
 from alignup.errors import InputError
-from alignup.quantity import parse_quantity, whole_units
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.quantity import parse_quantity, whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

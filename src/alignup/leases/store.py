@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from alignup.errors import InputError
-from alignup.leases.checked_text import DamagedError, decode_table, encode_table
-from alignup.leases.evidence import find_evidence
+from alignup.leases.file_format import DamagedError, decode_table, encode_table
 from alignup.leases.file_lock import locked
 from alignup.leases.process import Liveness, liveness
 from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity, holders
+from alignup.leases.recovery import find_evidence
 
 __all__ = ["LeaseChange", "LeaseFile", "default_state"]
 

@@ -61,7 +61,7 @@ def test_what_never_ends(end_with, monkeypatch, way: str) -> None:
     """It is read up to a limit, which the line says."""
     monkeypatch.setattr(inputs.read_bytes, "__defaults__", (1 << 20,))
     monkeypatch.setattr(inputs.read_lines, "__defaults__", (1 << 20,))
-    monkeypatch.setattr("alignup.discovery.load._MAX_FILE", 1 << 20)
+    monkeypatch.setattr("alignup.machine.load._MAX_FILE", 1 << 20)
     ended = end_with(WAYS[way], "/dev/zero")
 
     assert ended.complains("bytes, got", "/dev/zero")

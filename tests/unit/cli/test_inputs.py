@@ -19,7 +19,7 @@ from alignup.cli.inputs import (
     read_pods,
 )
 from alignup.errors import ConfigError, InputError
-from alignup.machine import Machine
+from alignup.machine.machine import Machine
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"words\n", gzip.compress(b"words\n")])

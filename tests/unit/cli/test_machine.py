@@ -13,7 +13,7 @@ import pytest
 import kernel_trees
 from alignup.cli.machine import SeenMachine
 from alignup.cli.machine_view import runs_of_alike, show_machine, summary
-from alignup.machine import Core, Machine, NumaNode
+from alignup.machine.machine import Core, Machine, NumaNode
 from kernel_trees import pci, server
 
 

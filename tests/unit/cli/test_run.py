@@ -179,7 +179,7 @@ def test_a_part_is_taken_as_a_launcher_says(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
     done = invoke(state, *DGX, "--part", "auto", "--device", "nvidia.com/gpu=1", "true")
     assert done.exit_code == 0
     assert (seen["ALIGNUP_CPUS"], seen["CUDA_VISIBLE_DEVICES"]) == ("70-83,182-195", "5")
@@ -194,7 +194,7 @@ def test_this_machine_is_bound(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
     for policy in ("best-effort", "single-numa-node"):
         assert invoke(state, "--cpus", "1", "--policy", policy, "true").exit_code == 0
     assert [start.strict for start in seen] == [False, True]
@@ -210,7 +210,7 @@ def test_names_are_made_of_the_command(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.command.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
     for word in ("/usr/bin/python3.11", "ä"):
         invoke(state, word)
     assert [name.rpartition("-")[0] for name in names] == ["python3-11", "command"]
@@ -234,7 +234,7 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
     def interrupted(*_arguments, **_fields):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("alignup.leases.acquiring.acquire", interrupted)
+    monkeypatch.setattr("alignup.leases.acquire.acquire", interrupted)
     assert invoke(state, "--cpus", "1", "true").exit_code == 1
     assert not state.exists()
 
@@ -245,7 +245,7 @@ def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
     def full(_file, _lease):
         raise InputError("the disk is full")
 
-    monkeypatch.setattr("alignup.leases.acquiring.give_back", full)
+    monkeypatch.setattr("alignup.leases.acquire.give_back", full)
     done = invoke(state, "--cpus", "1", "--name", "n", "--", "sh", "-c", "exit 3")
     assert done.exit_code == 3
     assert "the disk is full; lease 'n' is free all the same" in done.output

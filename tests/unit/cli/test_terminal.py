@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from alignup.cli.lease_options import print_table
+from alignup.cli.options import print_table
 from alignup.cli.terminal import make_console, mark, size_text
 
 

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from alignup.cpuset import CPUSet
 from alignup.errors import AllocationError
 from alignup.leases import binding
 from alignup.leases.binding import bind, bind_memory, restore
+from alignup.machine.cpuset import CPUSet
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import leasing
 from alignup.errors import InputError
 from alignup.leases.environment import device_variable, variables
-from alignup.machine import PciDevice
+from alignup.machine.machine import PciDevice
 
 
 def told(site, **fields):

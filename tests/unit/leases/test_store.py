@@ -14,10 +14,10 @@ import pytest
 
 import leasing
 from alignup.errors import InputError
-from alignup.leases.checked_text import encode_table
-from alignup.leases.evidence import VARIABLE, Evidence, evidence_text
+from alignup.leases.file_format import encode_table
 from alignup.leases.process import identify
 from alignup.leases.record import LeaseTable, MachineIdentity
+from alignup.leases.recovery import VARIABLE, Evidence, evidence_text
 from alignup.leases.store import LeaseFile, default_state
 
 MACHINE = MachineIdentity("m", "a machine")

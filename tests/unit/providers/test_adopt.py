@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import leasing
-from alignup.config import CpuOptions, ReservedMemory
 from alignup.errors import AllocationError
-from alignup.hints import BitMask, TopologyHint
-from alignup.pod import Container, Pod
-from alignup.providers.cpu import CpuProvider
-from alignup.providers.device_inventory import decode_inventory
-from alignup.providers.devices import DeviceProvider
-from alignup.providers.memory import MemoryProvider
+from alignup.kubernetes.kubelet_config import CpuOptions, ReservedMemory
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.device_inventory import decode_inventory
+from alignup.providers.cpu.provider import CpuProvider
+from alignup.providers.devices.provider import DeviceProvider
+from alignup.providers.memory.provider import MemoryProvider
+from alignup.topology_manager.hints import BitMask, TopologyHint
 
 GI = leasing.GI
 MACHINE = leasing.machine()

@@ -1,7 +1,0 @@
-"""The best result of a merge whose lists are plain sums over nodes."""
-
-from alignup._merge cimport Best
-from alignup._reduced cimport Demand, Plan, State
-
-
-cdef bint merge_sums(const State* state, const Demand* demand, const Plan* plan, Best* best) noexcept nogil

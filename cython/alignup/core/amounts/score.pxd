@@ -1,0 +1,16 @@
+"""What a placement is worth under a strategy."""
+
+from libc.stdint cimport uint64_t
+
+from alignup.core.amounts.state cimport Demand, State
+
+
+cdef enum Strategy:
+    LEAST_NUMA_NODES = 0
+    LEAST_ALLOCATED = 1
+    MOST_ALLOCATED = 2
+    BALANCED_ALLOCATION = 3
+    DOCUMENT = 4
+
+
+cdef double score_of(const State* state, const Demand* demand, uint64_t mask, bint aligned, int strategy) noexcept nogil

@@ -1,0 +1,272 @@
+"""Hints and packed lists of hints.
+
+What providers make lists from is in `alignup.core.feasible`; which hint wins is decided in `alignup.core.merge`.
+"""
+
+from alignup.core.bits cimport NARROW_MASKS, is_single, popcount
+from alignup.core.bitmask cimport mask_of
+from alignup.core.narrow.family cimport drop, has, is_empty, put_hint
+from alignup.core.wide.inspect cimport best_of_family, sample_pairs, total_of
+from alignup.core.wide.family cimport family_avoiding, listed_family
+
+# A described list of more hints than this is sampled, never walked.
+MOST_HINTS = 65536
+
+
+cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
+    cdef TopologyHint hint = TopologyHint.__new__(TopologyHint)
+    hint.affinity = None if is_any else mask_of(mask)
+    hint.preferred = preferred
+    hint.exact = True
+    return hint
+
+
+cdef class TopologyHint:
+    """A set of NUMA nodes a request could be satisfied from, and whether that is as good as the machine allows.
+
+    `affinity` None means any node. `exact` is False only for a merged hint on more than 8 nodes whose search ran
+    into its stated limit: it is the best that was found by then. It plays no part in comparisons.
+
+    >>> TopologyHint(BitMask([0]), True)
+    TopologyHint(BitMask([0]), True)
+    """
+
+    __match_args__ = ("affinity", "preferred")
+
+    def __init__(self, BitMask affinity, bint preferred):
+        self.affinity = affinity
+        self.preferred = preferred
+        self.exact = True
+
+    def __eq__(self, other):
+        if not isinstance(other, TopologyHint):
+            return NotImplemented
+        return self.preferred == (<TopologyHint>other).preferred and self.affinity == (<TopologyHint>other).affinity
+
+    def __hash__(self):
+        return hash((self.affinity, self.preferred))
+
+    def __repr__(self):
+        return f"TopologyHint({self.affinity!r}, {self.preferred})"
+
+    def __reduce__(self):
+        return restored_hint, (self.affinity, self.preferred, self.exact)
+
+
+def restored_hint(affinity, preferred, exact):
+    """Return the hint that was pickled."""
+    cdef TopologyHint hint = TopologyHint(affinity, preferred)
+    hint.exact = exact
+    return hint
+
+
+cdef class HintList:
+    """An immutable sequence of hints, packed so that a merge touches no Python object.
+
+    A list made from hints keeps their order; lists that providers compute are in ascending order, narrowest
+    first. An empty list means that the resource cannot be satisfied.
+
+    >>> HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])[1]
+    TopologyHint(BitMask([0, 1]), False)
+    """
+
+    def __init__(self, hints=()):
+        cdef TopologyHint hint
+        cdef list masks = [], preferred = []
+        self.given = tuple(hints)
+        for item in self.given:
+            if not isinstance(item, TopologyHint):
+                raise TypeError(f"expected TopologyHint objects, got {item!r}")
+            hint = item
+            if hint.affinity is None:
+                if hint.preferred:
+                    self.family.any_preferred = True
+                else:
+                    self.family.any_other = True
+            else:
+                masks.append(hint.affinity.word)
+                preferred.append(hint.preferred)
+        if masks and max(masks) >= NARROW_MASKS:
+            self.wide = listed_family(masks, preferred)
+            return
+        for mask, is_preferred in zip(masks, preferred):
+            put_hint(&self.family, mask, is_preferred)
+
+    @staticmethod
+    def empty():
+        """Return the list without hints: the resource cannot be satisfied anywhere."""
+        return HintList.__new__(HintList)
+
+    cdef bint holds_nothing(self):
+        if self.given is not None:
+            return len(self.given) == 0
+        if self.wide is None:
+            return is_empty(&self.family)
+        return not self.wide.described and self.wide.listed_count == 0
+
+    def pairs(self):
+        """Return (mask as an int or None for any node, preferred) for each hint, in the order of iteration."""
+        cdef TopologyHint hint
+        cdef list found = []
+        cdef int mask
+        if self.given is not None:
+            for item in self.given:
+                hint = item
+                found.append((None if hint.affinity is None else hint.affinity.word, bool(hint.preferred)))
+            return found
+        if self.wide is not None:
+            return self.any_node_pairs(self.all_wide_pairs())
+        for mask in range(NARROW_MASKS):
+            if has(self.family.preferred, mask):
+                found.append((mask, True))
+            elif has(self.family.other, mask):
+                found.append((mask, False))
+        found.sort(key=narrowest_first)
+        return self.any_node_pairs(found)
+
+    cdef list any_node_pairs(self, list found):
+        """Add the hints without a mask at the end."""
+        if self.family.any_preferred:
+            found.append((None, True))
+        if self.family.any_other:
+            found.append((None, False))
+        return found
+
+    cdef list all_wide_pairs(self):
+        total = total_of(self.wide)
+        if total is None or total > MOST_HINTS:
+            count = "too many to count" if total is None else total
+            raise OverflowError(f"expected at most {MOST_HINTS} hints to walk through, got {count}; use sample()")
+        return sample_pairs(self.wide, total)
+
+    def total(self):
+        """Return how many hints there are, None when there are too many to count.
+
+        Beyond 8 NUMA nodes a list may describe more hints than can be walked; `len` and iteration then raise
+        OverflowError, and `sample` shows some.
+        """
+        if self.given is not None or self.wide is None:
+            return len(self)
+        total = total_of(self.wide)
+        return None if total is None else total + self.family.any_preferred + self.family.any_other
+
+    def sample(self, int limit):
+        """Return the first `limit` hints; of a described list that are the narrowest.
+
+        Raises:
+            ValueError: `limit` is negative.
+        """
+        if limit < 0:
+            raise ValueError(f"expected how many hints to return, got {limit}")
+        if self.given is not None or self.wide is None:
+            return self.hints()[:limit]
+        pairs = self.any_node_pairs(sample_pairs(self.wide, limit))
+        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in pairs[:limit]])
+
+    def avoiding(self, uint64_t avoided):
+        """Return the hints without those that name several nodes of which one is in the mask `avoided`."""
+        cdef HintList left
+        cdef int mask
+        if self.given is not None:
+            return HintList([hint for hint in self.given if not mixes(hint, avoided)])
+        left = HintList.__new__(HintList)
+        left.family = self.family
+        if self.wide is not None:
+            left.wide = family_avoiding(self.wide, avoided)
+            return left
+        for mask in range(NARROW_MASKS):
+            if mask & avoided and not is_single(mask):
+                drop(left.family.preferred, mask)
+                drop(left.family.other, mask)
+        return left
+
+    def best(self):
+        """Return (mask, preferred) of the best hint with a mask, None if there is none.
+
+        Best: preferred ones first, then the narrowest.
+        """
+        return self.best_containing(0)
+
+    def best_containing(self, uint64_t inner):
+        """Return the same as `best`, among the hints whose mask includes `inner`."""
+        cdef list found
+        if self.wide is not None and self.given is None:
+            return best_of_family(self.wide, inner)
+        found = [
+            (not preferred, popcount(mask), mask)
+            for mask, preferred in self.pairs()
+            if mask is not None and (<uint64_t>mask) & inner == inner
+        ]
+        if not found:
+            return None
+        other, _, mask = min(found)
+        return mask, not other
+
+    def __len__(self):
+        return len(self.given) if self.given is not None else len(self.pairs())
+
+    def __bool__(self):
+        return not self.holds_nothing()
+
+    def __iter__(self):
+        return iter(self.hints())
+
+    def __getitem__(self, index):
+        return self.hints()[index]
+
+    def __contains__(self, hint):
+        return hint in self.hints()
+
+    def __reversed__(self):
+        return reversed(self.hints())
+
+    def index(self, hint, *limits):
+        """Return the place of the first such hint, within the limits if given.
+
+        Raises:
+            ValueError: there is no such hint.
+        """
+        return self.hints().index(hint, *limits)
+
+    def count(self, hint):
+        """Return how often the hint is in the list."""
+        return self.hints().count(hint)
+
+    def hints(self):
+        """Return the hints as a tuple of objects."""
+        if self.given is not None:
+            return self.given
+        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs()])
+
+    def __eq__(self, other):
+        if isinstance(other, list):
+            return list(self.hints()) == other
+        if not isinstance(other, HintList):
+            return NotImplemented
+        return self.pairs() == other.pairs()
+
+    def __hash__(self):
+        return hash(tuple(self.pairs()))
+
+    def __repr__(self):
+        total = self.total()
+        if total is None or total > MOST_HINTS:
+            return f"<HintList of {total or 'countless'} hints, first {list(self.sample(2))!r}>"
+        return f"HintList({list(self.hints())!r})"
+
+    def __reduce__(self):
+        return HintList, (self.hints(),)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _memo):
+        return self
+
+
+cdef bint mixes(TopologyHint hint, uint64_t avoided):
+    return hint.affinity is not None and hint.affinity.word & avoided and not is_single(hint.affinity.word)
+
+
+cdef tuple narrowest_first(tuple pair):
+    return popcount(pair[0]), pair[0]

@@ -1,0 +1,79 @@
+"""What the subcommands for the machine at hand have in common: options, and the words for tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import read_bytes
+from alignup.cli.terminal import make_console, make_table, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "device_option",
+    "device_resource_option",
+    "devices_option",
+    "devices_text",
+    "print_table",
+    "read_devices",
+    "say",
+    "state_option",
+]
+
+device_option = click.option(
+    "--device", "-d", "devices", multiple=True, metavar="RESOURCE=N", help="Devices: as in nvidia.com/gpu=1."
+)
+device_resource_option = click.option(
+    "--device-resource",
+    "selectors",
+    multiple=True,
+    metavar="RESOURCE=SELECTOR",
+    help="PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
+)
+devices_option = click.option(
+    "--devices", "inventory", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
+)
+state_option = click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="ALIGNUP_STATE",
+    help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
+)
+
+
+def read_devices(name: str | None) -> Any:
+    """Return the inventory in a file as plain data; None without a file.
+
+    Raises:
+        InputError: it cannot be read, or is no YAML or JSON.
+    """
+    if name is None:
+        return None
+    from alignup.text.documents import TEXT_LIMIT, read_documents  # startup counts
+
+    text = read_bytes(name, TEXT_LIMIT)
+    documents = [document for document in read_documents(text, name) if document is not None]
+    return documents[0] if len(documents) == 1 else documents
+
+
+def say(sentence: str) -> None:
+    """Tell people something, on standard error."""
+    click.echo(f"alignup: {sentence}", err=True)
+
+
+def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
+    """Return devices in a cell of a table."""
+    return " ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items())) or "-"
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table: as wide as the terminal, or as it needs to be where there is none."""
+    table = make_table(*headings)
+    for row in rows:
+        table.add_row(*map(safe, row))
+    make_console().print(table)

@@ -1,0 +1,152 @@
+"""What a scheduler without topology sees: each node's sum of a resource, and the sum of what its pods request.
+
+Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation, without its other
+plugins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, which belongs to the demands
+from alignup.kubernetes.pod_requests import is_device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+
+__all__ = ["BLIND_STRATEGIES", "Totals"]
+
+BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
+"""The strategies that need no NUMA nodes."""
+
+_SCORED: Final = ("cpu", "memory")
+
+
+class Totals:
+    """Sums over whole nodes: `cpu` in thousandths, memory in bytes, devices in pieces.
+
+    Args:
+        nodes: The nodes, with the pods that they hold.
+    """
+
+    __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        found = [_allocatable(node) for node in nodes]
+        self.resources = tuple(sorted({name for one in found for name in one}))
+        self._numbers = {name: number for number, name in enumerate(self.resources)}
+        self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
+        for index, one in enumerate(found):
+            self.allocatable[index] = [one.get(name, 0) for name in self.resources]
+        self.used = np.zeros_like(self.allocatable)
+        self.used_in_all = np.zeros(len(self.resources), np.int64)
+        self._requests: dict[str, npt.NDArray[np.int64] | None] = {}
+        for index, node in enumerate(nodes):
+            for pod in node.pods:
+                self.add(index, pod)
+
+    def request(self, pod: Pod) -> npt.NDArray[np.int64] | None:
+        """Return what the pod requests, in the order of `resources`; None if of something that no node has.
+
+        That is the most that its containers request at one time. Fractions of CPUs count here.
+        """
+        if pod.uid not in self._requests:
+            asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+            wanted = {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
+            self._requests[pod.uid] = (
+                None
+                if set(wanted) - set(self.resources)
+                else np.array([wanted.get(name, 0) for name in self.resources], np.int64)
+            )
+        return self._requests[pod.uid]
+
+    def add(self, index: int, pod: Pod) -> None:
+        """Count a pod that came to a node."""
+        request = self.request(pod)
+        if request is not None:
+            self.used[index] += request
+            self.used_in_all += request
+
+    def remove(self, index: int, pod: Pod) -> None:
+        """Count a pod no more."""
+        request = self._requests.pop(pod.uid, None)
+        if request is not None:
+            self.used[index] -= request
+            self.used_in_all -= request
+
+    def forget(self, pod: Pod) -> None:
+        """Forget what a pod requests that is on no node."""
+        self._requests.pop(pod.uid, None)
+
+    @property
+    def free(self) -> npt.NDArray[np.int64]:
+        """What is left of each resource, by node; never below 0."""
+        left: npt.NDArray[np.int64] = np.maximum(self.allocatable - self.used, 0)
+        return left
+
+    def fits(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return which nodes have as much left as the pod requests."""
+        request = self.request(pod)
+        if request is None:
+            return np.zeros(len(self.used), np.bool_)
+        asked = np.flatnonzero(request)
+        left = self.allocatable[:, asked] - self.used[:, asked]
+        return np.asarray((left >= request[asked]).all(axis=1))
+
+    def score(self, pod: Pod, strategy: str) -> npt.NDArray[np.float64]:
+        """Return what each node is worth, by the parts of its CPUs and memory that would be in use.
+
+        Raises:
+            InputError: The strategy needs more than sums.
+        """
+        if strategy not in BLIND_STRATEGIES:
+            expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
+            raise InputError.at("the strategy", expected, strategy)
+        request = self.request(pod)
+        columns = [self._numbers[name] for name in _SCORED if name in self._numbers]
+        used = self.used[:, columns] + (0 if request is None else request[columns])
+        parts = np.minimum(used / np.maximum(self.allocatable[:, columns], 1), 1.0)
+        if strategy == "balanced-allocation":
+            return np.asarray(100 * (1 - parts.std(axis=1)))
+        mean = parts.mean(axis=1)
+        return np.asarray(100 * (mean if strategy == "most-allocated" else 1 - mean))
+
+    def by_name(self, values: npt.NDArray[np.float64]) -> Mapping[str, float]:
+        """Return one value for each resource that any node has."""
+        there = np.asarray(self.allocatable.any(axis=0))
+        return {
+            name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has
+        }
+
+
+def _is_counted(resource: str) -> bool:
+    """Whether nodes are described with this resource at all; disks are not."""
+    return resource in _SCORED or resource.startswith("hugepages-") or is_device(resource)
+
+
+def _allocatable(node: Node) -> dict[str, int]:
+    """Return what the kubelet reports as allocatable: what there is less what is reserved."""
+    machine, config = node.machine, node.config
+    reserved_cpus = len(config.reserved_system_cpus) or config.reserved_cpu_count
+    found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), "memory": 0}
+    for numa_node in machine.numa_nodes:
+        found["memory"] += numa_node.memory
+        for pages in numa_node.hugepages:
+            name, size = f"hugepages-{pages.size}", pages.size_bytes * pages.count
+            found[name] = found.get(name, 0) + size
+            found["memory"] -= size
+    for entry in config.reserved_memory:
+        for name, amount in entry.limits:
+            found[name] = found.get(name, 0) - amount
+    if node.devices is not None:
+        for resource, ids in node.devices.free.items():
+            found[resource] = len(ids) + len(node.devices.given[resource])
+    return {name: max(0, amount) for name, amount in found.items()}

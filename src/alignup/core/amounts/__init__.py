@@ -1,0 +1,1 @@
+"""Decisions over a node that is kept as amounts: hints, preferred sizes, verdicts and scores."""

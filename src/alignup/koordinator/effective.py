@@ -1,0 +1,181 @@
+"""Decides which policy a pod runs under on a node, from what the pod asks for and what the node has.
+
+The matrix is the design document's, and the released scheduler agrees with it: a pod that names a policy runs
+under it, on nodes that have the same one or none; a pod that names none runs under the node's. The policies
+here bear the kubelet's names, since the rest of alignup knows them by these; `alignup.koordinator.annotation` reads
+them from annotations and labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from alignup.errors import InputError
+from alignup.koordinator.annotation import (
+    BEST_EFFORT,
+    NODE_LABEL,
+    NUMA_TOPOLOGY_SPEC,
+    REQUIRED,
+    RESOURCE_SPEC,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    check_policy,
+    check_spec,
+    declared_node_policy,
+    decode_spec,
+    present_place,
+)
+from alignup.koordinator.status import Status, StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "Annotated",
+    "EffectivePolicy",
+    "PodPolicy",
+    "PolicyMismatch",
+    "default_exclusive",
+    "effective_policy",
+    "joined_policy",
+    "mismatch_sentence",
+    "node_policy",
+    "pod_policy",
+]
+
+KUBELET_NAMES: Final = {
+    "": "none",
+    SINGLE_NUMA_NODE: "single-numa-node",
+    RESTRICTED: "restricted",
+    BEST_EFFORT: "best-effort",
+}
+"""Koordinator's names of the policies, and the kubelet's."""
+
+ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
+"""Where a pod may state its policy; the first that is present counts alone, as it is the one that runs."""
+
+
+class Annotated(Protocol):
+    """Whatever has annotations: an `alignup.kubernetes.pod.Pod`, above all."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPolicy:
+    """What a pod asks for: a policy by the kubelet's name (`none`: no opinion), and how exclusively.
+
+    `exclusive` is `Required`, `Preferred` or "" (no exclusivity), with the default already in place.
+    """
+
+    policy: str
+    exclusive: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicy:
+    """The policy, by the kubelet's name, that a pod runs under on a node, and its exclusivity."""
+
+    policy: str
+    exclusive: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyMismatch:
+    """A pod and a node that name different policies (the kubelet's names): the pod can never run there."""
+
+    pod_policy: str
+    node_policy: str
+
+    @property
+    def reason(self) -> str:
+        """The sentence that names both."""
+        return mismatch_sentence(self.pod_policy, self.node_policy)
+
+    @property
+    def status(self) -> Status:
+        """The verdict: UnschedulableAndUnresolvable."""
+        return Status(StatusCode.UNRESOLVABLE, (self.reason,))
+
+
+def pod_policy(pod: Annotated) -> PodPolicy | None:
+    """Return what the pod's annotations ask for, None if they say nothing of NUMA topology.
+
+    Args:
+        pod: The pod; `scheduling.koordinator.sh/numa-topology-spec` is read if it is there, else
+            `scheduling.koordinator.sh/resource-spec`.
+
+    Raises:
+        InputError: The annotation is no JSON object, or holds a value that the design does not know.
+    """
+    annotations = pod.annotations
+    if not annotations:
+        return None
+    spec = decode_spec(annotations, ANNOTATIONS)
+    check_spec(spec, present_place(annotations, ANNOTATIONS))
+    if not spec.policy and not spec.exclusive:
+        return None
+    return PodPolicy(KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive))
+
+
+def node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ()) -> str:
+    """Return the node's policy, by the kubelet's name: its label if it has one, else its kubelet's.
+
+    Args:
+        labels: The node's labels; `node.koordinator.sh/numa-topology-policy` is read.
+        kubelet_policies: The policies that the node reports (see `declared_node_policy`).
+
+    Raises:
+        InputError: The label holds a policy that does not exist.
+    """
+    declared = declared_node_policy(labels, kubelet_policies)
+    return KUBELET_NAMES[check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')]
+
+
+def effective_policy(pod: PodPolicy | None, node: str) -> EffectivePolicy | PolicyMismatch:
+    """Return the policy that a pod runs under on a node, or which two policies do not go together.
+
+    Args:
+        pod: What the pod asks for; None: nothing.
+        node: The node's policy, by the kubelet's name.
+
+    Raises:
+        InputError: The node's policy is unknown.
+    """
+    if node not in KUBELET_NAMES.values():
+        raise InputError.at("the node's policy", f"one of {', '.join(KUBELET_NAMES.values())}", node)
+    if pod is None:
+        return EffectivePolicy(node, "")
+    policy = joined_policy(pod.policy, node, none="none")
+    if policy is None:
+        return PolicyMismatch(pod.policy, node)
+    return EffectivePolicy(policy, pod.exclusive)
+
+
+def joined_policy(pod: str, node: str, *, none: str = "") -> str | None:
+    """Return the one policy that two make, None if they do not go together.
+
+    Args:
+        pod: The pod's policy.
+        node: The node's policy.
+        none: The word for having none.
+    """
+    if none not in (pod, node) and pod != node:
+        return None
+    return node if pod == none else pod
+
+
+def default_exclusive(policy: str, exclusive: str) -> str:
+    """Return how exclusive a pod is: `Required` if it names a policy (not ""), and nothing else."""
+    return REQUIRED if policy and not exclusive else exclusive
+
+
+def mismatch_sentence(pod: str, node: str) -> str:
+    """Return why a pod's policy keeps it from a node, naming both."""
+    return (
+        f"the pod asks for NUMA topology policy {pod}, the node has {node}: "
+        f"a pod runs on nodes of its own policy and on nodes without one"
+    )

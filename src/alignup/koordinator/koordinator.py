@@ -1,0 +1,186 @@
+"""Answers Koordinator conformance cases: a case as decoded JSON in, the answer in the shape of `expect` out.
+
+Two doors, `merge_case` (merging of hints) and `filter_case` (the whole way of a pod past a node), and nothing
+of their own behind them: `alignup.koordinator.merging` and `alignup.koordinator.scheduling` decide.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
+from alignup.koordinator.cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
+from alignup.koordinator.merging import merge
+from alignup.koordinator.occupancy import Occupancy
+from alignup.koordinator.placement import Demand
+from alignup.koordinator.profiles import DocumentProfile, Exclusivity, KoordinatorProfile, PlacedPod, Profile
+from alignup.koordinator.scheduling import NodeView, evaluate
+from alignup.koordinator.scored_merge import ScoredHint
+from alignup.machine.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.koordinator.status import Status
+
+__all__ = ["PROFILES", "filter_case", "merge_case"]
+
+PROFILES: Final[Mapping[str, type[KoordinatorProfile | DocumentProfile]]] = {
+    "koordinator": KoordinatorProfile,
+    "document": DocumentProfile,
+}
+"""The profiles, by name."""
+
+_MEBIBYTE: Final = 1 << 20
+
+
+def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to one case of `merge.jsonl.gz`, which is about the profile `koordinator`.
+
+    Args:
+        case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and `providers`: each
+            null, {} or {resource: null | list of hints}; a hint is {`nodes` (ids or null), `preferred`,
+            `unsatisfied`, `score`}.
+
+    Returns:
+        {`admit`, `hint`: {`nodes`, `preferred`, `unsatisfied`, `score`}, `reasons` (sorted), `status`}.
+
+    Raises:
+        InputError: The case is not of this shape, or the policy or a node state is unknown.
+    """
+    asked = decoded(case, MergeCase)
+    all_nodes = _mask(asked.numa_nodes)
+    if all_nodes.bit_length() > len(asked.node_states):
+        expected = f"a state for each NUMA node id up to {all_nodes.bit_length() - 1}"
+        raise InputError.at("node_states", expected, list(asked.node_states))
+    exclusivity = Exclusivity(asked.exclusive, Occupancy.from_states(asked.node_states))
+    providers = [None if hints is None else _scored(hints) for hints in asked.providers]
+    profile = KoordinatorProfile()
+    merged = merge(asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity))
+    status = "Success" if merged.admitted else "Unschedulable"
+    return {
+        "admit": merged.admitted,
+        "hint": _hint_json(merged.hint),
+        "reasons": list(merged.reasons),
+        "status": status if asked.policy else "-",
+    }
+
+
+def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[str, Any]:
+    """Return the answer to one case of `filter.jsonl.gz` or `matrix.jsonl.gz`.
+
+    Args:
+        case: `node_label`, `kubelet_policies`, `numa` (list of {`cpus`, `memory_mib`}), `pods` on the node
+            ({`cpuset`, `numa`: list of {`node`, `cpu_milli`, `memory_mib`}}, and for the document's profile
+            `numa_spec`), `released` (indexes of pods that are gone), `pod` ({`numa_spec`: text of the
+            annotation or null, `cpu_milli`, `memory_mib`}).
+        profile: `koordinator` or `document`.
+
+    Returns:
+        {`node_states`, `effective_policy`, `prefilter`, `filter` and `reserve` ({`code`, `reasons`} or null),
+        `hints`, `affinity_after_filter`, `affinity`, `allocation`}.
+
+    Raises:
+        InputError: The case is not of this shape, there is no such profile, or the effective policy is one
+            that does not exist (Koordinator's scheduler crashes on it).
+    """
+    if profile not in PROFILES:
+        raise InputError.at("profile", f"one of {', '.join(PROFILES)}", profile)
+    rules = PROFILES[profile]()
+    asked = decoded(case, FilterCase)
+    present = [pod for index, pod in enumerate(asked.pods) if index not in asked.released]
+    occupancy = reduce(or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy())
+    labels = {} if asked.node_label is None else {NODE_LABEL: asked.node_label}
+    policy = declared_node_policy(labels, asked.kubelet_policies)
+    node = NodeView(policy, len(asked.numa), occupancy)
+    annotations = {} if asked.pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: asked.pod.numa_spec}
+    verdict = evaluate(annotations, _demands(asked, present), node, rules)
+    return {
+        "node_states": [occupancy.state(position).value for position in range(len(asked.numa))],
+        "effective_policy": verdict.policy,
+        "prefilter": _status_json(verdict.prefilter),
+        "filter": _status_json(verdict.filter),
+        "reserve": _status_json(verdict.reserve),
+        "hints": {
+            resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()
+        },
+        "affinity_after_filter": _hint_json(verdict.affinity_after_filter),
+        "affinity": _hint_json(verdict.affinity),
+        "allocation": [
+            {
+                "node": node_id,
+                "cpu_milli": amounts.get("cpu", 0),
+                "memory_bytes": amounts.get("memory", 0),
+            }
+            for node_id, amounts in verdict.allocation.items()
+        ],
+    }
+
+
+def _scored(hints: Mapping[str, tuple[HintCase, ...] | None]) -> dict[str, list[ScoredHint] | None]:
+    return {
+        resource: None if offered is None else [_scored_hint(hint) for hint in offered]
+        for resource, offered in hints.items()
+    }
+
+
+def _scored_hint(hint: HintCase) -> ScoredHint:
+    mask = None if hint.nodes is None else _mask(hint.nodes)
+    return ScoredHint(mask, hint.preferred, hint.unsatisfied, hint.score)
+
+
+def _placed(pod: PodOnNode, case: FilterCase, rules: Profile) -> PlacedPod:
+    """Return a pod on the node, by the NUMA nodes it is in."""
+    cpus = int(CPUSet.parse(pod.cpuset, "cpuset"))
+    cpu_nodes = first = 0
+    for position, numa in enumerate(case.numa):
+        if cpus >> first & (1 << numa.cpus) - 1:
+            cpu_nodes |= 1 << position
+        first += numa.cpus
+    annotations = {} if pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: pod.numa_spec}
+    used = _mask(tuple(used.node for used in pod.numa))
+    return PlacedPod(cpu_nodes, used | cpu_nodes, rules.spec(annotations).policy)
+
+
+def _demands(case: FilterCase, present: list[PodOnNode]) -> tuple[Demand, Demand]:
+    """Return CPU in thousandths and memory in bytes: capacity, what is free, and the new pod's request."""
+    cpu_free = [numa.cpus * 1000 for numa in case.numa]
+    memory_free = [numa.memory_mib * _MEBIBYTE for numa in case.numa]
+    cpu_capacity, memory_capacity = tuple(cpu_free), tuple(memory_free)
+    for used in (used for pod in present for used in pod.numa):
+        if used.node >= len(case.numa):
+            raise InputError.at("pods[].numa[].node", f"a node below {len(case.numa)}", used.node)
+        cpu_free[used.node] -= used.cpu_milli
+        memory_free[used.node] -= used.memory_mib * _MEBIBYTE
+    return (
+        Demand("cpu", cpu_capacity, _not_below_zero(cpu_free), case.pod.cpu_milli),
+        Demand("memory", memory_capacity, _not_below_zero(memory_free), case.pod.memory_mib * _MEBIBYTE),
+    )
+
+
+def _not_below_zero(amounts: list[int]) -> tuple[int, ...]:
+    return tuple(max(0, amount) for amount in amounts)
+
+
+def _mask(nodes: tuple[int, ...]) -> int:
+    return reduce(or_, (1 << node for node in nodes), 0)
+
+
+def _hint_json(hint: ScoredHint | None) -> dict[str, Any] | None:
+    if hint is None:
+        return None
+    mask = hint.mask
+    nodes = None if mask is None else [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+    return {
+        "nodes": nodes,
+        "preferred": hint.preferred,
+        "unsatisfied": hint.unsatisfied,
+        "score": hint.score,
+    }
+
+
+def _status_json(status: Status | None) -> dict[str, Any] | None:
+    return None if status is None else {"code": status.code.value, "reasons": list(status.reasons)}

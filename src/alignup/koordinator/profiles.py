@@ -1,0 +1,186 @@
+"""The two ways to keep a pod-level policy, and all that they do not share.
+
+`KoordinatorProfile` does what Koordinator's released scheduler does, `DocumentProfile` what its design
+document asks for. They differ in eight answers, and these two classes are nothing but the answers.
+
+| question                     | koordinator                      | document                               |
+|------------------------------|----------------------------------|----------------------------------------|
+| which annotation is read?    | numa-topology-spec               | that, or else resource-spec            |
+| unknown values?              | kept while they do no harm       | an error                               |
+| who holds a NUMA node?       | pods with a CPU set              | SingleNUMANode pods; pods across nodes |
+| which hints are not offered? | none                             | Required: mixed ones                   |
+| which results are demoted?   | Required: mixed ones, and single | none                                   |
+|                              | nodes held by a pod across nodes |                                        |
+| what is a hint worth?        | mean percentage left free        | 100 - 10 x nodes + 10 x mean use;      |
+|                              |                                  | Preferred: 0 if mixed                  |
+| which of equals comes last,  | the last in lexicographic order  | the one that is worth most             |
+| where the last may win?      |                                  |                                        |
+| what does a mismatch say?    | one fixed sentence               | both policies                          |
+
+Mixed: across several NUMA nodes, one of which a single-node pod holds (and, for koordinator, no pod across
+nodes: such a node counts as shared).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from alignup.koordinator.annotation import (
+    NODE_LABEL,
+    NUMA_TOPOLOGY_SPEC,
+    PREFERRED,
+    REQUIRED,
+    SINGLE_NUMA_NODE,
+    NumaTopologySpec,
+    check_policy,
+    check_spec,
+    decode_spec,
+    present_place,
+)
+from alignup.koordinator.effective import ANNOTATIONS, mismatch_sentence
+from alignup.koordinator.exclusivity import document_score
+from alignup.koordinator.occupancy import Occupancy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.koordinator.placement import Utilisations
+    from alignup.koordinator.scored_merge import ScoredHint
+
+__all__ = ["DocumentProfile", "Exclusivity", "KoordinatorProfile", "PlacedPod", "Profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node: the NUMA nodes of its CPU set and of all its resources, as masks, and its policy."""
+
+    cpu_nodes: int
+    nodes: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusivity:
+    """What the new pod wants (`Required`, `Preferred`, anything else: nothing), and who is there already."""
+
+    wanted: str
+    occupancy: Occupancy
+
+
+class Profile(Protocol):
+    """The answers to the eight questions."""
+
+    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
+        """Return what a pod asks for; raise InputError if that cannot be."""
+
+    def node_policy(self, declared: str) -> str:
+        """Return a node's policy; raise InputError if there is no such policy."""
+
+    def mismatch(self, pod: str, node: str) -> str:
+        """Return why a pod's policy keeps it from a node."""
+
+    def holds(self, pod: PlacedPod) -> Occupancy:
+        """Return the NUMA nodes that a pod holds, and as what."""
+
+    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Return whether a set of NUMA nodes is never offered."""
+
+    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Return whether a merged set of NUMA nodes loses its preference."""
+
+    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
+        """Return the weight of a set of NUMA nodes."""
+
+    def rank(self, hint: ScoredHint) -> tuple[float, ...]:
+        """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
+
+        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its mask
+        smaller (`alignup.koordinator.scored_merge`). So their order counts.
+        """
+
+
+class KoordinatorProfile:
+    """As the released scheduler does it: its packages `topologymanager` and `nodenumaresource`."""
+
+    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
+        """Read the annotation that runs; values may be anything."""
+        return decode_spec(annotations, (NUMA_TOPOLOGY_SPEC,))
+
+    def node_policy(self, declared: str) -> str:
+        """Take any word for a policy."""
+        return declared
+
+    def mismatch(self, pod: str, node: str) -> str:  # noqa: ARG002  # the original names neither
+        """Say one sentence for all."""
+        return "node(s) NUMA Topology policy not match"
+
+    def holds(self, pod: PlacedPod) -> Occupancy:
+        """Count CPU sets, not policies."""
+        alone = pod.cpu_nodes.bit_count() == 1
+        return Occupancy(single=pod.cpu_nodes) if alone else Occupancy(multi=pod.cpu_nodes)
+
+    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # every set is offered
+        """Offer every set of NUMA nodes."""
+        return False
+
+    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Under Required, keep single-node and multi-node pods apart, both ways."""
+        if exclusivity.wanted != REQUIRED:
+            return False
+        held = exclusivity.occupancy
+        if mask.bit_count() == 1:
+            return bool(mask & held.multi)
+        return bool(mask & held.single & ~held.multi)
+
+    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> int:  # noqa: ARG002
+        """Weigh by the mean percentage that stays free, rounded down."""
+        left = [max(0, capacity - amount) * 100 // capacity for amount, capacity in used]
+        return sum(left) // len(left) if left else 0
+
+    def rank(self, hint: ScoredHint) -> tuple[float, ...]:  # noqa: ARG002  # all equal
+        """Offer hints as they come."""
+        return ()
+
+
+class DocumentProfile:
+    """As the design document asks for it."""
+
+    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
+        """Read either annotation; refuse unknown values."""
+        return check_spec(decode_spec(annotations, ANNOTATIONS), present_place(annotations, ANNOTATIONS))
+
+    def node_policy(self, declared: str) -> str:
+        """Refuse unknown policies."""
+        return check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')
+
+    def mismatch(self, pod: str, node: str) -> str:
+        """Name both policies."""
+        return mismatch_sentence(pod, node)
+
+    def holds(self, pod: PlacedPod) -> Occupancy:
+        """Count SingleNUMANode pods, and pods that span NUMA nodes."""
+        if pod.policy == SINGLE_NUMA_NODE:
+            return Occupancy(single=pod.nodes)
+        return Occupancy(multi=pod.nodes if pod.nodes.bit_count() > 1 else 0)
+
+    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Under Required, offer nothing mixed."""
+        return exclusivity.wanted == REQUIRED and exclusivity.occupancy.mixes(mask)
+
+    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # it was not offered
+        """Let everything that was offered stand."""
+        return False
+
+    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
+        """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
+        if exclusivity.wanted == PREFERRED and exclusivity.occupancy.mixes(mask):
+            return 0.0
+        # of several resources the mean: the sum of their shares over how many they are
+        shares = sum(amount / capacity for amount, capacity in used)
+        return document_score(mask.bit_count(), shares, len(used))
+
+    def rank(self, hint: ScoredHint) -> tuple[float, ...]:
+        """Offer the best last, so that a score decides: without it, a mixed set could still win as later."""
+        mask = hint.mask or 0
+        return mask.bit_count(), hint.score, -mask

@@ -1,0 +1,1 @@
+"""Documents of the field, decoded once: manifests, requests, pods, quantities, KubeletConfiguration."""

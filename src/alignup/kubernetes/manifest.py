@@ -1,0 +1,231 @@
+"""Pod manifests: decodes objects, YAML or JSON into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
+
+Checks what the API server would check of the fields that matter here, and fills in its defaults. Syntax is read
+in `alignup.text.documents`; what the managers make of the requests is decided in `alignup.kubernetes.pod_requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.text.documents import decode, read_documents
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+
+__all__ = ["load_pods", "pod_from_manifest"]
+
+_POD_PLACES: Final = dict.fromkeys(
+    ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
+) | {"CronJob": "spec.jobTemplate.spec.template"}
+"""Where the objects of other kinds have a pod in them."""
+_ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+
+
+class _PodWithinError(InputError):
+    """Raised for an object that is no Pod and has one in it; the remedy is the last that its message says."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.remedy = remedy
+
+
+class _Resources(msgspec.Struct, gc=False):
+    """A resources section on the wire; quantities are strings or numbers there."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    """A container on the wire."""
+
+    name: str | None = None
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    """A pod's spec on the wire."""
+
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    resources: _Resources | None = None
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    """A pod's metadata on the wire."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Manifest(msgspec.Struct, rename="camel", gc=False):
+    """A Pod on the wire."""
+
+    kind: str | None = None
+    api_version: str | None = None
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+def load_pods(text: str | bytes, source: str) -> list[Pod]:
+    """Return the pods in a text, in order.
+
+    Args:
+        text: YAML with any number of documents, or JSON: Pods, and Lists of Pods.
+        source: What an error calls the text, such as a file's name.
+
+    Raises:
+        InputError: The text is no YAML or JSON, has no Pod in it, or something that is no valid Pod; the
+            message ends in the source and, if there are several, the number of the document.
+    """
+    documents = read_documents(text, source)
+    pods: list[Pod] = []
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        try:
+            pods += _pods(document)
+        except InputError as error:
+            remedy = f"; {error.remedy}" if isinstance(error, _PodWithinError) and error.remedy else ""
+            problem = str(error).removesuffix(remedy)
+            which = f"document {number} of {source}" if len(documents) > 1 else source
+            raise InputError(f"{problem} in {which}{remedy}") from None
+    if not pods:
+        raise InputError(f"expected a Pod manifest, got nothing in {source}")
+    return pods
+
+
+def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
+    """Return the pod that a manifest describes.
+
+    Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace
+    is `default`. A missing uid, which the server would make up, is `namespace/name` here. `kind` and
+    `apiVersion` may be missing.
+
+    Args:
+        manifest: The manifest as plain objects; fields that do not matter here are ignored, as are
+            `spec.overhead` and ephemeral containers.
+        place: The place of the manifest that errors put before the field's, such as `items[2]`.
+
+    Raises:
+        InputError: It is no Pod, or the API server would refuse it for one of the fields that matter here.
+    """
+    wire = decode(manifest, _Manifest, place)
+    before = f"{place}." if place else ""
+    metadata, spec = wire.metadata, wire.spec
+    if wire.kind != "Pod" and wire.kind is not None:
+        error = InputError.at(f"{before}kind", "Pod", wire.kind)
+        if wire.kind in _POD_PLACES:
+            raise _PodWithinError(str(error), f"its pod is at {before}{_POD_PLACES[wire.kind]}")
+        raise error
+    if wire.api_version != "v1" and wire.api_version is not None:
+        raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
+    if metadata is None or not metadata.name:
+        raise InputError.at(f"{before}metadata.name", "a name", metadata and metadata.name)
+    if spec is None or not spec.containers:
+        raise InputError.at(f"{before}spec.containers", "at least one container", spec and spec.containers)
+    names: set[str] = set()
+    init_wishes = [
+        _wish(container, f"{before}spec.initContainers[{index}]", names, True)
+        for index, container in enumerate(spec.init_containers or ())
+    ]
+    wishes = [
+        _wish(container, f"{before}spec.containers[{index}]", names, False)
+        for index, container in enumerate(spec.containers)
+    ]
+    namespace = metadata.namespace or "default"
+    return build_pod(
+        uid=metadata.uid or f"{namespace}/{metadata.name}",
+        name=metadata.name,
+        namespace=namespace,
+        annotations=metadata.annotations or {},
+        init_wishes=init_wishes,
+        wishes=wishes,
+        pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
+    )
+
+
+def _pods(document: object) -> list[Pod]:
+    """Return the pods in a document: a Pod, or a List of them."""
+    if not isinstance(document, Mapping):
+        raise InputError.at("the top", "a Pod manifest, which is a mapping", document)
+    if document.get("kind") not in ("List", "PodList"):
+        return [pod_from_manifest(document)]
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise InputError.at("items", "a list of Pods", items)
+    return [pod_from_manifest(item, f"items[{index}]") for index, item in enumerate(items)]
+
+
+def _wish(container: _Container, place: str, names: set[str], is_init: bool) -> Wish:
+    """Return what a container asks for; its name is added to `names`."""
+    name = container.name
+    if not name:
+        raise InputError.at(f"{place}.name", "a name", name)
+    if name in names:
+        raise InputError.at(f"{place}.name", "a name that no other container of the pod has", name)
+    names.add(name)
+    is_sidecar = is_init and container.restart_policy == "Always"
+    if container.resources is None:
+        return Wish(name, {}, {}, is_init, is_sidecar)
+    requests, limits = _resources(container.resources, place)
+    for resource, limit in limits.items():
+        requests.setdefault(resource, limit)
+    return Wish(name, requests, limits, is_init, is_sidecar)
+
+
+def _resources(resources: _Resources, place: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the requests and limits of a resources section in billionths, checked against each other."""
+    requests, bounds = resources.requests or {}, resources.limits or {}
+    wanted = _quantities(requests, f"{place}.resources.requests")
+    limits = _quantities(bounds, f"{place}.resources.limits")
+    for resource, amount in wanted.items():
+        limit = limits.get(resource)
+        if amount == limit:
+            continue
+        expected = None
+        if is_device(resource) or is_hugepages(resource):
+            expected = (
+                "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]!r}"
+            )
+        elif limit is not None and amount > limit:
+            expected = f"at most the limit, {bounds[resource]!r}"
+        if expected:
+            raise InputError.at(f'{place}.resources.requests["{resource}"]', expected, requests[resource])
+    asked = wanted.keys() | limits.keys()
+    if not asked & {"cpu", "memory"} and any(map(is_hugepages, asked)):
+        raise InputError.at(f"{place}.resources", "cpu or memory next to hugepages", sorted(asked))
+    return wanted, limits
+
+
+def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:
+    """Return the amounts in billionths, each checked by itself."""
+    parsed: dict[str, int] = {}
+    for resource, value in amounts.items():
+        parsed[resource] = amount = parse_quantity(value, where, resource)
+        if amount < 0:
+            raise InputError.at(f'{where}["{resource}"]', "a quantity that is not negative", value)
+        if resource not in _ANY_AMOUNT:
+            _check_whole(resource, amount, f'{where}["{resource}"]', value)
+    return parsed
+
+
+def _check_whole(resource: str, amount: int, where: str, value: object) -> None:
+    """Refuse an amount of devices or pages that is not a whole number of them."""
+    if is_device(resource):
+        if amount % 10**9:
+            raise InputError.at(where, "a whole number of devices", value)
+    else:
+        size = parse_quantity(resource.partition("-")[2], where)
+        if size <= 0 or size % 10**9 or whole_units(amount) * 10**9 % size:
+            raise InputError.at(where, "a whole number of pages of the size in the resource's name", value)

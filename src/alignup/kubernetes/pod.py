@@ -1,0 +1,81 @@
+"""Pods as the resource managers see them: names, and requests that were parsed once.
+
+Reading manifests is the business of `alignup.kubernetes.manifest`; nothing here parses a string.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Container", "Pod", "QOSClass"]
+
+
+class QOSClass(StrEnum):
+    """The quality of service class that Kubernetes derives from requests and limits."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container's wishes.
+
+    `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
+    units (bytes, devices). The last three fields are what the managers ask for, worked out once:
+    """
+
+    name: str
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    is_init: bool = False
+    """An init container of either kind."""
+    is_sidecar: bool = False
+    """A restartable init container: it keeps what it gets while the pod runs."""
+    exclusive_cpus: int = 0
+    """Whole CPUs that a static CPU manager would give it alone; 0: it runs in the shared pool."""
+    memory: tuple[tuple[str, int], ...] = ()
+    """(`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """(resource, count) of extended resources in its limits, by name; any may be a device plugin's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    qos: QOSClass = QOSClass.BEST_EFFORT
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    exclusive_cpus: int = 0
+    memory: tuple[tuple[str, int], ...] = ()
+    devices: tuple[tuple[str, int], ...] = ()
+    all_containers: tuple[Container, ...] = ()
+    """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
+
+    def __post_init__(self) -> None:
+        if not self.all_containers:
+            # frozen records are set this way while they are being made
+            object.__setattr__(self, "all_containers", self.init_containers + self.containers)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> Pod:
+        """Return the pod that a manifest, as plain objects, describes.
+
+        Raises:
+            InputError: It is no Pod, or the API server would refuse it for a field that matters here.
+        """
+        # the reader of manifests makes these records, so it imports this module
+        from alignup.kubernetes.manifest import pod_from_manifest  # noqa: PLC0415
+
+        return pod_from_manifest(manifest)

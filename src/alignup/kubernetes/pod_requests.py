@@ -1,0 +1,220 @@
+"""What the resource managers make of requests and limits: QoS class, exclusive CPUs, memory and devices.
+
+Follows Kubernetes 1.36 with default feature gates. Amounts come in as parsed quantities
+(`alignup.kubernetes.quantity`); `alignup.kubernetes.manifest` checks which of them make a valid manifest, and the
+providers decide who gets what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.quantity import LARGEST, thousandths, whole_units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["Wish", "build_pod", "is_device", "is_hugepages", "is_pinned_memory", "qos_class"]
+
+_HUGEPAGES: Final = "hugepages-"
+_NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+_Item = TypeVar("_Item", Container, "Wish")
+
+
+@dataclass(slots=True)
+class Wish:
+    """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
+
+    name: str
+    requests: dict[str, int]
+    limits: dict[str, int]
+    is_init: bool = False
+    is_sidecar: bool = False
+
+
+def is_hugepages(resource: str) -> bool:
+    """Whether the resource is pages of some size, such as `hugepages-2Mi`."""
+    return resource.startswith(_HUGEPAGES)
+
+
+def is_pinned_memory(resource: str) -> bool:
+    """Whether the resource is one that a memory manager pins."""
+    return resource == "memory" or resource.startswith(_HUGEPAGES)
+
+
+def is_device(resource: str) -> bool:
+    """Whether the resource may be a device plugin's."""
+    return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
+
+
+def qos_class(wishes: Iterable[Wish]) -> QOSClass:
+    """Return the class that the resources of all containers together make, as `ComputePodQOS` does.
+
+    Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
+    containers request in sum is what they are limited to in sum. Init containers count like the others.
+
+    Args:
+        wishes: Those of every container; or only the pod's own, where the pod has resources of its own.
+    """
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    is_limited = True
+    for wish in wishes:
+        for resource in ("cpu", "memory"):
+            requested = wish.requests.get(resource, 0)
+            limit = wish.limits.get(resource, 0)
+            if requested > 0:
+                requests[resource] = requests.get(resource, 0) + requested
+            if limit > 0:
+                limits[resource] = limits.get(resource, 0) + limit
+            else:
+                is_limited = False
+    if not requests and not limits:
+        return QOSClass.BEST_EFFORT
+    return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
+
+
+def build_pod(
+    *,
+    uid: str,
+    name: str,
+    namespace: str,
+    annotations: Mapping[str, str],
+    init_wishes: Sequence[Wish],
+    wishes: Sequence[Wish],
+    pod_wish: Wish | None,
+) -> Pod:
+    """Return the record of a pod.
+
+    Args:
+        uid: The pod's uid.
+        name: Its name.
+        namespace: Its namespace.
+        annotations: Its annotations.
+        init_wishes: What its init containers ask for, in their order.
+        wishes: What its other containers ask for, in their order.
+        pod_wish: The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
+            They decide the QoS class; and the CPU and memory managers leave such a pod to the shared pool, as
+            long as PodLevelResourceManagers, an alpha feature gate, is off.
+    """
+    if pod_wish:
+        _default_requests(pod_wish, init_wishes, wishes)
+    qos = qos_class([pod_wish] if pod_wish else [*init_wishes, *wishes])
+    is_exclusive = qos is QOSClass.GUARANTEED and pod_wish is None
+    init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
+    containers = tuple([_container(wish, is_exclusive) for wish in wishes])
+    exclusive_cpus, memory, devices = _effective(init_containers, containers)
+    return Pod(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        init_containers=init_containers,
+        containers=containers,
+        qos=qos,
+        annotations=annotations,
+        exclusive_cpus=exclusive_cpus,
+        memory=memory,
+        devices=devices,
+        all_containers=init_containers + containers,
+    )
+
+
+def _default_requests(pod_wish: Wish, init_wishes: Sequence[Wish], wishes: Sequence[Wish]) -> None:
+    """Fill in the CPU and memory that a pod with limits of its own requests, as the API server does.
+
+    That is what its containers request, or the limit if they request nothing.
+    """
+    if not pod_wish.limits:
+        return
+    of_containers = _peak(init_wishes, wishes, lambda wish: wish.requests.items())
+    for resource in ("cpu", "memory"):
+        default = of_containers.get(resource, pod_wish.limits.get(resource))
+        if default is not None:
+            pod_wish.requests.setdefault(resource, default)
+
+
+def _container(wish: Wish, is_exclusive: bool) -> Container:
+    """Return the record of a container; `is_exclusive`: its pod is one whose CPUs and memory are pinned."""
+    requests = {name: _amount(name, value) for name, value in wish.requests.items()}
+    limits = {name: _amount(name, value) for name, value in wish.limits.items()}
+    exclusive_cpus = 0
+    memory: tuple[tuple[str, int], ...] = ()
+    if is_exclusive:
+        cpus, fraction = divmod(requests.get("cpu", 0), 1000)
+        exclusive_cpus = 0 if fraction else cpus
+        memory = tuple(sorted([item for item in requests.items() if is_pinned_memory(item[0])]))
+    return Container(
+        name=wish.name,
+        requests=requests,
+        limits=limits,
+        is_init=wish.is_init,
+        is_sidecar=wish.is_sidecar,
+        exclusive_cpus=exclusive_cpus,
+        memory=memory,
+        devices=tuple(sorted([item for item in limits.items() if is_device(item[0])])),
+    )
+
+
+def _amount(resource: str, billionths: int) -> int:
+    """Return the amount as the records have it: CPU in thousandths, all else in units, rounded up."""
+    return thousandths(billionths) if resource == "cpu" else whole_units(billionths)
+
+
+def _effective(
+    init_containers: Sequence[Container], containers: Sequence[Container]
+) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+    """Return what the pod as a whole asks for: exclusive CPUs, memory and devices.
+
+    A resource is needed by all long-running containers (sidecars and ordinary ones) at once, or by one init
+    container next to the sidecars started before it, whichever is more (KEP-753).
+    """
+    if not init_containers and len(containers) == 1:
+        only = containers[0]
+        return only.exclusive_cpus, only.memory, only.devices
+    cpus = _peak(init_containers, containers, lambda one: (("cpu", one.exclusive_cpus),))
+    memory = _peak(init_containers, containers, lambda one: one.memory)
+    devices = _peak(init_containers, containers, lambda one: one.devices)
+    _check_sums([*cpus.items(), *memory.items(), *devices.items()])
+    # the memory manager forgets what only init containers ask for
+    kept = {resource for one in containers for resource, _ in one.memory}
+    return (
+        cpus["cpu"],
+        tuple(sorted([item for item in memory.items() if item[0] in kept])),
+        tuple(sorted(devices.items())),
+    )
+
+
+def _peak(
+    init_items: Iterable[_Item], items: Iterable[_Item], amounts: Callable[[_Item], Iterable[tuple[str, int]]]
+) -> dict[str, int]:
+    """Return the most of each resource that is needed at one time."""
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for item in init_items:
+        for resource, amount in amounts(item):
+            at_once = running.get(resource, 0) + amount
+            peak[resource] = max(at_once, peak.get(resource, 0))
+            if item.is_sidecar:
+                running[resource] = at_once
+    for item in items:
+        for resource, amount in amounts(item):
+            running[resource] = running.get(resource, 0) + amount
+    for resource, amount in running.items():
+        peak[resource] = max(amount, peak.get(resource, 0))
+    return peak
+
+
+def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
+    """Refuse sums that no kubelet can hold.
+
+    Raises:
+        InputError: One of them is beyond `LARGEST`.
+    """
+    for resource, amount in amounts:
+        if amount > LARGEST:
+            raise InputError.at(
+                "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
+            )

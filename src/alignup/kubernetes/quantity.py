@@ -1,0 +1,103 @@
+"""Kubernetes quantities: reads `500m`, `4Gi` or `1e3` into exact integers, rounds them as the managers do.
+
+A quantity is held in billionths of its unit, since the API keeps no finer ones (it rounds away from zero
+there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. What is asked for with
+quantities is the business of `alignup.kubernetes.manifest`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from alignup.errors import InputError
+
+__all__ = ["LARGEST", "parse_quantity", "thousandths", "whole_units"]
+
+LARGEST: Final = 2**63 - 1
+"""The largest amount, in whole units; of CPUs, in thousandths."""
+
+_ONE: Final = 10**9
+_MULTIPLIERS: Final = {
+    "n": 1,
+    "u": 10**3,
+    "m": 10**6,
+    "": _ONE,
+    "k": 10**3 * _ONE,
+    "M": 10**6 * _ONE,
+    "G": 10**9 * _ONE,
+    "T": 10**12 * _ONE,
+    "P": 10**15 * _ONE,
+    "E": 10**18 * _ONE,
+    "Ki": 2**10 * _ONE,
+    "Mi": 2**20 * _ONE,
+    "Gi": 2**30 * _ONE,
+    "Ti": 2**40 * _ONE,
+    "Pi": 2**50 * _ONE,
+    "Ei": 2**60 * _ONE,
+}
+_LONGEST: Final = 120
+# the digits are bounded so that nobody's typing error becomes a number of megabytes
+_FORM: Final = re.compile(
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE]?)|[eE](?P<exponent>[+-]?[0-9]{1,4}))"
+)
+_EXPECTED: Final = "a quantity such as 2, 500m or 4Gi"
+
+
+def parse_quantity(value: object, where: str = "a quantity", key: str | None = None) -> int:
+    """Return a quantity in billionths of its unit.
+
+    Args:
+        value: Text, or a number as YAML and JSON have them; a float counts as its shortest decimal form.
+        where: The place that an error names.
+        key: What is looked up at that place, if it is a mapping.
+
+    Raises:
+        InputError: `value` is no quantity, or its amount is beyond `LARGEST`. Amounts with a binary suffix
+            are cut to `LARGEST` instead, as the API server does.
+    """
+    if type(value) is str:
+        if value.isdigit() and value.isascii() and len(value) < 19:  # noqa: PLR2004  # below LARGEST for sure
+            return int(value) * _ONE
+        billionths = _from_text(value.strip()) if len(value) <= _LONGEST else None
+    elif type(value) is int:
+        billionths = value * _ONE
+    elif type(value) is float:
+        billionths = _from_text(repr(value))
+    else:
+        billionths = None
+    if billionths is None or not -LARGEST * _ONE <= billionths <= LARGEST * _ONE:
+        expected = _EXPECTED if billionths is None else f"{_EXPECTED}, of at most {LARGEST}"
+        raise InputError.at(where if key is None else f'{where}["{key}"]', expected, value)
+    return billionths
+
+
+def whole_units(billionths: int) -> int:
+    """Return the amount in whole units, a fraction rounded up."""
+    return -(-billionths // _ONE)
+
+
+def thousandths(billionths: int) -> int:
+    """Return the amount in thousandths of a unit, a finer fraction rounded up."""
+    return -(-billionths // 10**6)
+
+
+def _from_text(text: str) -> int | None:
+    """Return the billionths that `text` stands for, finer parts rounded away from zero; None: no quantity."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, fraction, suffix, exponent = match.groups()
+    fraction = fraction or ""
+    divisor: int = 10 ** len(fraction)
+    if exponent is None:
+        multiplier = _MULTIPLIERS[suffix]
+    else:
+        power = int(exponent) + 9
+        multiplier = 10 ** max(power, 0)
+        divisor *= 10 ** max(-power, 0)
+    billionths = -(-int(whole + fraction) * multiplier // divisor)
+    if suffix and suffix[-1] == "i":
+        billionths = min(billionths, LARGEST * _ONE)
+    return -billionths if sign == "-" else billionths

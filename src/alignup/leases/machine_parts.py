@@ -1,0 +1,358 @@
+"""Cuts a machine into equal, disjoint, aligned parts: CPUs, NUMA nodes, memory and devices for N ranks.
+
+The rule, in this order:
+
+1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as many
+   devices of each resource. What is left over when cores do not divide evenly belongs to nobody.
+2. Whole cores. No core is in two parts, unless there are more parts than cores.
+3. Aligned. As many parts as can be lie on one NUMA node, devices included; they are dealt out so that the
+   nodes' shares of work are as even as the nodes allow. A part that fits no node takes the fewest nodes
+   that hold it, and of these the closest together.
+4. Near. A part has the devices closest to its nodes, sets that belong together first.
+5. Numbered. Ranks follow the devices' order in the inventory, or else the lowest CPU; so on a machine whose
+   GPUs are numbered along the nodes, rank i has GPU i.
+
+Nothing here depends on what is in use: equal machines are cut equally, so each rank can do it for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.providers.devices.plugin import PreferredSets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.machine.machine import Machine
+
+__all__ = ["Part", "split_machine"]
+
+_SAME_NODE: Final = 10
+_UNKNOWN_DISTANCE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the parts of a machine."""
+
+    rank: int
+    cpus: CPUSet
+    numa_nodes: tuple[int, ...]
+    """Kernel ids of the nodes that its CPUs are of, ascending."""
+    memory: tuple[tuple[int, int], ...] = ()
+    """(kernel node id, bytes): of each node's memory, its share as of the CPUs that are given there."""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Ids by resource, in the order of the inventory."""
+
+
+def split_machine(
+    machine: Machine,
+    parts: int,
+    *,
+    cpus_per_part: int = 0,
+    devices: Mapping[str, int] | None = None,
+    inventory: Mapping[str, Sequence[Device | Mapping[str, Any]]] | None = None,
+    preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> tuple[Part, ...]:
+    """Return the parts of a machine, by rank; see the module for the rule.
+
+    Args:
+        machine: the machine, of which only the nodes with CPUs are cut.
+        parts: how many.
+        cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
+        devices: by resource, how many each.
+        inventory: by resource, the devices that there are: records, or plain data with `id` and `numa`.
+        preferred_sets: by resource, ids that belong together.
+
+    Raises:
+        InputError: the machine has too few CPUs or devices, or no such resource.
+    """
+    if parts < 1:
+        raise InputError.at("the split", "at least one part", parts)
+    wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
+    cut = _core_demand(machine, parts, cpus_per_part)
+    there = _records(machine, {resource: (inventory or {}).get(resource, ()) for resource in wanted})
+    _check_devices(parts, wanted, there)
+    ground = _Ground(machine, wanted, there, preferred_sets or {})
+    ground.cut_cores(cut.cut_cores)
+    drafts = [ground.take(mask, cut) for mask in _masks(ground, parts, cut)]
+    for draft in drafts:
+        draft.devices = ground.take_devices(draft.mask)
+    order = ground.inventory_order
+    drafts.sort(key=lambda draft: (order(draft.devices), draft.cpus & -draft.cpus))
+    given = 0
+    for draft in drafts:
+        given |= draft.cpus
+    return tuple(_part(machine, rank, draft, given) for rank, draft in enumerate(drafts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How much of cores each part gets."""
+
+    cores: int
+    """Cores, or CPUs where cores are cut."""
+    cpus: int
+    """CPUs to take of them; 0: all."""
+    cut_cores: bool
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A part that is being made."""
+
+    mask: int
+    cpus: int
+    devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def _core_demand(machine: Machine, parts: int, cpus_per_part: int) -> _Cut:
+    """Return how much each part gets.
+
+    Raises:
+        InputError: there is not so much.
+    """
+    sizes = sorted((len(core.cpus) for node in machine.numa_nodes for core in node.cores), reverse=True)
+    total = sum(sizes)
+    if parts * max(1, cpus_per_part) > total:
+        wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
+        raise InputError.at("the split", f"no more than the machine's {total} CPUs", wish)
+    if not cpus_per_part:
+        cut = parts > len(sizes)
+        return _Cut(total // parts if cut else len(sizes) // parts, 0, cut)
+    smallest = sizes[-1]
+    cores = -(-cpus_per_part // smallest)
+    if cores * parts <= len(sizes):
+        return _Cut(cores, cpus_per_part, cut_cores=False)
+    return _Cut(cpus_per_part, cpus_per_part, cut_cores=True)
+
+
+def _records(
+    machine: Machine, inventory: Mapping[str, Sequence[Device | Mapping[str, Any]]]
+) -> dict[str, tuple[Device, ...]]:
+    """Return the inventory as records.
+
+    Raises:
+        InputError: a device is described wrongly, or is on a NUMA node that does not exist.
+    """
+    plain = {
+        resource: [
+            {"id": device.id, "numa": device.numa_nodes, "healthy": device.healthy}
+            if isinstance(device, Device)
+            else device
+            for device in devices
+        ]
+        for resource, devices in inventory.items()
+    }
+    return decode_inventory(plain, machine)
+
+
+def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]) -> None:
+    """Refuse more devices than there are.
+
+    Raises:
+        InputError: there are too few healthy ones.
+    """
+    for resource, count in wanted.items():
+        there = sum(device.healthy for device in inventory.get(resource, ()))
+        if count * parts > there:
+            raise InputError.at(
+                "the split", f"no more than the machine's {there} devices of {resource}", f"{parts} x {count}"
+            )
+
+
+class _Ground:
+    """What is left of a machine while it is cut, by position of the NUMA node."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        wanted: Mapping[str, int],
+        inventory: Mapping[str, Sequence[Device]],
+        preferred_sets: Mapping[str, Sequence[Sequence[str]]],
+    ) -> None:
+        self.machine = machine
+        self.wanted = wanted
+        self.cores = [
+            [sum(1 << cpu for cpu in core.cpus) for core in node.cores] for node in machine.numa_nodes
+        ]
+        self._sets = {resource: PreferredSets(preferred_sets.get(resource, ())) for resource in wanted}
+        position = {numa_id: i for i, numa_id in enumerate(machine.numa_node_ids)}
+        self._places: dict[str, dict[str, int]] = {
+            resource: {
+                device.id: sum(1 << position[numa_id] for numa_id in set(device.numa_nodes or ()))
+                for device in inventory[resource]
+                if device.healthy
+            }
+            for resource in wanted
+        }
+        self._order = {
+            resource: {identity: i for i, identity in enumerate(places)}
+            for resource, places in self._places.items()
+        }
+
+    def cut_cores(self, wanted: bool) -> None:
+        """Count each CPU as a core of its own, where there are more parts than cores."""
+        if wanted:
+            self.cores = [[1 << cpu for cpu in _bits(sum(cores))] for cores in self.cores]
+
+    def local_parts(self) -> list[float]:
+        """Return for how many parts the devices near to each node suffice."""
+        rooms = [float("inf")] * len(self.cores)
+        for resource, count in self.wanted.items():
+            places = self._places[resource].values()
+            anywhere = sum(not mask for mask in places)
+            for i in range(len(rooms)):
+                near = sum(mask >> i & 1 for mask in places)
+                rooms[i] = min(rooms[i], (near + anywhere) // count)
+        return rooms
+
+    def take(self, mask: int, cut: _Cut) -> _Draft:
+        """Take the cores of a part, evenly from the front of each of its nodes."""
+        cpus = 0
+        needed = cut.cores
+        for i in _bits(mask):
+            taken, self.cores[i] = self.cores[i][:needed], self.cores[i][needed:]
+            needed -= len(taken)
+            cpus |= sum(taken)
+        if cut.cpus:
+            # whole cores first: the threads that are too many are those of the last core
+            left, cpus = cpus, 0
+            for _ in range(cut.cpus):
+                cpus |= left & -left
+                left &= left - 1
+        return _Draft(mask, cpus)
+
+    def take_devices(self, mask: int) -> dict[str, tuple[str, ...]]:
+        """Take the devices of a part: the closest first, and of these, sets that belong together."""
+        taken: dict[str, tuple[str, ...]] = {}
+        for resource, count in self.wanted.items():
+            places = self._places[resource]
+            ranked: dict[int, list[str]] = {}
+            for identity, place in places.items():
+                ranked.setdefault(self._distance(mask, place), []).append(identity)
+            chosen: list[str] = []
+            for _, near in sorted(ranked.items()):
+                chosen = self._add(resource, chosen, near, count)
+            for identity in chosen:
+                del places[identity]
+            order = self._order[resource]
+            taken[resource] = tuple(sorted(chosen, key=order.__getitem__))
+        return taken
+
+    def _add(self, resource: str, chosen: list[str], near: list[str], count: int) -> list[str]:
+        """Return `chosen` and as many of `near` as fit."""
+        if len(chosen) + len(near) <= count:
+            return chosen + near
+        together = set(self._sets[resource].preferred_allocation(near, [], count - len(chosen)))
+        joined = [ids for ids in self._sets[resource].sets if ids <= together]
+        # the sets' own filling goes by the alphabet, ours by the inventory
+        first = [identity for identity in near if any(identity in ids for ids in joined)]
+        rest = [identity for identity in near if identity not in first]
+        return (chosen + first + rest)[:count]
+
+    def _distance(self, mask: int, place: int) -> int:
+        """Return how far a device is from the nodes of a part; one without a place comes after those on them."""
+        if not place:
+            return _SAME_NODE + 1
+        return min(distance(self.machine, i, j) for i in _bits(mask) for j in _bits(place))
+
+    def inventory_order(self, devices: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
+        """Return the positions of a part's devices, by resource."""
+        return tuple(self._order[resource][identity] for resource, ids in devices.items() for identity in ids)
+
+
+def _masks(ground: _Ground, parts: int, cut: _Cut) -> list[int]:
+    """Return the nodes of each part: those that fit into one node with devices, without them, the others."""
+    room = [len(cores) for cores in ground.cores]
+    whole = list(room)
+    masks: list[int] = []
+    for rooms in (ground.local_parts(), [float("inf")] * len(room)):
+        left = [limit - masks.count(1 << i) for i, limit in enumerate(rooms)]
+        while len(masks) < parts:
+            fits = [i for i, cores in enumerate(room) if cores >= cut.cores and left[i] >= 1]
+            if not fits:
+                break
+            # the node of which the largest share is left
+            best = max(fits, key=lambda i: (room[i] / whole[i], -i))
+            room[best] -= cut.cores
+            left[best] -= 1
+            masks.append(1 << best)
+    while len(masks) < parts:
+        mask = _closest(ground.machine, room, cut.cores)
+        needed = cut.cores
+        for i in _bits(mask):
+            taken = min(room[i], needed)
+            room[i] -= taken
+            needed -= taken
+        masks.append(mask)
+    return masks
+
+
+def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
+    """Return the fewest nodes that have as many cores left; of these, those closest to one of them."""
+    size = _fewest(room, needed)
+    best: tuple[int, int] | None = None
+    for seed, cores in enumerate(room):
+        mask, have, length = 1 << seed, cores, 0
+        while cores and have < needed:
+            open_nodes = size - mask.bit_count()
+            others = [i for i in range(len(room)) if room[i] and not mask >> i & 1]
+            # those with which the nodes after it can still make up the rest
+            useful = [
+                i
+                for i in others
+                if have + room[i] + _largest(room, [k for k in others if k != i], open_nodes - 1) >= needed
+            ]
+            if open_nodes < 1 or not useful:
+                break
+            chosen = min((distance(machine, seed, i), -room[i], i) for i in useful)
+            mask |= 1 << chosen[2]
+            have += room[chosen[2]]
+            length += chosen[0]
+        if have >= needed and (best is None or (length, mask) < best):
+            best = (length, mask)
+    return best[1] if best else 0
+
+
+def _largest(room: Sequence[int], nodes: Iterable[int], count: int) -> int:
+    """Return how many cores the `count` roomiest of some nodes have left."""
+    return sum(sorted((room[i] for i in nodes), reverse=True)[:count])
+
+
+def _fewest(room: Sequence[int], needed: int) -> int:
+    """Return how many nodes it takes at least to have so many cores."""
+    return next(size for size in range(1, len(room) + 1) if _largest(room, range(len(room)), size) >= needed)
+
+
+def distance(machine: Machine, one: int, other: int) -> int:
+    """Return the distance between two positions; where none is known, all other nodes are equally far."""
+    row = machine.numa_nodes[one].distances
+    if row:
+        return row[other]
+    return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
+
+
+def _part(machine: Machine, rank: int, draft: _Draft, given: int) -> Part:
+    """Return the record of a part, with its share of the memory of the nodes that it has CPUs of."""
+    nodes = []
+    memory = []
+    for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True):
+        mine = (cpus & draft.cpus).bit_count()
+        if mine:
+            nodes.append(node.id)
+            memory.append((node.id, node.memory * mine // (cpus & given).bit_count()))
+    return Part(rank, CPUSet.from_int(draft.cpus), tuple(nodes), tuple(memory), draft.devices)
+
+
+def _bits(mask: int) -> Iterable[int]:
+    """Yield the positions of the one bits, ascending."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest

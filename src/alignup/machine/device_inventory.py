@@ -1,0 +1,112 @@
+"""The record of a device, and the reading of inventories: which resources have which devices, and where.
+
+What is free and who gets it is decided in `alignup.providers.devices.provider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.machine.machine import Machine
+
+__all__ = ["Device", "check_devices", "decode_inventory"]
+
+_KEYS = frozenset({"id", "numa", "healthy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as its plugin reports it."""
+
+    id: str
+    """Unique within the resource."""
+    numa_nodes: tuple[int, ...] | None
+    """Kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology."""
+    healthy: bool = True
+
+
+def decode_inventory(
+    inventory: object, machine: Machine, where: str = "devices"
+) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
+
+    `numa` is a list of kernel NUMA node ids; null or absent means that the plugin reported no topology.
+    `healthy` is true when absent.
+
+    Args:
+        inventory: The decoded JSON or YAML.
+        machine: The machine the devices sit in.
+        where: How an error names the inventory.
+
+    Raises:
+        InputError: Something is not of this shape, an id comes twice in a resource, or a NUMA node
+            does not exist.
+    """
+    if not isinstance(inventory, Mapping):
+        raise InputError.at(where, "a mapping of resources to lists of devices", inventory)
+    found = {}
+    for resource, entries in inventory.items():
+        place = f"{where}[{resource!r}]"
+        if not isinstance(resource, str) or not resource:
+            raise InputError.at(where, "the name of a resource", resource)
+        if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
+            raise InputError.at(place, "a list of devices", entries)
+        devices = tuple(_device(entry, f"{place}[{index}]") for index, entry in enumerate(entries))
+        check_devices(devices, machine, place)
+        found[resource] = devices
+    return found
+
+
+def check_devices(devices: Iterable[Device], machine: Machine, where: str) -> None:
+    """Check that no id comes twice and that every NUMA node exists; a kubelet would only ignore such a node.
+
+    Raises:
+        InputError: One of the two is not so.
+    """
+    nodes = {node.id for node in machine.numa_nodes}
+    seen: set[str] = set()
+    for index, device in enumerate(devices):
+        if device.id in seen:
+            raise InputError.at(
+                f"{where}[{index}].id", "an id that no other device of the resource has", device.id
+            )
+        seen.add(device.id)
+        for node in device.numa_nodes or ():
+            if node not in nodes:
+                known = ", ".join(map(str, sorted(nodes)))
+                raise InputError.at(f"{where}[{index}].numa", f"NUMA nodes of this machine ({known})", node)
+
+
+def _device(entry: object, where: str) -> Device:
+    """Return the device that one entry of an inventory describes."""
+    if not isinstance(entry, Mapping):
+        raise InputError.at(where, "a device with an id and its NUMA nodes", entry)
+    for key in entry:
+        if key not in _KEYS:
+            raise InputError.at(where, "id, numa or healthy", key)
+    identity = entry.get("id")
+    if not isinstance(identity, str) or not identity:
+        raise InputError.at(f"{where}.id", "the id of a device", identity)
+    healthy = entry.get("healthy", True)
+    if not isinstance(healthy, bool):
+        raise InputError.at(f"{where}.healthy", "true or false", healthy)
+    return Device(identity, _numa_nodes(entry.get("numa"), f"{where}.numa"), healthy)
+
+
+def _numa_nodes(value: Any, where: str) -> tuple[int, ...] | None:
+    """Return the NUMA node ids of a device, None where none were reported."""
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise InputError.at(where, "a list of NUMA node ids, or null", value)
+    for node in value:
+        if not isinstance(node, int) or isinstance(node, bool):
+            raise InputError.at(where, "a NUMA node id", node)
+    return tuple(value)

@@ -1,0 +1,279 @@
+"""Reads a machine from hwloc's XML, as `lstopo --of xml` writes it: format 2, and format 1 of old releases.
+
+Objects are read by the sets of CPUs they carry, so that both formats are one: in the first, NUMA nodes are
+parents of cores; in the second, they hang beside them. hwloc has no list of offline CPUs, only what is
+complete and not usable, and gives nodes without CPUs the CPUs they are near, so this is the next best thing
+to a snapshot.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NoReturn
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from alignup.errors import InputError
+from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice, cores_within
+from alignup.machine.sysfs.cpus import bit_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["machine_from_hwloc_xml", "parse_xml"]
+
+_MIN_HUGEPAGE: Final = 64 << 10
+_SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")
+_PCI_TYPE: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
+_L3: Final = "3"
+_MAX_DEPTH: Final = 200
+
+
+@dataclass(slots=True)
+class _Found:
+    """Objects of each kind, in the order of the document. Sets of CPUs are ints as bit sets."""
+
+    packages: list[tuple[int | None, int]] = field(default_factory=list)
+    cores: list[int] = field(default_factory=list)
+    l3_groups: list[int] = field(default_factory=list)
+    nodes: list[tuple[int, int, Element]] = field(default_factory=list)
+    """(id, CPUs it has or is near, the object)."""
+    pci: list[tuple[Element, int]] = field(default_factory=list)
+    """(the object, CPUs it is near)."""
+    cpus: int = 0
+
+
+def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
+    """Return the machine that a document of hwloc describes.
+
+    Args:
+        data: The document.
+        where: What errors call it.
+
+    Raises:
+        InputError: It is not well formed, declares entities, is not from hwloc, or describes no machine.
+    """
+    root = parse_xml(data, where)
+    top = root.find("object")
+    if root.tag not in {"topology", "root"} or top is None:
+        raise InputError.at(where, "a topology with objects in it", root.tag)
+    found = _Found()
+    _collect(top, 0, found)
+    if not found.cpus:
+        raise InputError(f"expected objects of type PU, got none at {where}")
+    cores = _cores(found)
+    if not found.nodes:
+        found.nodes.append((0, found.cpus, top))
+    in_document = [numa_id for numa_id, _, _ in found.nodes]
+    found.nodes.sort(key=lambda node: node[0])
+    owned = _owned_cpus(found)
+    ids = [numa_id for numa_id, _, _ in found.nodes]
+    rows = _distances(root, in_document) or [()] * len(ids)
+    nodes = tuple(
+        _numa_node(numa_id, element, cores_within(cores, cpus), row)
+        for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
+    )
+    assigned = 0
+    for cpus in owned:
+        assigned |= cpus
+    return Machine(
+        numa_nodes=nodes,
+        offline_cpus=tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~found.cpus)),
+        pci_devices=_pci_devices(found, ids, owned),
+        unassigned_cores=cores_within(cores, found.cpus & ~assigned),
+    )
+
+
+def parse_xml(data: bytes, where: str) -> Element:
+    """Return the root element of a document; one that declares entities is refused, for they can multiply.
+
+    Raises:
+        InputError: The document is not well formed, or declares an entity.
+    """
+    parser = expat.ParserCreate()
+    builder = TreeBuilder()
+    depth = 0
+
+    def refuse(*_: object) -> NoReturn:
+        raise InputError(
+            f"expected a document without entities of its own, got one that declares some at {where}"
+        )
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise InputError(f"expected up to {_MAX_DEPTH} levels of objects, got more at {where}")
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise InputError(f"expected XML that is well formed, got {str(error)!r} at {where}") from error
+    return builder.close()
+
+
+def _collect(element: Element, near: int, found: _Found) -> None:
+    """Sort an object and those in it by kind; `near` is the CPUs of the closest parent that has any."""
+    kind = element.get("type", "")
+    cpus = _set(element.get("cpuset"))
+    if kind == "PU":
+        found.cpus |= cpus
+    elif kind == "Core":
+        found.cores.append(cpus)
+    elif kind in {"Package", "Socket"}:
+        found.packages.append((_number(element.get("os_index")), cpus))
+    elif kind in {"L3Cache", "Cache"} and element.get("depth", _L3) == _L3:
+        found.l3_groups.append(cpus)
+    elif kind in {"NUMANode", "Node"}:
+        found.nodes.append((_number(element.get("os_index")) or 0, cpus, element))
+    elif element.get("pci_busid"):
+        found.pci.append((element, near))
+    for child in element.iterfind("object"):
+        _collect(child, cpus or near, found)
+
+
+def _set(text: str | None) -> int:
+    """Return the bit set that hwloc writes as `0x1,,0xff`: words of 32 bits, the last the lowest."""
+    bits = 0
+    for word in text.split(",") if text else ():
+        matched = _SET.fullmatch(word)
+        bits = bits << 32 | int((matched and matched[1]) or "0", 16)
+    return bits
+
+
+def _number(text: str | None) -> int | None:
+    """Return the number in an attribute; hwloc's `unknown index` is -1 in 32 bits."""
+    return int(text) if text and text.isascii() and text.isdigit() and int(text) < (1 << 31) else None
+
+
+def _cores(found: _Found) -> list[Core]:
+    """Return the cores by first CPU; a CPU in no core is one."""
+    groups = [core & found.cpus for core in found.cores]
+    grouped = 0
+    for group in groups:
+        grouped |= group
+    groups += [1 << cpu for cpu in bit_numbers(found.cpus & ~grouped)]
+    socket_of = _by_cpu(_numbered(found.packages))
+    l3_of = _by_cpu(enumerate(found.l3_groups))
+    made = []
+    for group in sorted(filter(None, groups), key=lambda group: group & -group):
+        cpus = tuple(bit_numbers(group))
+        made.append(Core(cpus, socket_of.get(cpus[0], 0), l3_of.get(cpus[0])))
+    return made
+
+
+def _numbered(packages: Iterable[tuple[int | None, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the packages with a number each: its own, or the lowest that is free."""
+    listed = list(packages)
+    taken = {number for number, _ in listed if number is not None}
+    used: set[int] = set()
+    free = 0
+    for number, cpus in listed:
+        chosen = number
+        if chosen is None or chosen in used:
+            while free in taken:
+                free += 1
+            chosen = free
+            taken.add(free)
+        used.add(chosen)
+        yield chosen, cpus
+
+
+def _by_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the number of the group that each CPU is in."""
+    return {cpu: number for number, group in groups for cpu in bit_numbers(group)}
+
+
+def _owned_cpus(found: _Found) -> list[int]:
+    """Return the CPUs of each node, in the order of `found.nodes`.
+
+    Of nodes that are near the same CPUs, the one they belong to comes first in the document, or has fewer of
+    them: the others are memory without CPUs.
+    """
+    left = found.cpus
+    owned = [0] * len(found.nodes)
+    by_weight = sorted(range(len(owned)), key=lambda index: (found.nodes[index][1].bit_count(), index))
+    for index in by_weight:
+        cpus = found.nodes[index][1] & found.cpus
+        # a node that lost some of its CPUs to a smaller one was only ever near them
+        if cpus & left == cpus:
+            owned[index] = cpus
+            left &= ~cpus
+    return owned
+
+
+def _numa_node(numa_id: int, element: Element, cores: tuple[Core, ...], row: tuple[int, ...]) -> NumaNode:
+    """Return the record of a node, with the memory and the hugepages of its object."""
+    memory = _attribute(element, "local_memory")
+    pages = sorted(
+        (_attribute(page, "size"), _attribute(page, "count")) for page in element.iterfind("page_type")
+    )
+    # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
+    huge = tuple(HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE)
+    return NumaNode(numa_id, memory, cores, huge, row)
+
+
+def _attribute(element: Element, name: str) -> int:
+    """Return an attribute that is a number; 0 if it is missing."""
+    text = element.get(name, "0")
+    if not text.isascii() or not text.isdigit():
+        raise InputError.at(
+            f"the attribute {name} of an object of type {element.get('type')}", "a number", text
+        )
+    return int(text)
+
+
+def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
+    """Return the rows of distances by ascending id; none if the document has none.
+
+    Format 2 has the ids of rows and columns; in format 1 they are in the order of objects, `in_document`.
+    """
+    count = len(in_document)
+    for element in root.iter("distances2"):
+        if element.get("type") == "NUMANode" and element.get("nbobjs") == str(count):
+            indexes = _numbers(element.iterfind("indexes"))
+            values = _numbers(element.iterfind("u64values"))
+            if sorted(indexes) == sorted(in_document) and len(values) == count * count:
+                return _by_id(values, indexes)
+    for element in root.iter("distances"):
+        base = float(element.get("latency_base", "0"))
+        latencies = [float(cell.get("value", "0")) for cell in element.iterfind("latency")]
+        if element.get("nbobjs") == str(count) and len(latencies) == count * count:
+            return _by_id([round(base * latency) for latency in latencies], in_document)
+    return []
+
+
+def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
+    """Return a matrix, whose rows and columns are in the order of `ids`, by ascending id."""
+    count = len(ids)
+    order = sorted(range(count), key=ids.__getitem__)
+    return [tuple(values[row * count + column] for column in order) for row in order]
+
+
+def _numbers(elements: Iterable[Element]) -> list[int]:
+    """Return the numbers in the texts of elements; hwloc breaks long lists into several."""
+    words = " ".join(element.text or "" for element in elements).split()
+    return [int(word) for word in words if word.isascii() and word.isdigit()]
+
+
+def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:
+    """Return the PCI devices by address. One that is near several nodes belongs to none."""
+    devices = []
+    for element, near in found.pci:
+        numbers = _PCI_TYPE.match(element.get("pci_type", ""))
+        nodes = [numa_id for numa_id, cpus in zip(ids, owned, strict=True) if cpus & near]
+        class_, vendor, device = (text.lower() for text in numbers.groups()) if numbers else ("0000",) * 3
+        node = nodes[0] if len(nodes) == 1 and len(ids) > 1 else None
+        devices.append(PciDevice(element.get("pci_busid", ""), class_, vendor, device, node))
+    return tuple(sorted(devices, key=lambda device: device.address))

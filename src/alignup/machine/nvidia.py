@@ -1,0 +1,168 @@
+"""Asks NVIDIA's driver, through NVML, for GPUs: UUID, NUMA node, and which pairs NVLink joins.
+
+NVML comes with the extra `nvidia` (nvidia-ml-py) and is imported only when somebody asks. Which GPUs a
+container gets is left to the device manager's provider.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.machine.machine import Machine
+
+__all__ = ["GPU_RESOURCE", "GpuInventory", "read_gpus"]
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInventory:
+    """The GPUs of a machine as `devices` and `preferredSets` of a scenario."""
+
+    devices: dict[str, list[dict[str, Any]]]
+    """Resource to a list of {`id`: UUID, `numa`: [node id] or None}, in the driver's order."""
+    preferred_sets: dict[str, list[list[str]]]
+    """Resource to pairs of UUIDs that NVLink joins: those with the most links first."""
+
+
+def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURCE) -> GpuInventory:
+    """Return the machine's NVIDIA GPUs.
+
+    A GPU's node is the one that the driver names; where it names none, the one that sysfs has for its PCI
+    address. On machines whose GPUs are NUMA nodes of their own (GB200) that node has no CPUs: see
+    `near_cpus`.
+
+    Args:
+        machine: The machine that the driver runs on, for its NUMA nodes and PCI devices.
+        nvml: A module with the functions of `pynvml`; by default that one.
+        resource: The name of the resource.
+
+    Raises:
+        InputError: The library or the driver is missing, or the driver refuses to answer.
+    """
+    library = _import_nvml() if nvml is None else nvml
+    with _session(library):
+        try:
+            count = library.nvmlDeviceGetCount()
+            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
+            nodes = [_numa_node(library, handle, machine) for handle in handles]
+            pairs = _nvlink_pairs(library, handles, uuids)
+        except library.NVMLError as error:
+            raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
+    devices = [
+        {"id": uuid, "numa": None if node is None else [node]}
+        for uuid, node in zip(uuids, nodes, strict=True)
+    ]
+    return GpuInventory({resource: devices}, {resource: pairs} if pairs else {})
+
+
+def _import_nvml() -> Any:
+    """Return the module that speaks to the driver."""
+    try:
+        import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        message = (
+            "expected nvidia-ml-py for NVIDIA GPUs, which is not installed: pip install 'alignup[nvidia]'"
+        )
+        raise InputError(message) from error
+    return pynvml
+
+
+@contextmanager
+def _session(library: Any) -> Iterator[None]:
+    """Keep the library initialised for a while."""
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        message = f"expected NVIDIA's driver, got {str(error)!r}: is it installed and loaded on this machine?"
+        raise InputError(message) from error
+    try:
+        yield
+    finally:
+        library.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    """Return what old releases of the library give as bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _numa_node(library: Any, handle: Any, machine: Machine) -> int | None:
+    """Return the node of a GPU, if it is known and the machine has it."""
+    for numa_id in (_driver_node(library, handle), _sysfs_node(library, handle, machine)):
+        if numa_id in machine.numa_node_ids:
+            return numa_id
+    return None
+
+
+def _driver_node(library: Any, handle: Any) -> int | None:
+    """Return the node that the driver names: mostly only that of a GPU which is a node of its own."""
+    ask = getattr(library, "nvmlDeviceGetNumaNodeId", None)
+    if ask is None:
+        return None
+    try:
+        return int(ask(handle))
+    except library.NVMLError:
+        return None
+
+
+def _sysfs_node(library: Any, handle: Any, machine: Machine) -> int | None:
+    """Return the node of the PCI device that the GPU is."""
+    # the driver writes domains with eight digits, sysfs with four or more
+    wanted = _address(_text(library.nvmlDeviceGetPciInfo(handle).busId))
+    return next(
+        (device.numa_node for device in machine.pci_devices if _address(device.address) == wanted), None
+    )
+
+
+def _address(text: str) -> tuple[int, str]:
+    """Return what is equal for equal PCI addresses."""
+    domain, _, rest = text.lower().partition(":")
+    return int(domain, 16), rest
+
+
+def _nvlink_pairs(library: Any, handles: list[Any], uuids: list[str]) -> list[list[str]]:
+    """Return the pairs that reach each other over NVLink, those with the most links of their own first.
+
+    GPUs behind an NVSwitch all reach each other and none has links of its own to another.
+    """
+    links = [_remote_addresses(library, handle) for handle in handles]
+    own = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
+    ranked = []
+    for one, other in combinations(range(len(handles)), 2):
+        direct = links[one].count(own[other])
+        if direct or _reaches(library, handles[one], handles[other]):
+            ranked.append((-direct, one, other))
+    return [[uuids[one], uuids[other]] for _, one, other in sorted(ranked)]
+
+
+def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
+    """Return the PCI address at the other end of each active NVLink of a GPU."""
+    found = []
+    for link in range(library.NVML_NVLINK_MAX_LINKS):
+        try:
+            if not library.nvmlDeviceGetNvLinkState(handle, link):
+                continue
+            found.append(_address(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
+        except library.NVMLError:
+            # this GPU has no such link, or the driver does not know its other end
+            continue
+    return found
+
+
+def _reaches(library: Any, one: Any, other: Any) -> bool:
+    """Tell whether two GPUs reach each other over NVLink, perhaps through a switch."""
+    try:
+        status = library.nvmlDeviceGetP2PStatus(one, other, library.NVML_P2P_CAPS_INDEX_NVLINK)
+    except library.NVMLError:
+        return False
+    return bool(status == library.NVML_P2P_STATUS_OK)

@@ -1,0 +1,104 @@
+"""Makes a device inventory of the machine's PCI devices, as chosen by class, by vendor and device, or both.
+
+How the devices are given out is left to the device manager's provider.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.machine.machine import Machine, PciDevice
+
+__all__ = ["PciSelector", "devices_from_pci"]
+
+_EXPECTED: Final = (
+    "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
+    "such as nvidia.com/gpu=10de:*"
+)
+_GPU_RESOURCE: Final = "nvidia.com/gpu"
+_DISPLAY_CLASS: Final = "03"
+_SELECTOR: Final = re.compile(
+    r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)="
+    r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
+    r"(?:(?(vendor),)class=(?P<class>[0-9a-fA-F]{2}|[0-9a-fA-F]{4}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PciSelector:
+    """Which PCI devices are devices of a resource. Numbers are in hex, in lower case; empty: any."""
+
+    resource: str
+    class_: str = ""
+    """The first two or four digits of the class: `03` for all display controllers, `0302` for 3D
+    controllers."""
+    vendor: str = ""
+    device: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PciSelector:
+        """Return what `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02` selects.
+
+        NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu` without
+        a class, only display controllers (class 03) count.
+
+        Raises:
+            InputError: The text is none of these.
+        """
+        found = _SELECTOR.fullmatch(text)
+        if not found:
+            raise InputError.at("--device-resource", _EXPECTED, text)
+        return cls(
+            resource=found["resource"],
+            class_=(found["class"] or (_DISPLAY_CLASS if found["resource"] == _GPU_RESOURCE else "")).lower(),
+            vendor=(found["vendor"] or "").lower(),
+            device=(found["device"] or "").lower().replace("*", ""),
+        )
+
+    def __str__(self) -> str:
+        identity = f"{self.vendor}:{self.device or '*'}" if self.vendor else ""
+        return " and ".join(filter(None, (identity, self.class_ and f"class {self.class_}")))
+
+    def selects(self, device: PciDevice) -> bool:
+        """Tell whether `device` is one of them."""
+        return (
+            device.class_.startswith(self.class_)
+            and device.vendor.startswith(self.vendor)
+            and device.device.startswith(self.device)
+        )
+
+
+def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict[str, list[dict[str, Any]]]:
+    """Return an inventory: resource to devices, with the PCI address as `id` and the NUMA node as `numa`.
+
+    A device that several selectors of one resource select is in it once. One that belongs to no node in
+    particular has `numa` None: its place does not matter.
+
+    Raises:
+        InputError: A selector selects nothing, or a device would be of two resources.
+    """
+    inventory: dict[str, dict[str, dict[str, Any]]] = {}
+    owner: dict[str, str] = {}
+    for selector in selectors:
+        chosen = [device for device in machine.pci_devices if selector.selects(device)]
+        if not chosen:
+            raise InputError(
+                f"expected a PCI device for {selector.resource}, got none that matches {selector}"
+            )
+        for device in chosen:
+            if owner.setdefault(device.address, selector.resource) != selector.resource:
+                expected = f"PCI device {device.address} in one resource"
+                got = f"{owner[device.address]}, {selector.resource}"
+                raise InputError.at("--device-resource", expected, got)
+            numa = None if device.numa_node is None else [device.numa_node]
+            inventory.setdefault(selector.resource, {})[device.address] = {"id": device.address, "numa": numa}
+    return {
+        resource: [devices[address] for address in sorted(devices)] for resource, devices in inventory.items()
+    }

@@ -1,0 +1,197 @@
+"""Reads `sys/devices/system/cpu`: which CPUs there are, which share a core, and which share a socket.
+
+Caches beneath the same folder are read by `cache_files`. Sets of CPUs are ints as bit sets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.cpuset import CPU_LIMIT
+from alignup.machine.sysfs.text import first_number, number_list, number_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from alignup.machine.sysfs.tree import KernelTree
+
+__all__ = [
+    "CPU_FOLDER",
+    "CpuNumbers",
+    "bit_numbers",
+    "cores",
+    "cpu_numbers",
+    "partition",
+    "siblings",
+    "sockets",
+]
+
+CPU_FOLDER: Final = "sys/devices/system/cpu"
+
+_CPU_NAME: Final = re.compile(r"cpu(\d{1,5})")
+_PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
+_MODULE_FAMILIES: Final = frozenset({21, 22})
+_CORE: Final = ("core_cpus", "thread_siblings")
+_PACKAGE: Final = ("package_cpus", "core_siblings")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuNumbers:
+    """The CPUs that the kernel runs, and those it could but does not."""
+
+    online: int
+    offline: int
+
+
+def bit_numbers(bits: int) -> Iterator[int]:
+    """Yield the positions of the one bits of `bits`, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def cpu_numbers(tree: KernelTree) -> CpuNumbers:
+    """Return the CPUs that have a `cpuN` folder, by whether they are online.
+
+    `online` may still name CPUs that were taken away, so only those with a folder count. On old kernels it is
+    missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
+    any such folder is from a kernel so old that `proc/cpuinfo` is all there is.
+    """
+    present = 0
+    for name in tree.names(CPU_FOLDER):
+        matched = _CPU_NAME.fullmatch(name)
+        if matched and int(matched[1]) < CPU_LIMIT:
+            present |= 1 << int(matched[1])
+    listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
+    if not present:
+        return CpuNumbers(listed or _cpuinfo_processors(tree), 0)
+    online = present & listed if listed else _online_one_by_one(tree, present)
+    return CpuNumbers(online, present & ~online)
+
+
+def _online_one_by_one(tree: KernelTree, present: int) -> int:
+    """Return the CPUs of `present` whose own `online` does not say 0."""
+    online = present
+    for cpu in bit_numbers(present):
+        if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
+            online ^= 1 << cpu
+    return online
+
+
+def _cpuinfo_processors(tree: KernelTree) -> int:
+    """Return the CPUs that `proc/cpuinfo` has a record of."""
+    bits = 0
+    for processor in _PROCESSOR.findall(tree.read("proc/cpuinfo") or ""):
+        bits |= 1 << int(processor)
+    return bits
+
+
+def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
+    """Return the set of CPUs that the first readable file among `names` in `folder` holds.
+
+    Each name is tried as a mask, then as the list of the same name: where somebody edited one of the two, or
+    an old kernel has only one, it is the mask.
+    """
+    for name in names:
+        found = number_mask(tree.read(f"{folder}/{name}"))
+        if found is None:
+            found = number_list(tree.read(f"{folder}/{name}_list"))
+        if found is not None:
+            return found
+    return None
+
+
+def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tuple[int, int]]:
+    """Yield (first CPU, group) for each group of `cpus`, ascending.
+
+    `group_of` is asked about the first CPU of each group only, which is what makes discovery quick. A CPU is
+    in one group, whatever its files say; a CPU of which nothing is known is a group of its own.
+    """
+    left = cpus
+    for cpu in bit_numbers(cpus):
+        if left >> cpu & 1:
+            group = ((group_of(cpu) or 0) | 1 << cpu) & left
+            left ^= group
+            yield cpu, group
+
+
+def cores(tree: KernelTree, online: int) -> list[int]:
+    """Return the cores, as sets of SMT siblings among the CPUs of `online`.
+
+    (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h call the two
+    cores of a module siblings: there, each CPU is a core.
+    """
+
+    def core_of(cpu: int) -> int | None:
+        return siblings(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+
+    found = [group for _, group in partition(online, core_of)]
+    shared = next((group for group in found if group & (group - 1)), 0)
+    if shared and _are_modules(tree, shared):
+        return [1 << cpu for cpu in bit_numbers(online)]
+    return found
+
+
+def _are_modules(tree: KernelTree, group: int) -> bool:
+    """Tell whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
+    ids = {first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id")) for cpu in bit_numbers(group)}
+    if len(ids) == 1:
+        return False
+    # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
+    cpuinfo = tree.head("proc/cpuinfo") or ""
+    family = re.search(r"^cpu family\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    is_amd = re.search(r"^vendor_id\s*:\s*AuthenticAMD", cpuinfo, re.MULTILINE)
+    return bool(is_amd and family and int(family[1]) in _MODULE_FAMILIES)
+
+
+def sockets(tree: KernelTree, online: int) -> dict[int, int]:
+    """Return the set of CPUs of each socket, by a number for it.
+
+    The number is `physical_package_id`. Where that is missing or -1, or where two groups of `core_siblings`
+    claim the same, it is the lowest number that no socket has. Where there are no siblings, CPUs of one id
+    share it.
+    """
+    ids: dict[int, int | None] = {}
+    has_siblings = False
+
+    def package_of(cpu: int) -> int | None:
+        nonlocal has_siblings
+        folder = f"{CPU_FOLDER}/cpu{cpu}/topology"
+        number = first_number(tree.read(f"{folder}/physical_package_id"))
+        ids[cpu] = None if number is None or number < 0 else number
+        group = siblings(tree, folder, *_PACKAGE)
+        has_siblings = has_siblings or group is not None
+        return group
+
+    groups = list(partition(online, package_of))
+    return _numbered(groups if has_siblings else _by_id(groups, ids), ids)
+
+
+def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tuple[int, int]]:
+    """Return `groups` with those of one package id joined; ids that are not known are one socket together."""
+    joined: dict[int | None, tuple[int, int]] = {}
+    for first, group in groups:
+        earlier = joined.get(ids[first], (first, 0))
+        joined[ids[first]] = (earlier[0], earlier[1] | group)
+    return list(joined.values())
+
+
+def _numbered(groups: Iterable[tuple[int, int]], ids: dict[int, int | None]) -> dict[int, int]:
+    """Return the groups by number."""
+    numbered: dict[int, int] = {}
+    nameless: list[int] = []
+    for first, group in groups:
+        number = ids[first]
+        if number is None or number in numbered:
+            nameless.append(group)
+        else:
+            numbered[number] = group
+    free = 0
+    for group in nameless:
+        while free in numbered:
+            free += 1
+        numbered[free] = group
+    return numbered

@@ -1,0 +1,109 @@
+"""The one list of patterns that says which kernel files matter to discovery.
+
+The snapshot taker packs the files that match, the loader takes in nothing else, and the tests hold the
+readers to it. No file on the list holds a host name, a serial number or a network address, with one
+exception: `proc/cpuinfo` has serial numbers on some architectures, so only the lines in `CPUINFO_LINES` are
+kept of it.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.sysfs.pci import PCI_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.machine.sysfs.tree import KernelTree
+
+__all__ = ["CPUINFO_LINES", "PATTERNS", "PCI_NAMES", "find_kernel_files", "is_kernel_file", "kept_text"]
+
+_CPU: Final = "sys/devices/system/cpu"
+_NODE: Final = "sys/devices/system/node"
+
+_TOPOLOGY_NAMES: Final = (
+    *("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list"),
+    *("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list"),
+    *("physical_package_id", "core_id"),
+)
+_CACHE_NAMES: Final = ("level", "type", "size", "shared_cpu_map", "shared_cpu_list")
+_NODE_NAMES: Final = ("cpumap", "cpulist", "distance", "meminfo")
+_HUGEPAGES: Final = "hugepages-*kB/nr_hugepages"
+
+PCI_NAMES: Final = ("class", "vendor", "device", "numa_node", "local_cpus", "local_cpulist")
+"""Files of a PCI device."""
+
+PATTERNS: Final = (
+    f"{_CPU}/online",
+    f"{_CPU}/cpu[0-9]*/online",
+    *(f"{_CPU}/cpu[0-9]*/topology/{name}" for name in _TOPOLOGY_NAMES),
+    *(f"{_CPU}/cpu[0-9]*/cache/index[0-9]*/{name}" for name in _CACHE_NAMES),
+    f"{_NODE}/online",
+    *(f"{_NODE}/node[0-9]*/{name}" for name in _NODE_NAMES),
+    f"{_NODE}/node[0-9]*/hugepages/{_HUGEPAGES}",
+    f"sys/kernel/mm/hugepages/{_HUGEPAGES}",
+    *(f"{PCI_FOLDER}/*/{name}" for name in PCI_NAMES),
+    "proc/cpuinfo",
+    "proc/meminfo",
+)
+"""Paths from the root, with the shell's wildcards; a wildcard never spans a slash."""
+
+CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
+"""What is kept of `proc/cpuinfo`: the numbers of CPUs, and what tells AMD's modules."""
+
+_SPLIT_PATTERNS: Final = tuple(pattern.split("/") for pattern in PATTERNS)
+_WILD: Final = re.compile(r"[*?\[]")
+
+
+def _by_name() -> dict[str, list[re.Pattern[str]]]:
+    """Return the patterns as regular expressions, by the name, without wildcards, that they all end in."""
+    patterns: dict[str, list[re.Pattern[str]]] = {}
+    for pattern in PATTERNS:
+        expression = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\[0\-9\]", "[0-9]")
+        patterns.setdefault(pattern.rpartition("/")[2], []).append(re.compile(expression))
+    return patterns
+
+
+_BY_NAME: Final = _by_name()
+
+
+def is_kernel_file(path: str) -> bool:
+    """Tell whether a path from the root is one that discovery reads."""
+    # by name first, since an archive has thousands of paths
+    return any(pattern.fullmatch(path) for pattern in _BY_NAME.get(path.rpartition("/")[2], ()))
+
+
+def find_kernel_files(tree: KernelTree) -> Iterator[tuple[str, str]]:
+    """Yield (path, text) of every file in `tree` that discovery reads, in the order of the patterns."""
+    for pattern in _SPLIT_PATTERNS:
+        for path in sorted(_matches(tree, pattern)):
+            text = tree.read(path)
+            if text is not None:
+                yield path, kept_text(path, text)
+
+
+def _matches(tree: KernelTree, pattern: list[str]) -> list[str]:
+    """Return the paths that may match; those without wildcards may not exist."""
+    paths = [""]
+    for part in pattern:
+        if _WILD.search(part):
+            paths = [
+                f"{folder}/{name}"
+                for folder in paths
+                for name in tree.names(folder)
+                if fnmatchcase(name, part)
+            ]
+        else:
+            paths = [f"{folder}/{part}" if folder else part for folder in paths]
+    return paths
+
+
+def kept_text(path: str, text: str) -> str:
+    """Return what a snapshot keeps of a file: all of it, except for `proc/cpuinfo`."""
+    if path != "proc/cpuinfo":
+        return text
+    lines = (line for line in text.splitlines() if line.partition(":")[0].strip() in CPUINFO_LINES)
+    return "".join(f"{line}\n" for line in lines)

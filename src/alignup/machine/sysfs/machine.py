@@ -1,0 +1,98 @@
+"""Makes a `Machine` of the kernel's files, of this machine or of a copy.
+
+Each folder of sysfs has a module that reads it; this one puts together what they found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alignup.errors import InputError
+from alignup.machine.machine import Core, Machine, NumaNode, cores_within
+from alignup.machine.sysfs.caches import l3_groups
+from alignup.machine.sysfs.cpus import bit_numbers, cores, cpu_numbers, sockets
+from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
+from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, node_cpus, node_ids
+from alignup.machine.sysfs.pci import pci_devices
+from alignup.machine.sysfs.tree import DirectoryTree
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from alignup.machine.sysfs.tree import KernelTree
+
+__all__ = ["describe", "read_machine"]
+
+
+def read_machine(root: str | os.PathLike[str] = "/") -> Machine:
+    """Return the machine that `sys/` and `proc/` beneath `root` describe; see `Machine.from_sysfs`.
+
+    Raises:
+        InputError: `root` is no directory, or no CPU is described there, or more than 64 NUMA nodes are.
+    """
+    return describe(DirectoryTree(root))
+
+
+def describe(tree: KernelTree) -> Machine:
+    """Return the machine that the files in `tree` describe.
+
+    A kernel that knows no NUMA nodes has one node 0 with everything in it. Where the lists of two nodes name
+    the same CPU, both have it, as the kernel says: see `Machine.disjoint`.
+
+    Raises:
+        InputError: No CPU is described there, or more than 64 NUMA nodes are.
+    """
+    numbers = cpu_numbers(tree)
+    if not numbers.online:
+        expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
+        raise InputError(f"expected {expected}, got none at {tree.source}")
+    found = _cores(tree, numbers.online)
+    ids = node_ids(tree)
+    if not ids:
+        nodes = [NumaNode(0, machine_memory(tree), tuple(found), machine_hugepages(tree))]
+        listed = [numbers.online]
+    else:
+        listed = [node_cpus(tree, numa_id) & numbers.online for numa_id in ids]
+        nodes = _numa_nodes(tree, ids, listed, found)
+    assigned = 0
+    for bits in listed:
+        assigned |= bits
+    if not assigned:
+        raise InputError(f"expected a NUMA node with CPUs that are online, got none at {tree.source}")
+    return Machine(
+        numa_nodes=tuple(nodes),
+        offline_cpus=tuple(bit_numbers(numbers.offline)),
+        pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
+        unassigned_cores=cores_within(found, numbers.online & ~assigned),
+    )
+
+
+def _cores(tree: KernelTree, online: int) -> list[Core]:
+    """Return the cores by first CPU, each with its socket and L3 group."""
+    groups = cores(tree, online)
+    socket_of = _by_cpu(sockets(tree, online).items())
+    l3_of = _by_cpu(enumerate(l3_groups(tree, online, groups)))
+    made = []
+    for group in groups:
+        cpus = tuple(bit_numbers(group))
+        made.append(Core(cpus, socket_of[cpus[0]], l3_of.get(cpus[0])))
+    return made
+
+
+def _by_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the number of the group that each CPU is in."""
+    return {cpu: number for number, group in groups for cpu in bit_numbers(group)}
+
+
+def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: list[Core]) -> list[NumaNode]:
+    """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
+    rows = distances(tree, ids) or [()] * len(ids)
+    nodes = []
+    for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
+        folder = f"{NODE_FOLDER}/node{numa_id}"
+        memory = node_memory(tree, folder)
+        nodes.append(
+            NumaNode(numa_id, memory, cores_within(found, cpus), hugepages(tree, f"{folder}/hugepages"), row)
+        )
+    return nodes

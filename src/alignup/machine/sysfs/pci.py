@@ -1,0 +1,70 @@
+"""Reads `sys/bus/pci/devices`: class, vendor, device and NUMA node of each PCI device."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.machine import PciDevice
+from alignup.machine.sysfs.text import first_number, hex_number, number_list, number_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.machine.sysfs.tree import KernelTree
+
+__all__ = ["PCI_FOLDER", "pci_devices"]
+
+PCI_FOLDER: Final = "sys/bus/pci/devices"
+
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) -> tuple[PciDevice, ...]:
+    """Return the PCI devices by address; `ids` and `node_cpus` are the machine's nodes and their CPUs.
+
+    An entry of which no file can be read (a link that leads nowhere) is left out.
+    """
+    found = (
+        _device(tree, address, ids, node_cpus)
+        for address in sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=_order)
+    )
+    return tuple(device for device in found if device)
+
+
+def _order(address: str) -> tuple[int, str]:
+    """Return what sorts domains of four digits before longer ones."""
+    domain, _, rest = address.partition(":")
+    return int(domain, 16), rest
+
+
+def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
+    folder = f"{PCI_FOLDER}/{address}"
+    class_number = hex_number(tree.read(f"{folder}/class"))
+    vendor = hex_number(tree.read(f"{folder}/vendor"))
+    if class_number is None and vendor is None:
+        return None
+    return PciDevice(
+        address=address,
+        class_=f"{(class_number or 0) >> 8:04x}",
+        vendor=f"{vendor or 0:04x}",
+        device=f"{hex_number(tree.read(f'{folder}/device')) or 0:04x}",
+        numa_node=_numa_node(tree, folder, ids, node_cpus),
+    )
+
+
+def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Sequence[int]) -> int | None:
+    """Return the node of the device in `folder`.
+
+    `numa_node` is -1 where the firmware does not say, and missing on some kernels. Then it is the node whose
+    CPUs `local_cpus` names, if that is one node only: a device that is near all CPUs is near none in
+    particular.
+    """
+    numa_id = first_number(tree.read(f"{folder}/numa_node"))
+    if numa_id in ids:
+        return numa_id
+    local = number_mask(tree.read(f"{folder}/local_cpus"))
+    if local is None:
+        local = number_list(tree.read(f"{folder}/local_cpulist")) or 0
+    near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
+    return near[0] if len(near) == 1 and len(ids) > 1 else None

@@ -1,0 +1,190 @@
+"""Chooses CPUs the kubelet's way: whole big groups while they fit, then whole cores, then single CPUs.
+
+Among groups of a kind the one with the fewest free CPUs comes first (best fit), then the lowest id. Who asks,
+and which CPUs may be given to them, is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from alignup.providers.cpu.topology import CpuGroup, CpuTopology
+
+__all__ = ["Pick", "node_order", "pack"]
+
+
+class Pick:
+    """CPUs that are being picked: what is still free, how many are still needed, what was taken.
+
+    `held` are CPUs that must not be taken, not even as part of a group that counts as wholly free.
+    """
+
+    __slots__ = ("free", "held", "needed", "taken")
+
+    def __init__(self, free: int, needed: int, held: int) -> None:
+        self.free = free
+        self.needed = needed
+        self.held = held
+        self.taken = 0
+
+    def take(self, cpus: int, count: int) -> None:
+        """Take these CPUs, `count` in number."""
+        self.taken |= cpus
+        self.free &= ~cpus
+        self.held |= cpus
+        self.needed -= count
+
+
+def pack(
+    topology: CpuTopology, free: int, count: int, held: int, *, spread: bool = False, by_l3: bool = False
+) -> int:
+    """Return `count` of the free CPUs, on as few groups as possible; 0 when there are not so many.
+
+    On a machine whose sockets, or cores, differ in size there may be CPUs among them that are not free: one
+    that is larger than the average counts as wholly free, and is taken whole, when as many of its CPUs are
+    free as the average has. The kubelet does so, and may give away reserved CPUs, and even CPUs of somebody
+    else, or count some twice and give fewer than asked for. Here it is reserved CPUs at most.
+
+    Args:
+        topology: the machine.
+        free: the CPUs to choose from.
+        count: how many.
+        held: the CPUs that must not be taken whatever happens.
+        spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
+        by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
+    """
+    if not 0 < count <= free.bit_count():
+        return 0
+    pick = Pick(free, count, held)
+    if pick.needed >= topology.smallest_outer:
+        _take_whole(pick, _outer_order(topology, free))
+    if pick.needed >= topology.smallest_inner:
+        _take_whole(pick, _inner_order(topology, pick.free))
+    if by_l3 and pick.needed > 0:
+        _take_l3_groups(pick, topology)
+    if spread:
+        _take_cpus_by_number(pick, topology)
+        return pick.taken
+    if pick.needed >= topology.smallest_core:
+        _take_whole_cores(pick, topology)
+    if pick.needed > 0:
+        _take_cpus_by_core(pick, topology)
+    return pick.taken
+
+
+def node_order(topology: CpuTopology, free: int) -> Iterable[CpuGroup]:
+    """Return the NUMA nodes that have free CPUs, fewest free first; socket by socket if these are larger."""
+    return _inner_order(topology, free) if topology.sockets_outer else _outer_order(topology, free)
+
+
+def _socket_order(topology: CpuTopology, free: int) -> Iterable[CpuGroup]:
+    return _outer_order(topology, free) if topology.sockets_outer else _inner_order(topology, free)
+
+
+def _lowest(cpus: int, count: int) -> int:
+    """Return the `count` lowest of the CPUs; there must be so many."""
+    rest = cpus
+    for _ in range(count):
+        rest &= rest - 1
+    return cpus ^ rest
+
+
+def _fewest_free_first(groups: Iterable[CpuGroup], free: int, within: int) -> list[CpuGroup]:
+    """Return the groups that have free CPUs within `within`: fewest free first, then lowest id.
+
+    The groups must come by ascending id.
+    """
+    found = [((free & group.cpus).bit_count(), group.id, group) for group in groups if within & group.cpus]
+    if len(found) > 1:
+        found.sort()
+    return [group for _, _, group in found]
+
+
+def _outer_order(topology: CpuTopology, free: int) -> list[CpuGroup]:
+    return _fewest_free_first(topology.outer, free, free)
+
+
+def _inner_order(topology: CpuTopology, free: int) -> Iterator[CpuGroup]:
+    for group in _outer_order(topology, free):
+        yield from _fewest_free_first(group.parts, free, free & group.cpus)
+
+
+def _l3_order(topology: CpuTopology, free: int) -> Iterator[CpuGroup]:
+    for node in node_order(topology, free):
+        yield from _fewest_free_first(node.l3_groups, free, free & node.cpus)
+
+
+def _take_whole(pick: Pick, groups: Iterable[CpuGroup]) -> None:
+    """Take every group that is wholly free and not larger than what is needed."""
+    for group in groups:
+        if pick.needed < group.size or group.cpus & pick.held:
+            continue
+        if (pick.free & group.cpus).bit_count() == group.whole:
+            pick.take(group.cpus, group.size)
+
+
+def _take_whole_cores(pick: Pick, topology: CpuTopology) -> None:
+    for group in _inner_order(topology, pick.free):
+        # whole cores all have the same number of free CPUs, so their order is that of their ids
+        _take_whole(pick, group.parts)
+        if pick.needed < topology.smallest_core:
+            return
+
+
+def _take_cpus_by_core(pick: Pick, topology: CpuTopology) -> None:
+    """Take single CPUs, from the cores with the fewest free ones first."""
+    free = pick.free
+    for group in _inner_order(topology, free):
+        for core in _fewest_free_first(group.parts, free, free):
+            _take_lowest(pick, pick.free & core.cpus)
+            if pick.needed < 1:
+                return
+
+
+def _take_cpus_by_number(pick: Pick, topology: CpuTopology) -> None:
+    """Take single CPUs, socket by socket in ascending order: siblings are numbered apart on most machines."""
+    for socket in _socket_order(topology, pick.free):
+        if pick.needed < 1:
+            return
+        _take_lowest(pick, pick.free & socket.cpus)
+
+
+def _take_lowest(pick: Pick, cpus: int) -> None:
+    count = cpus.bit_count()
+    if count > pick.needed:
+        count = pick.needed
+        cpus = _lowest(cpus, count)
+    pick.take(cpus, count)
+
+
+def _take_l3_groups(pick: Pick, topology: CpuTopology) -> None:
+    """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
+    for group in _l3_order(topology, pick.free):
+        if pick.needed >= topology.cpus_per_l3_group:
+            _take_whole(pick, _l3_order(topology, pick.free))
+        if pick.needed < 1:
+            return
+        cpus = _rest_in_l3_group(pick, group, topology)
+        if cpus.bit_count() == pick.needed:
+            pick.take(cpus, pick.needed)
+            return
+
+
+def _rest_in_l3_group(pick: Pick, group: CpuGroup, topology: CpuTopology) -> int:
+    """Return the free CPUs of as many cores as are needed, the lowest cores of the group first.
+
+    Where an odd number is needed and cores have several CPUs, one CPU too many is left out; no more than one.
+    """
+    cores = -(-pick.needed // topology.cpus_per_core)
+    cpus = 0
+    for core in group.parts:
+        free = pick.free & core.cpus
+        if free and cores:
+            cpus |= free
+            cores -= 1
+    if pick.needed % 2 and topology.cpus_per_core > 1 and cpus.bit_count() > pick.needed:
+        cpus ^= 1 << (cpus.bit_length() - 1)
+    return cpus

@@ -1,0 +1,225 @@
+"""Spreads CPUs evenly over as few NUMA nodes as can hold them (KEP-2902, distribute-cpus-across-numa).
+
+The sets of nodes are judged here; which CPUs of a node are taken is decided by `cpu_assignment`.
+
+A set of k nodes will do when each of its nodes can give an equal share and some of them the remainder. The
+best of such sets leaves the free CPUs most evenly over the nodes: the standard deviation of what is free on
+each node, in thousandths, decides; the first set in order wins a tie. Two sets whose nodes have the same
+numbers of free CPUs in the same order are worth the same, so only the first of them is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil, isqrt
+from typing import TYPE_CHECKING
+
+from alignup.errors import AllocationError
+from alignup.providers.cpu.assignment import Pick, node_order, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from alignup.providers.cpu.topology import CpuGroup, CpuTopology
+
+__all__ = ["Plan", "distribute", "plan_distribution"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many CPUs each NUMA node gives; nodes by their index in the list that was asked about."""
+
+    nodes: tuple[int, ...]
+    share: int
+    """What each of `nodes` gives."""
+    remainder_nodes: tuple[int, ...]
+    """They give the rest, one group of CPUs at a time, in turns."""
+    balance: int
+    """The standard deviation, in thousandths of a CPU, that the plan was chosen for."""
+
+
+def distribute(topology: CpuTopology, free: int, count: int, held: int, group_size: int) -> int:
+    """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
+
+    Falls back to packing when `count` is no multiple of the group size, or no set of nodes will do.
+
+    Args:
+        topology: the machine.
+        free: the CPUs to choose from.
+        count: how many.
+        held: the CPUs that must not be taken, as for `pack`.
+        group_size: how many CPUs are taken together.
+
+    Raises:
+        AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
+    """
+    if count % group_size or not 0 < count <= free.bit_count():
+        return pack(topology, free, count, held)
+    # a node in two sockets comes up with each of them, but counts once
+    nodes = tuple({node.id: node for node in node_order(topology, free)}.values())
+    left = [(free & node.cpus).bit_count() for node in nodes]
+    groups = count // group_size
+    groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
+    for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
+        plan = plan_distribution(left, size, count, group_size)
+        if plan is not None:
+            return _hand_out(topology, Pick(free, count, held), nodes, plan, group_size)
+    return pack(topology, free, count, held)
+
+
+def plan_distribution(left: Sequence[int], size: int, count: int, group_size: int) -> Plan | None:
+    """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
+
+    Args:
+        left: how many CPUs are free on each node, in the order in which nodes are tried.
+        size: how many nodes share the CPUs.
+        count: how many CPUs, a multiple of `group_size`.
+        group_size: how many CPUs are taken together.
+    """
+    share = count // size // group_size * group_size
+    best: Plan | None = None
+    for chosen in _distinct_choices([i for i, cpus in enumerate(left) if cpus >= share], left, size):
+        if sum(left[i] // group_size for i in chosen) * group_size < count:
+            continue
+        after = list(left)
+        for i in chosen:
+            after[i] -= share
+        beat = None if best is None else best.balance
+        plan = _with_remainder(chosen, share, after, count - share * size, group_size, beat=beat)
+        if plan is not None and (best is None or plan.balance < best.balance):
+            best = plan
+            if not plan.balance:
+                break
+    if best is None:
+        return None
+    nodes = _as_remembered(best.nodes, range(len(left)), stopped=not best.balance)
+    return Plan(nodes, best.share, best.remainder_nodes, best.balance)
+
+
+def _with_remainder(
+    chosen: tuple[int, ...],
+    share: int,
+    after: list[int],
+    remainder: int,
+    group_size: int,
+    *,
+    beat: int | None,
+) -> Plan | None:
+    """Return the plan for these nodes with the best choice of who gives the remainder, more nodes first.
+
+    None if they cannot give it, or no choice is better than `beat`.
+    """
+    if not remainder:
+        return Plan(chosen, share, (), _balance(after))
+    able = [i for i in chosen if after[i] >= group_size]
+    least = _least_balance(after, able, remainder, group_size)
+    if beat is not None and least >= beat:
+        return None
+    best: Plan | None = None
+    sizes = range(len(able), 0, -1)
+    for subset in chain.from_iterable(_distinct_choices(able, after, size) for size in sizes):
+        final = _in_turns(after, subset, remainder, group_size)
+        if final is None:
+            continue
+        balance = _balance(final)
+        if best is None or balance < best.balance:
+            best = Plan(chosen, share, _as_remembered(subset, able, stopped=False), balance)
+            if balance == least:
+                break
+    return best
+
+
+def _least_balance(after: list[int], able: Sequence[int], remainder: int, group_size: int) -> int:
+    """Return a balance that no choice can better: that of taking the remainder always where most is free."""
+    final = list(after)
+    for _ in range(remainder // group_size):
+        final[max(able, key=final.__getitem__)] -= group_size
+    return _balance(final)
+
+
+def _in_turns(after: list[int], nodes: Sequence[int], remainder: int, group_size: int) -> list[int] | None:
+    """Return what is free after the nodes gave the remainder in turns; None if they cannot."""
+    final = list(after)
+    while remainder:
+        before = remainder
+        for i in nodes:
+            if remainder and final[i] >= group_size:
+                final[i] -= group_size
+                remainder -= group_size
+        if remainder == before:
+            return None
+    return final
+
+
+def _balance(free: Sequence[int]) -> int:
+    """Return the standard deviation of the numbers in thousandths, from a mean that is in thousandths too.
+
+    Both are rounded half up, as the kubelet does. The rounding makes ties, and ties decide.
+    """
+    count = len(free)
+    mean = (2000 * sum(free) + count) // (2 * count)
+    variance = sum((1000 * cpus - mean) ** 2 for cpus in free)
+    return (isqrt(4 * variance // count) + 1) // 2
+
+
+def _distinct_choices(pool: Sequence[int], values: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the choices of `size` of the pool, in order, but of those with the same values only the first."""
+    if not size:
+        yield ()
+        return
+    seen: set[int] = set()
+    for place in range(len(pool) - size + 1):
+        first = pool[place]
+        if values[first] not in seen:
+            seen.add(values[first])
+            for others in _distinct_choices(pool[place + 1 :], values, size - 1):
+                yield (first, *others)
+
+
+def _as_remembered(chosen: tuple[int, ...], pool: Sequence[int], *, stopped: bool) -> tuple[int, ...]:
+    """Return what the kubelet remembers of a choice when it has tried the others.
+
+    It keeps its best choice in an array that it goes on trying choices in. Up to three nodes that is an array
+    of its own; of more, the first 3, 5, 9, 17, ... (the largest of these within the size) are safe, and what
+    comes after them is overwritten by the last choice tried that begins alike. It stops after one choice more
+    when it found perfect balance (`stopped`), otherwise it tries them all.
+    """
+    size = len(chosen)
+    safe = 1 + ((1 << (size - 1).bit_length()) >> 1)
+    if safe == size:
+        return chosen
+    if not stopped:
+        return (*chosen[:safe], *pool[len(pool) - (size - safe) :])
+    for place in range(size - 1, safe - 1, -1):
+        following = pool.index(chosen[place]) + 1
+        if following + size - place <= len(pool):
+            return (*chosen[:place], *pool[following : following + size - place])
+    return chosen
+
+
+def _hand_out(
+    topology: CpuTopology, pick: Pick, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
+) -> int:
+    """Take what the plan says from each node."""
+    needed = pick.needed
+    for i in plan.nodes:
+        cpus = pack(topology, pick.free & nodes[i].cpus, plan.share, pick.held)
+        pick.take(cpus, cpus.bit_count())
+    remainder = needed - plan.share * len(plan.nodes)
+    while remainder:
+        before = remainder
+        for i in plan.remainder_nodes:
+            free = pick.free & nodes[i].cpus
+            if remainder and free.bit_count() >= group_size:
+                pick.take(pack(topology, free, group_size, pick.held), group_size)
+                remainder -= group_size
+        if remainder == before:
+            break  # the kubelet would go round forever
+    if pick.needed:
+        names = ", ".join(str(nodes[i].id) for i in plan.nodes)
+        raise AllocationError(
+            f"expected NUMA nodes {names} to give {plan.share} CPUs each and {needed} together, "
+            f"got {needed - pick.needed} from them"
+        )
+    return pick.taken

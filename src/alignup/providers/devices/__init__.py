@@ -1,0 +1,1 @@
+"""The device manager: who holds which devices, and what their plugins prefer."""

@@ -1,0 +1,267 @@
+"""The device manager as a hint provider: which devices of every plugin's resource a container gets.
+
+It decides as the kubelet (1.36) does. Where a resource's devices are and which of them is next is known to
+`alignup.providers.devices.pool`; here is who holds them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from alignup.errors import AllocationError
+from alignup.machine.device_inventory import Device, check_devices
+from alignup.providers.devices.plugin import DevicePlugin, preference_of
+from alignup.providers.devices.pool import DevicePool
+from alignup.topology_manager.hints import HintList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.machine.machine import Machine
+    from alignup.providers.devices.plugin import Preference
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.provider import ResourceHints
+
+__all__ = ["Device", "DevicePlugin", "DeviceProvider"]
+
+
+class _PodDevices:
+    """What a pod's containers hold, as bits by resource, and what of it later ones may take over."""
+
+    __slots__ = ("containers", "reusable")
+
+    def __init__(self) -> None:
+        self.containers: dict[str, dict[str, int]] = {}
+        self.reusable: dict[str, int] = {}
+
+    def held(self, resource: str) -> int:
+        """Return all devices of a resource that any container of the pod holds."""
+        bits = 0
+        for resources in self.containers.values():
+            bits |= resources.get(resource, 0)
+        return bits
+
+
+class DeviceProvider:
+    """Gives containers the devices of extended resources, near to their affinity where it can.
+
+    Args:
+        machine: The machine the devices sit in.
+        inventory: The devices of each resource. Any other resource is none of this provider's business.
+        plugins: By resource, who knows which devices go well together: an object with
+            `preferred_allocation`, or a function with the same arguments.
+
+    Raises:
+        InputError: A device id comes twice in a resource, or a device is on a NUMA node that does not exist.
+        TypeError: A plugin is neither.
+    """
+
+    name = "devices"
+
+    def __init__(
+        self,
+        machine: Machine,
+        inventory: Mapping[str, Sequence[Device]],
+        plugins: Mapping[str, DevicePlugin | Preference] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._numa_ids = tuple(node.id for node in machine.numa_nodes)
+        self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
+        self._pools: dict[str, DevicePool] = {}
+        self._pods: dict[str, _PodDevices] = {}
+        for resource, devices in inventory.items():
+            self.update(resource, devices)
+
+    def update(self, resource: str, devices: Sequence[Device]) -> None:
+        """Replace the inventory of a resource by what its plugin reports now.
+
+        Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
+        free until it is reported as healthy again.
+
+        Raises:
+            InputError: A device id comes twice, or a device is on a NUMA node that does not exist; nothing
+                changed.
+        """
+        check_devices(devices, self._machine, f"devices[{resource!r}]")
+        old = self._pools.get(resource)
+        held = () if old is None else old.devices
+        reported = {device.id for device in devices}
+        gone = [
+            device
+            for index, device in enumerate(held)
+            if device.id not in reported and old is not None and old.given >> index & 1
+        ]
+        pool = DevicePool(resource, devices, self._numa_ids, gone, self._preferences.get(resource))
+        self._pools[resource] = pool
+        if old is None:
+            return
+        pool.given = pool.bits(old.ids(old.given))
+        for entry in self._pods.values():
+            for bits_of in (entry.reusable, *entry.containers.values()):
+                if resource in bits_of:
+                    bits_of[resource] = pool.bits(old.ids(bits_of[resource]))
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """Return near which nodes enough devices are, for each resource that the container asks for."""
+        entry = self._pods.get(pod.uid)
+        held = {} if entry is None else entry.containers.get(container.name, {})
+        reusable = {} if entry is None else entry.reusable
+        found: dict[str, HintList | None] = {}
+        for resource, request in container.devices:
+            pool = self._pools.get(resource)
+            if pool is None:
+                continue
+            found[resource] = _hints(pool, held.get(resource, 0), reusable.get(resource, 0), request)
+        return found
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Return the same for all containers of the pod together; nothing is reused here."""
+        entry = self._pods.get(pod.uid)
+        found: dict[str, HintList | None] = {}
+        for resource, request in pod.devices:
+            pool = self._pools.get(resource)
+            if pool is None:
+                continue
+            found[resource] = _hints(pool, 0 if entry is None else entry.held(resource), 0, request)
+        return found
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Give the container the devices that it asks for, near to `affinity` where there are enough.
+
+        Raises:
+            AllocationError: There are too few of some resource; nothing was given to this container.
+        """
+        wanted = container.devices
+        if not wanted:
+            return
+        entry = self._pods.get(pod.uid)
+        reusable = {} if entry is None else entry.reusable
+        held = {} if entry is None else entry.containers.get(container.name, {})
+        mask = None if affinity.affinity is None else int(affinity.affinity)
+        chosen: dict[str, int] = {}
+        for resource, request in wanted:
+            pool = self._pools.get(resource)
+            if pool is None:
+                continue
+            if resource in held:
+                _check_held(pool, held[resource], request)
+                continue
+            bits = pool.choose(request, reusable.get(resource, 0), mask)
+            if bits:
+                chosen[resource] = bits
+        if chosen:
+            self._keep(pod.uid, container, chosen)
+
+    def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
+        """Note devices, by resource, that the container was given before this provider was made.
+
+        Raises:
+            AllocationError: A device is not in the inventory, or somebody has it; nothing was noted.
+        """
+        chosen: dict[str, int] = {}
+        for resource, wanted in ids.items():
+            pool = self._pools.get(resource)
+            known = pool.bit_of if pool else {}
+            strange = sorted(identity for identity in wanted if identity not in known)
+            if pool is None or strange:
+                raise AllocationError(
+                    f"expected devices of {resource} of the inventory, got {', '.join(strange) or 'none'}"
+                )
+            chosen[resource] = pool.bits(wanted)
+            if chosen[resource] & pool.given:
+                twice = ", ".join(pool.ids(chosen[resource] & pool.given))
+                raise AllocationError(f"expected devices of {resource} that nobody has, got {twice}")
+        entry = self._pods.setdefault(pod_uid, _PodDevices())
+        entry.containers.setdefault(container_name, {}).update(chosen)
+        for resource, bits in chosen.items():
+            self._pools[resource].given |= bits
+
+    def _keep(self, pod_uid: str, container: Container, chosen: Mapping[str, int]) -> None:
+        """Mark devices as given to a container, and as reusable or not by the pod's later ones."""
+        entry = self._pods.get(pod_uid)
+        if entry is None:
+            entry = self._pods[pod_uid] = _PodDevices()
+        entry.containers.setdefault(container.name, {}).update(chosen)
+        hands_on = container.is_init and not container.is_sidecar
+        reusable = entry.reusable
+        for resource, bits in chosen.items():
+            self._pools[resource].given |= bits
+            if hands_on:
+                reusable[resource] = reusable.get(resource, 0) | bits
+            elif resource in reusable:
+                reusable[resource] &= ~bits
+
+    def release(self, pod_uid: str, container_name: str) -> None:
+        """Take back what the container holds, except what another container of its pod holds too."""
+        entry = self._pods.get(pod_uid)
+        if entry is None:
+            return
+        resources = entry.containers.pop(container_name, None)
+        if resources is None:
+            return
+        for resource, bits in resources.items():
+            freed = bits & ~entry.held(resource)
+            self._pools[resource].given &= ~freed
+            if resource in entry.reusable:
+                entry.reusable[resource] &= ~freed
+        if not entry.containers:
+            del self._pods[pod_uid]
+
+    def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the ids that a container holds, by resource, sorted."""
+        entry = self._pods.get(pod_uid)
+        held = None if entry is None else entry.containers.get(container_name)
+        if not held:
+            return {}
+        pools = self._pools
+        return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
+
+    def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
+        """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
+        requests = pod.devices if container is None else container.devices
+        return {
+            resource: partial(self._pools[resource].account, count, self._pools[resource].free)
+            for resource, count in requests
+            if resource in self._pools
+        }
+
+    @property
+    def free(self) -> dict[str, tuple[str, ...]]:
+        """The ids of devices that could be given now, by resource, in the order of the inventory."""
+        return {resource: pool.ids(pool.free) for resource, pool in self._pools.items()}
+
+    @property
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """The ids that containers hold, by resource, even of devices that the plugin reports no more."""
+        return {resource: pool.ids(pool.given) for resource, pool in self._pools.items()}
+
+
+def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList | None:
+    """Return the hints of one resource: for the devices held already if any, else for the free ones."""
+    if not held:
+        return pool.hints(pool.free, reusable, request)
+    if not pool.is_aligned:
+        return None
+    if held.bit_count() != request:
+        return HintList.empty()
+    return pool.hints(held, 0, request)
+
+
+def _check_held(pool: DevicePool, held: int, request: int) -> None:
+    """Check that a container which comes again wants what it has, and that all of it is healthy.
+
+    Raises:
+        AllocationError: One of the two is not so.
+    """
+    if held.bit_count() != request:
+        raise AllocationError(
+            f"the container holds {held.bit_count()} of {pool.resource} and now requests {request}: "
+            "a running container's devices do not change"
+        )
+    sick = pool.ids(held & ~pool.healthy)
+    if sick:
+        raise AllocationError(
+            f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}"
+        )

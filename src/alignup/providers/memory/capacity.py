@@ -1,0 +1,86 @@
+"""What a Static memory manager may give away on each NUMA node: memory and hugepages less the reservations.
+
+Reads a machine and `reservedMemory`; refuses the combinations that cannot be. Who gets what is decided in
+`alignup.providers.memory.provider`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.kubernetes.kubelet_config import ReservedMemory
+    from alignup.machine.machine import Machine, NumaNode
+
+__all__ = ["MEMORY", "allocatable_memory", "format_bytes"]
+
+MEMORY: Final = "memory"
+_HUGEPAGES: Final = "hugepages-"
+_UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+def format_bytes(amount: int) -> str:
+    """Return an amount of bytes as Kubernetes writes it, in the largest unit of which it is a multiple."""
+    for size, unit in _UNITS:
+        if amount and not amount % size:
+            return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[str, tuple[int, ...]]:
+    """Return the bytes of each type that pods can have, by position of the NUMA node.
+
+    Memory that was set aside as hugepages is not there as `memory`. A page size that only some nodes have
+    counts as nothing on the others.
+
+    Args:
+        machine: The machine whose nodes are meant.
+        reserved: Bytes that are kept back, by kernel node id and type.
+
+    Raises:
+        ConfigError: No memory is reserved at all (the kubelet's static policy does not start then), or a
+            reservation names a node or a type that the machine lacks, comes twice, or is larger than
+            what the node has.
+    """
+    kept = _reservations(machine, reserved)
+    if not any(kept.get((node.id, MEMORY)) for node in machine.numa_nodes):
+        raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
+    types = {_HUGEPAGES + pages.size: 0 for node in machine.numa_nodes for pages in node.hugepages}
+    present = [{MEMORY: 0, **types, **_present(node)} for node in machine.numa_nodes]
+    for (node_id, kind), amount in kept.items():
+        position = next(i for i, node in enumerate(machine.numa_nodes) if node.id == node_id)
+        if kind not in present[position]:
+            known = ", ".join(sorted(present[position]))
+            raise ConfigError.at(f"reservedMemory, NUMA node {node_id}", f"one of {known}", kind)
+        present[position][kind] -= amount
+        if present[position][kind] < 0:
+            most = format_bytes(present[position][kind] + amount)
+            where = f"reservedMemory, NUMA node {node_id}, {kind}"
+            raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
+    return {kind: tuple(node[kind] for node in present) for kind in sorted(present[0])}
+
+
+def _present(node: NumaNode) -> dict[str, int]:
+    """Return the bytes of each type in one node; pages larger than its memory leave none of that."""
+    pages = {_HUGEPAGES + pages.size: pages.size_bytes * pages.count for pages in node.hugepages}
+    return {MEMORY: max(0, node.memory - sum(pages.values())), **pages}
+
+
+def _reservations(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[tuple[int, str], int]:
+    """Return the reserved bytes by kernel node id and type."""
+    ids = {node.id for node in machine.numa_nodes}
+    kept: dict[tuple[int, str], int] = {}
+    for reservation in reserved:
+        node_id = reservation.numa_node
+        if node_id not in ids:
+            known = ", ".join(map(str, sorted(ids)))
+            raise ConfigError.at("reservedMemory", f"a NUMA node of this machine ({known})", node_id)
+        for kind, amount in reservation.limits:
+            if (node_id, kind) in kept:
+                raise ConfigError.at("reservedMemory", f"{kind} once for NUMA node {node_id}", "it twice")
+            kept[node_id, kind] = amount
+    return kept

@@ -1,0 +1,1 @@
+"""Bounded, typed reading of the text formats that users bring: JSON and YAML."""

@@ -1,0 +1,183 @@
+"""YAML text as plain objects, read as safely as a stranger's file deserves.
+
+Importing this imports PyYAML, so `alignup.text.documents` does it only when it has YAML in hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    _SafeLoader = yaml.SafeLoader
+else:
+    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+__all__ = ["read_yaml"]
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_MERGED_LIMIT: Final = 100_000
+"""Entries that merge keys (`<<`) may copy in one text."""
+_EXPANSION_LIMIT: Final = 10
+"""How many times larger aliases may make a document than its distinct values are."""
+_EXPANSION_FREE: Final = 10_000
+"""Values up to which a document may expand by any factor."""
+_DEPTH_LIMIT: Final = 200
+"""How deeply values may nest; PyYAML's own composer recurses until the process dies."""
+_NUMBER_LIMIT: Final = 64
+"""Characters that a number may have; reading longer ones takes time that grows faster than they do."""
+
+
+class _Loader(_SafeLoader):
+    """PyYAML's safe loader, without dates (Kubernetes has none), and with bounds where it has none."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.merged_left = _MERGED_LIMIT
+        self.flattened: set[int] = set()
+        self.depth = 0
+
+    def descend_resolver(self, current_node: Node | None, current_index: object) -> None:  # noqa: ARG002
+        """Count a level of nesting; the composer calls this on its way down, for resolvers by path."""
+        self.depth += 1
+        if self.depth > _DEPTH_LIMIT:
+            raise ComposerError(None, None, f"found values nested more than {_DEPTH_LIMIT} deep", None)
+
+    def ascend_resolver(self) -> None:
+        """Count a level less."""
+        self.depth -= 1
+
+    def flatten_mapping(self, node: MappingNode) -> None:
+        """Replace merge keys by the entries they stand for; the mapping's own entries come last and win."""
+        if id(node) in self.flattened:
+            return
+        self.flattened.add(id(node))
+        sources: list[Node] = []
+        own: list[tuple[Node, Node]] = []
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                sources.extend(value.value if isinstance(value, SequenceNode) else [value])
+                continue
+            if isinstance(key, ScalarNode):
+                if key.value in seen:
+                    problem = f"found the key {key.value[:40]!r} a second time"
+                    raise ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+            own.append((key, value))
+        node.value = own
+        merged: list[tuple[Node, Node]] = []
+        for source in reversed(sources):
+            if not isinstance(source, MappingNode):
+                raise ConstructorError(
+                    None, None, "found a merge of something else than a mapping", source.start_mark
+                )
+            self.flatten_mapping(source)
+            self.merged_left -= len(source.value) + 1
+            if self.merged_left < 0:
+                raise ConstructorError(None, None, "found more merged entries than are read", node.start_mark)
+            merged.extend(source.value)
+        node.value = merged + own
+
+    def construct_number(self, node: ScalarNode) -> int | float:
+        """Return the number of a scalar that looks like one."""
+        if len(node.value) > _NUMBER_LIMIT:
+            raise ConstructorError(None, None, "found a number of more digits than are read", node.start_mark)
+        is_int = node.tag.endswith(":int")
+        try:
+            return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
+        except ValueError:
+            raise ConstructorError(
+                None, None, f"found no number in {node.value!r}", node.start_mark
+            ) from None
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        try:
+            return super().construct_mapping(node, deep)
+        except TypeError:
+            raise ConstructorError(None, None, "found a key that is not a scalar", node.start_mark) from None
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
+
+
+def read_yaml(text: str, source: str) -> list[object]:
+    """Return the documents of a YAML text, as `alignup.text.documents.read_documents` does.
+
+    Raises:
+        InputError: The text is not YAML, or one of the bounds above is passed.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        documents: list[object] = []
+        while loader.check_data():  # type: ignore[no-untyped-call]  # the stubs miss it
+            documents.append(loader.get_data())
+        if "&" in text and any(_expands(document) for document in documents):
+            raise InputError(
+                f"expected aliases that add little, got ones that expand beyond measure in {source}"
+            )
+    except yaml.YAMLError as error:
+        raise InputError(f"expected YAML or JSON, but {_problem(error)} of {source}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return documents
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """Return one line about what PyYAML found, ending in the place."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context
+        return (
+            f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
+            if mark
+            else f"{problem} in some line"
+        )
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"found the character {chr(error.character)!r} at offset {error.position}"
+    return f"{' '.join(str(error).split())} in some line"
+
+
+def _expands(document: object) -> bool:
+    """Whether aliases make the document, walked as a tree, out of proportion to its distinct values."""
+    measure = _Measure()
+    expanded = measure.expanded(document)
+    return expanded > _EXPANSION_FREE and expanded > _EXPANSION_LIMIT * measure.distinct
+
+
+class _Measure:
+    """Counts the distinct values of a document, and those that a walk of it as a tree would meet."""
+
+    __slots__ = ("distinct", "sizes")
+
+    def __init__(self) -> None:
+        self.distinct = 1
+        self.sizes: dict[int, int] = {}
+
+    def expanded(self, value: object) -> int:
+        """Return how many values a walk of `value` meets; a value inside itself counts as a great many."""
+        if not isinstance(value, (dict, list, tuple, set)):
+            return 1
+        known = self.sizes.get(id(value))
+        if known is None:
+            self.sizes[id(value)] = 2**62
+            self.distinct += len(value)
+            items = value.values() if isinstance(value, dict) else value
+            known = self.sizes[id(value)] = 1 + sum(map(self.expanded, items))
+        return known

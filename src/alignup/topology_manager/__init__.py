@@ -1,0 +1,1 @@
+"""The Topology Manager itself: manager, scopes, policies, hints and Store. No resource is known here."""

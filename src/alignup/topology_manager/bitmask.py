@@ -1,0 +1,7 @@
+"""Sets of NUMA nodes. The one importer of the compiled `alignup.core.bitmask`."""
+
+from __future__ import annotations
+
+from alignup.core.bitmask import BitMask
+
+__all__ = ["BitMask"]

@@ -1,0 +1,28 @@
+"""Hints, packed lists of hints, and what makes them. The one importer of the compiled `alignup.core.hints` and `alignup.core.feasible`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alignup.core.feasible import MAX_NUMA_NODES, feasible_hints, smallest_size
+from alignup.core.hints import HintList, TopologyHint
+from alignup.topology_manager.bitmask import BitMask
+
+__all__ = [
+    "IMPOSSIBLE",
+    "MAX_NUMA_NODES",
+    "NO_PREFERENCE",
+    "BitMask",
+    "HintList",
+    "TopologyHint",
+    "feasible_hints",
+    "smallest_size",
+]
+
+Sequence.register(HintList)
+
+NO_PREFERENCE = HintList([TopologyHint(None, True)])
+"""What a merge sees of a provider or resource that has no preference: any node, and preferred."""
+
+IMPOSSIBLE = HintList([TopologyHint(None, False)])
+"""What a merge sees of a resource that cannot be satisfied: any node, and not preferred."""

@@ -1,0 +1,186 @@
+"""The Topology Manager: admits a pod or leaves everything as it was.
+
+It puts scope, policy, providers and Store together, undoes what a refused pod already got, and tells an observer.
+What a refusal means in words is the business of `alignup.topology_manager.refusal_message`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from alignup.errors import PodExistsError, UnknownPodError
+from alignup.kubernetes.pod import Pod
+from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.provider import HintProvider
+from alignup.topology_manager.scope import Refusal, Scope, make_scope
+from alignup.topology_manager.store import Store
+
+if TYPE_CHECKING:
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.policy import Policy
+
+__all__ = ["Observer", "TopologyManager"]
+
+
+class Observer(Protocol):
+    """Somebody who is told about every admission, such as `alignup.metrics`; it must not raise."""
+
+    def admission(self, seconds: float, admitted: bool) -> None:
+        """Note one admission, how long it took and how it ended."""
+
+
+class TopologyManager:
+    """Admits pods, one at a time; safe to call from several threads.
+
+    Args:
+        policy: from `make_policy`.
+        scope: `container` or `pod`, or a scope object.
+        providers: asked, and allocating, in this order.
+        observer: told about every admission, if given.
+    """
+
+    __slots__ = ("_observer", "_pods", "_providers", "_store", "lock", "policy", "scope")
+
+    def __init__(
+        self,
+        policy: Policy,
+        scope: str | Scope = "container",
+        providers: Iterable[HintProvider] = (),
+        observer: Observer | None = None,
+    ) -> None:
+        if not callable(getattr(policy, "merge", None)):
+            raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
+        if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
+            raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
+        self.policy = policy
+        self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
+        self.lock = RLock()
+        self._providers = tuple(checked_provider(provider) for provider in providers)
+        self._store = Store()
+        self._pods: dict[str, Pod] = {}
+        self._observer = observer
+
+    @property
+    def providers(self) -> tuple[HintProvider, ...]:
+        """The providers, in the order in which they are asked."""
+        return self._providers
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods that are admitted now, in the order in which they came."""
+        return tuple(self._pods.values())
+
+    def add_provider(self, provider: HintProvider) -> None:
+        """Ask one more provider from now on."""
+        with self.lock:
+            self._providers = (*self._providers, checked_provider(provider))
+
+    def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
+        """Admit the pod, or refuse it and leave every provider as it was.
+
+        Args:
+            pod: a `Pod`, or a manifest.
+
+        Returns:
+            The verdict, with the affinity of each container. What containers got is known to the providers.
+
+        Raises:
+            InputError: the manifest is not one of a pod.
+            PodExistsError: a pod of this uid is admitted already.
+        """
+        if isinstance(pod, Mapping):
+            pod = Pod.from_manifest(pod)
+        with self.lock:
+            refusal = self.decide(pod, self.policy, self.scope)
+            if refusal is not None:
+                return Admission(False, refusal.reason, refusal=refusal)
+            affinities = self.affinities(pod.uid)
+            return Admission(
+                True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()}
+            )
+
+    def decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
+        """Admit or refuse under a given policy and scope, telling the observer; None means admitted."""
+        if self._observer is None:
+            return self._decide(pod, policy, scope)
+        start = time.perf_counter()
+        refusal = self._decide(pod, policy, scope)
+        self._observer.admission(time.perf_counter() - start, refusal is None)
+        return refusal
+
+    def _decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
+        if pod.uid in self._pods:
+            raise PodExistsError(f"expected a pod that is not here yet, got uid {pod.uid!r} a second time")
+        try:
+            refusal = scope.admit(pod, policy, self._providers, self._store)
+        except BaseException:
+            self._take_back(pod)
+            raise
+        if refusal is None:
+            self._pods[pod.uid] = pod
+        else:
+            self._take_back(pod)
+        return refusal
+
+    def _take_back(self, pod: Pod) -> None:
+        """Undo in the opposite order, so that each provider passes through the states it came by.
+
+        A provider that fails to take back keeps none of the others from it; its error is raised at the end.
+        """
+        failed: BaseException | None = None
+        for container in reversed(pod.all_containers):
+            for provider in reversed(self._providers):
+                try:
+                    provider.release(pod.uid, container.name)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    failed = failed or error
+        self._store.forget_pod(pod.uid)
+        if failed is not None:
+            raise failed
+
+    def remove(self, pod_uid: str) -> Pod:
+        """Take back everything that a pod holds, and return it.
+
+        Raises:
+            UnknownPodError: no such pod is admitted.
+        """
+        with self.lock:
+            pod = self._pods.pop(pod_uid, None)
+            if pod is None:
+                raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
+            self._take_back(pod)
+            return pod
+
+    def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
+        """Return the affinity of a container; no mask and not preferred where none was decided."""
+        return self._store.affinity(pod_uid, container_name)
+
+    def affinities(self, pod_uid: str) -> Mapping[str, TopologyHint]:
+        """Return the affinities of a pod by container name; none where nothing was decided."""
+        return self._store.pod_affinities(pod_uid)
+
+    def add_container(self, pod: Pod, container_name: str, container_id: str) -> None:
+        """Let a container runtime's id stand for a container of the pod."""
+        with self.lock:
+            self._store.add_container(pod.uid, container_name, container_id)
+
+    def remove_container(self, container_id: str) -> None:
+        """Forget a container id; its affinity goes with the last id of that container. Unknown ids are no error."""
+        with self.lock:
+            self._store.remove_container(container_id)
+
+
+def checked_provider(provider: object) -> HintProvider:
+    """Return the provider if it has the methods of one.
+
+    Raises:
+        TypeError: a method is missing.
+    """
+    if isinstance(provider, HintProvider):
+        return provider
+    methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
+    missing = ", ".join(name for name in methods if not hasattr(provider, name))
+    raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")

@@ -1,0 +1,194 @@
+"""Policies: what a machine's owner wants of alignment, and whether a merged hint is good enough for it.
+
+A policy merges the hints of all providers into one and says whether to admit. It knows no provider and no
+resource; the merge itself is compiled (`alignup.core.merge`, imported only here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from alignup.core.merge import Merger
+from alignup.errors import ConfigError
+from alignup.kubernetes.kubelet_config import TopologyOptions, parse_topology_options
+from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from alignup.topology_manager.provider import ResourceHints
+
+__all__ = [
+    "POLICY_NAMES",
+    "BestEffortPolicy",
+    "NonePolicy",
+    "Policy",
+    "RestrictedPolicy",
+    "SingleNUMANodePolicy",
+    "flatten",
+    "make_policy",
+]
+
+
+class Policy(Protocol):
+    """What a scope needs of a policy."""
+
+    @property
+    def name(self) -> str:
+        """The kubelet's name for the policy."""
+
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
+        """Return the best hint that all providers can agree on, and whether to admit with it."""
+
+
+def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
+    """Return one packed list for each resource of each provider.
+
+    No preference and impossible get their own spelling here, once: a provider without hints, or a resource
+    without a list, joins any other hint and is preferred; an empty list joins any hint and spoils its preference.
+    """
+    lists: list[HintList] = []
+    for resources in providers_hints:
+        if type(resources) is not dict and not isinstance(resources, Mapping | None):
+            raise TypeError(
+                f"expected a mapping of resources to hints, or None, got {resources!r} from a provider"
+            )
+        if not resources:
+            lists.append(NO_PREFERENCE)
+            continue
+        for resource, hints in resources.items():
+            if hints is None:
+                lists.append(NO_PREFERENCE)
+                continue
+            lists.append((hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE)
+    return lists
+
+
+def packed(resource: str, hints: Iterable[TopologyHint]) -> HintList:
+    """Return the hints of a user's provider as a packed list.
+
+    Raises:
+        TypeError: they are no hints; the message names the resource.
+    """
+    try:
+        return HintList(hints)
+    except TypeError as error:
+        raise TypeError(f"{error} as hints of {resource!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class NonePolicy:
+    """Align nothing and admit everything."""
+
+    name: ClassVar[str] = "none"
+
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:  # noqa: ARG002 - a policy
+        """Return the hint without a mask, and admit."""
+        return TopologyHint(None, False), True
+
+
+@dataclass(frozen=True, slots=True)
+class BestEffortPolicy:
+    """Align as well as can be, and admit whatever came of it."""
+
+    merger: Merger
+    name: ClassVar[str] = "best-effort"
+
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
+        """Return the best hint, and admit."""
+        return self.merger.merge(flatten(providers_hints)), True
+
+
+@dataclass(frozen=True, slots=True)
+class RestrictedPolicy:
+    """Admit only what is aligned as well as the machine allows when it is empty."""
+
+    merger: Merger
+    name: ClassVar[str] = "restricted"
+
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
+        """Return the best hint, and admit if it is preferred."""
+        best = self.merger.merge(flatten(providers_hints))
+        return best, best.preferred
+
+
+@dataclass(frozen=True, slots=True)
+class SingleNUMANodePolicy:
+    """Admit only what comes from exactly one NUMA node."""
+
+    merger: Merger
+    name: ClassVar[str] = "single-numa-node"
+
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
+        """Return the best hint of one node, and admit if it is preferred.
+
+        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as the kubelet does.
+        """
+        best = self.merger.merge(flatten(providers_hints), single_nodes=True)
+        if best.affinity is not None and best.affinity.count() == self.merger.numa_nodes:
+            best = TopologyHint(None, best.preferred)
+        return best, best.preferred
+
+
+POLICY_NAMES = (
+    NonePolicy.name,
+    BestEffortPolicy.name,
+    RestrictedPolicy.name,
+    SingleNUMANodePolicy.name,
+)
+
+
+def make_policy(
+    name: str,
+    numa_nodes: int,
+    distances: Sequence[Sequence[int]] | None = None,
+    options: Mapping[str, str] | TopologyOptions | None = None,
+) -> Policy:
+    """Return the policy of that name for a machine.
+
+    Args:
+        name: one of `POLICY_NAMES`.
+        numa_nodes: how many NUMA nodes the machine has.
+        distances: a row for each node, needed for `prefer-closest-numa-nodes` only.
+        options: `topologyManagerPolicyOptions` of a KubeletConfiguration, or what they were parsed into.
+
+    Raises:
+        ConfigError: the policy or an option is not known, distances are needed and missing, or the machine has
+            more nodes than `max-allowable-numa-nodes` (8 unless set; 64 is the most there can be).
+    """
+    if name not in POLICY_NAMES:
+        raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(POLICY_NAMES)}", name)
+    if name == NonePolicy.name:
+        return NonePolicy()
+    if not isinstance(numa_nodes, int):
+        raise TypeError(f"expected a number of NUMA nodes, got {numa_nodes!r}")
+    parsed = options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
+    most = min(parsed.max_allowable_numa_nodes, MAX_NUMA_NODES)
+    if not 1 <= numa_nodes <= most:
+        raise ConfigError(
+            f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
+            f'raise the policy option "max-allowable-numa-nodes" (up to {MAX_NUMA_NODES}) to allow more'
+        )
+    merger = Merger(
+        numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None
+    )
+    if name == BestEffortPolicy.name:
+        return BestEffortPolicy(merger)
+    return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)
+
+
+def checked_distances(numa_nodes: int, distances: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]]:
+    """Return the distances if there is a full row for each node.
+
+    Raises:
+        ConfigError: a row is missing or too short.
+    """
+    rows = distances or ()
+    if len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows):
+        raise ConfigError(
+            f"expected distances between all {numa_nodes} NUMA nodes for policy option "
+            f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'
+        )
+    return rows

@@ -1,0 +1,229 @@
+"""Say why a pod was refused: first as data, then in a sentence.
+
+The facts come from a `Refusal`: what each provider offered, and what the policy made of it. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.topology_manager.scope import Refusal
+
+__all__ = ["Explanation", "ResourceView", "explain", "refusal_message"]
+
+SHOWN = 4
+"""How many sets of NUMA nodes a sentence lists before it says how many more there are."""
+
+LOOKED_AT = 4096
+"""How many hints of a list are looked at; longer lists exist only beyond 12 NUMA nodes."""
+
+KEPT = 64
+"""How many sets of NUMA nodes an explanation keeps of each kind; all single nodes are among them."""
+
+NodeSet = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceView:
+    """What one resource offered: the first sets of NUMA node ids, narrowest first, and how many there are."""
+
+    resource: str
+    preferred: tuple[NodeSet, ...]
+    """Sets from which it can be had now, on as few nodes as this machine allows."""
+    other: tuple[NodeSet, ...]
+    """Sets from which it can be had now, on more nodes than would be needed were the machine empty."""
+    anywhere: bool
+    """It has no preference."""
+    preferred_count: int = 0
+    other_count: int = 0
+    account: str = ""
+    """What was asked for and what was free where, in words; empty where the provider does not say."""
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether it cannot be had from any set of nodes now."""
+        return not (self.anywhere or self.preferred or self.other)
+
+    @property
+    def single_nodes(self) -> tuple[NodeSet, ...]:
+        """The preferred sets of exactly one node."""
+        return tuple(nodes for nodes in self.preferred if len(nodes) == 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the view as JSON can hold it."""
+        return {
+            "resource": self.resource,
+            "preferred": [list(nodes) for nodes in self.preferred],
+            "other": [list(nodes) for nodes in self.other],
+            "anywhere": self.anywhere,
+            "preferredCount": self.preferred_count,
+            "otherCount": self.other_count,
+            "account": self.account,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pod was refused, as data."""
+
+    reason: str
+    policy: str
+    container: str | None
+    """None: the pod was judged as a whole."""
+    detail: str
+    resources: tuple[ResourceView, ...]
+    numa_nodes: tuple[int, ...] = ()
+    """Ids of all NUMA nodes of the machine; empty when they are not known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as JSON can hold it."""
+        return {
+            "reason": self.reason,
+            "policy": self.policy,
+            "container": self.container,
+            "detail": self.detail,
+            "resources": [view.to_dict() for view in self.resources],
+        }
+
+
+def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Explanation:
+    """Return the facts of a refusal with NUMA node ids instead of masks.
+
+    Args:
+        refusal: what an admission carries when it is refused.
+        numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
+    """
+    views = [
+        view_of(resource, hints, numa_node_ids, account_of(refusal, resource))
+        for resources in refusal.hints
+        for resource, hints in sorted((resources or {}).items())
+    ]
+    return Explanation(
+        refusal.reason,
+        refusal.policy,
+        refusal.container,
+        refusal.detail,
+        tuple(views),
+        tuple(numa_node_ids or ()),
+    )
+
+
+def account_of(refusal: Refusal, resource: str) -> str:
+    """Return what was asked for and what was free where; empty where no provider says."""
+    say = refusal.accounts.get(resource)
+    return "" if say is None else say()
+
+
+def view_of(
+    resource: str,
+    hints: HintList | Sequence[TopologyHint] | None,
+    numa_node_ids: Sequence[int] | None,
+    account: str = "",
+) -> ResourceView:
+    """Return what a resource's hints say about NUMA node ids."""
+    if hints is None:
+        return ResourceView(resource, (), (), anywhere=True, account=account)
+    seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
+    preferred = [hint.affinity for hint in seen if hint.preferred and hint.affinity]
+    other = [hint.affinity for hint in seen if not hint.preferred and hint.affinity]
+    preferred.sort(key=narrowness)
+    other.sort(key=narrowness)
+    return ResourceView(
+        resource,
+        sets_of(preferred, numa_node_ids),
+        sets_of(other, numa_node_ids),
+        any(hint.affinity is None and hint.preferred for hint in seen),
+        len(preferred),
+        len(other),
+        account,
+    )
+
+
+def narrowness(mask: BitMask) -> tuple[int, int]:
+    """Return what orders masks: size, then value."""
+    return mask.count(), int(mask)
+
+
+def sets_of(masks: Sequence[BitMask], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
+    """Return the first masks as sets of ids; those that name no node of the machine are left out."""
+    return tuple(nodes for mask in masks[:KEPT] if (nodes := ids_of(mask, numa_node_ids)))
+
+
+def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
+    """Return the ids of those nodes of a mask that the machine has."""
+    bits = mask.bits()
+    return (
+        bits
+        if numa_node_ids is None
+        else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
+    )
+
+
+def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
+    """Return why a pod was refused, in a sentence that names the resources and NUMA nodes concerned."""
+    explanation = explain(refusal, numa_node_ids)
+    subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
+    if explanation.detail:
+        return f"{subject}: {explanation.detail}"
+    limit = (
+        ""
+        if refusal.best is None or refusal.best.exact
+        else " (the search ended at its limit: not all was tried)"
+    )
+    return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}{limit}"
+
+
+def cause(explanation: Explanation) -> str:
+    """Return what keeps the resources from being aligned as the policy wants."""
+    impossible = [view for view in explanation.resources if view.is_impossible]
+    if impossible:
+        nodes = f" ({', '.join(map(str, explanation.numa_nodes))})" if explanation.numa_nodes else ""
+        return f"too little is left on all NUMA nodes together{nodes} for " + " and ".join(
+            view.resource + accounted(view) for view in impossible
+        )
+    bound = [view for view in explanation.resources if not view.anywhere]
+    if explanation.policy == "single-numa-node":
+        return no_single_node(bound)
+    spread = [view for view in bound if not view.preferred]
+    if spread:
+        return "; ".join(
+            f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
+            f"more NUMA nodes than an empty machine would need{accounted(view)}"
+            for view in spread
+        )
+    return "no set of NUMA nodes is best for all: " + "; ".join(
+        f"{view.resource} from {listed(view.preferred, view.preferred_count)}" for view in bound
+    )
+
+
+def accounted(view: ResourceView) -> str:
+    """Return what was asked for and what was free, in brackets, if it is known."""
+    return f" ({view.account})" if view.account else ""
+
+
+def no_single_node(bound: Sequence[ResourceView]) -> str:
+    """Return why no single NUMA node will do."""
+    spread = [view for view in bound if not view.single_nodes]
+    if spread:
+        return "; ".join(
+            f"{view.resource} does not fit into one NUMA node, it needs "
+            + (listed(view.preferred, view.preferred_count) or listed(view.other, view.other_count))
+            + accounted(view)
+            for view in spread
+        )
+    return "no NUMA node has everything: " + "; ".join(
+        f"{view.resource} from {listed(view.single_nodes)}" for view in bound
+    )
+
+
+def listed(sets: Sequence[NodeSet], count: int = 0) -> str:
+    """Return sets of nodes as a person reads them: the first few of so many."""
+    texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
+    more = max(count, len(sets)) - SHOWN
+    return " or ".join(texts) + (f" or {more} more" if more > 0 else "")

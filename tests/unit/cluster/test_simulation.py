@@ -1,0 +1,199 @@
+"""Traces, what a blind scheduler sees, and what comes of a simulation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from alignup.cluster import Cluster
+from alignup.cluster.node_totals import Totals
+from alignup.cluster.shape import Row, Shape
+from alignup.cluster.simulation import Simulation
+from alignup.cluster.synthetic import synthetic_trace
+from alignup.cluster.trace import Arrival, Removal, read_trace
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Pod
+from cluster_files import node_line, pod_manifest
+
+GIBI = 1 << 30
+
+
+def cluster_of(count=2, **more):
+    return Cluster.from_json_lines([node_line(f"n{index}", **more) for index in range(count)])
+
+
+def arrival(uid, time=0.0, duration=None, **more):
+    return Arrival(time, Pod.from_manifest(pod_manifest(uid, **more)), duration)
+
+
+def test_a_trace_is_read_in_order():
+    """Pods that look alike are parsed once, and keep their own names."""
+    lines = [
+        json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": 3}),
+        "",
+        json.dumps({"time": 1.5, "admit": pod_manifest("b")}),
+        json.dumps({"time": 2, "remove": "a"}),
+    ]
+    first, second, third = read_trace("\n".join(lines))
+    assert (first.time, first.pod.uid, first.duration) == (0, "a", 3)
+    assert (second.pod.uid, second.pod.name, second.duration) == ("b", "b", None)
+    assert second.pod.containers is first.pod.containers
+    assert third == Removal(2, "a")
+    assert read_trace([lines[0].encode()])[0].pod == first.pod
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["{"], "trace:1: expected an event"),
+        (['{"time": 0}'], 'either "admit" or "remove"'),
+        (
+            ['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'],
+            "trace:2: expected a time not before 1",
+        ),
+        ([json.dumps({"time": 0, "admit": pod_manifest("a")})] * 2, "uid that has not come yet"),
+        ([json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": -1})], "duration"),
+        ([json.dumps({"time": 0, "admit": {"metadata": {"name": "a"}, "spec": {}}})], "containers"),
+    ],
+)
+def test_a_wrong_line_is_named(lines, message):
+    with pytest.raises(InputError, match=message):
+        read_trace(lines)
+
+
+def test_totals_are_what_the_default_scheduler_sees():
+    """Reservations are taken off, requests count in fractions, init containers by their peak."""
+    cluster = cluster_of(1, pods=[pod_manifest("old", cpus=2, memory="3Gi", gpu=1)])
+    totals = Totals(cluster.nodes)
+    assert dict(zip(totals.resources, totals.allocatable[0].tolist(), strict=True)) == {
+        "cpu": 15_000,
+        "memory": 63 * GIBI,
+        "example.com/any": 1,
+        "example.com/gpu": 2,
+    }
+    assert totals.free[0].tolist() == [13_000, 1, 1, 60 * GIBI]
+    manifest = pod_manifest("new", cpus=2)
+    manifest["spec"]["initContainers"] = [
+        {"name": "i", "image": "i", "resources": {"requests": {"cpu": "12500m", "ephemeral-storage": "1Gi"}}}
+    ]
+    assert totals.request(Pod.from_manifest(manifest)).tolist() == [12_500, 0, 0, GIBI]
+    assert totals.fits(Pod.from_manifest(manifest)).tolist() == [True]
+    assert totals.fits(Pod.from_manifest(pod_manifest("large", cpus=14))).tolist() == [False]
+    assert totals.fits(Pod.from_manifest(pod_manifest("strange", tpu=1))).tolist() == [False]
+
+
+def test_hugepages_and_missing_resources_in_totals():
+    line = json.loads(node_line("a"))
+    line["machine"]["numaNodes"][0]["hugepages"] = {"2Mi": 512}
+    line["devices"] = {}
+    totals = Totals(Cluster.from_json_lines([json.dumps(line)]).nodes)
+    assert dict(zip(totals.resources, totals.allocatable[0].tolist(), strict=True)) == {
+        "cpu": 15_000,
+        "hugepages-2Mi": GIBI,
+        "memory": 62 * GIBI,
+    }
+
+
+def test_blind_scores():
+    """By the parts of CPUs and memory that would be in use."""
+    cluster = cluster_of(1)
+    totals = Totals(cluster.nodes)
+    pod = Pod.from_manifest(pod_manifest("new", cpus=3, memory="31.5Gi"))
+    assert totals.score(pod, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
+    assert totals.score(pod, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
+    assert totals.score(pod, "balanced-allocation").tolist() == [
+        pytest.approx(100 * (1 - np.std([0.2, 0.5])))
+    ]
+    strange = Pod.from_manifest(pod_manifest("strange", tpu=1))
+    assert totals.score(strange, "most-allocated").tolist() == [0]
+    with pytest.raises(InputError, match="that sees totals only"):
+        totals.score(pod, "document")
+
+
+def test_a_pod_leaves_when_its_time_is_over():
+    """Utilisation is weighted with time."""
+    cluster = cluster_of(1)
+    events = [arrival("a", 0, 10, cpus=6), Removal(20, "a")]
+    report = Simulation(cluster).run(events)
+    assert report.placed == 1
+    assert report.utilisation["cpu"] == pytest.approx(6 / 15 / 2)
+    assert report.peak["cpu"] == pytest.approx(6 / 15)
+    assert cluster.nodes[0].pods == ()
+
+
+def test_pods_that_stay_and_pods_that_were_there():
+    """Without durations pods stay until they are removed, whenever they came."""
+    cluster = cluster_of(1, pods=[pod_manifest("old", cpus=7)])
+    simulation = Simulation(cluster)
+    report = simulation.run([Removal(0, "old"), arrival("a", 1, cpus=7), arrival("b", 2, cpus=8)])
+    assert (report.placed, report.no_room) == (2, 0)
+    assert {pod.uid for pod in cluster.nodes[0].pods} == {"a", "b"}
+    again = simulation.run([Removal(3, "a"), arrival("c", 4, cpus=8)])
+    assert (again.arrivals, again.placed) == (1, 0)
+
+
+def test_why_a_pod_has_no_place():
+    """No node has as much in sum, or none can align it; a blind scheduler learns the latter from the node."""
+    events = [arrival("a", cpus=16), arrival("b", cpus=10)]
+    seeing = Simulation(cluster_of(2)).run(events)
+    assert (seeing.no_room, seeing.no_alignment, seeing.refused) == (1, 1, 0)
+    assert seeing.stranded["cpu"] == pytest.approx(1 / 2)  # no room, nothing stranded; then all of it
+    blind = Simulation(cluster_of(2), blind=True, attempts=3).run(events)
+    assert (blind.no_room, blind.no_alignment, blind.refused) == (1, 0, 1)
+    assert blind.refusals == {"TopologyAffinityError": 2}
+    once = Simulation(cluster_of(2), blind=True).run(events)
+    assert (once.no_alignment, once.refused, once.refusals) == (0, 1, {"TopologyAffinityError": 1})
+
+
+def test_a_scheduler_that_sees_topology_is_refused_less():
+    """The same pods; the blind scheduler is refused, the other never where answers are exact."""
+    events = synthetic_trace(cluster_of(8), 600, seed=3)
+    seeing = Simulation(cluster_of(8), seed=1).run(events)
+    blind = Simulation(cluster_of(8), seed=1, blind=True).run(events)
+    assert seeing.refused == 0
+    assert blind.refused > 0
+    assert seeing.placed > blind.placed
+    assert seeing.to_dict() == Simulation(cluster_of(8), seed=1).run(events).to_dict()
+
+
+def test_answers_kept_are_forgotten_together(monkeypatch):
+    """More different pods than answers are kept for change nothing."""
+    events = [arrival(f"p{index}", index, 2, cpus=1 + index % 5) for index in range(40)]
+    plain = Simulation(cluster_of(3)).run(events)
+    monkeypatch.setattr("alignup.cluster.simulation._ANSWERS_KEPT", 2)
+    assert Simulation(cluster_of(3)).run(events) == plain
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [([Removal(0, "x")], "a pod that has come"), ([arrival("a"), arrival("a")], "not there yet")],
+)
+def test_a_trace_that_makes_no_sense(events, message):
+    with pytest.raises(InputError, match=message):
+        Simulation(cluster_of(1)).run(events)
+
+
+def test_removing_a_pod_that_found_no_place():
+    """There is nothing to take away."""
+    report = Simulation(cluster_of(1)).run([arrival("a", cpus=16), Removal(1, "a")])
+    assert report.no_room == 1
+
+
+def test_what_a_simulation_needs():
+    amounts = Cluster(["a"], [Shape(1, "none", "container")], [Row()])
+    with pytest.raises(InputError, match="made from nodes"):
+        Simulation(amounts)
+    with pytest.raises(InputError, match="at least one attempt"):
+        Simulation(cluster_of(1), attempts=0)
+    with pytest.raises(InputError, match="totals only, got 'document'"):
+        Simulation(cluster_of(1), "document", blind=True)
+
+
+def test_synthetic_traces_are_seeded():
+    cluster = cluster_of(2)
+    one, other = synthetic_trace(cluster, 20, seed=1), synthetic_trace(cluster, 20, seed=1)
+    assert one == other
+    assert one != synthetic_trace(cluster, 20, seed=2)
+    assert [event.time for event in one] == sorted(event.time for event in one)

@@ -1,0 +1,92 @@
+"""What pods and nodes say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.koordinator.annotation import (
+    NODE_LABEL,
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
+    NumaTopologySpec,
+    check_spec,
+    declared_node_policy,
+    decode_spec,
+    present_place,
+)
+
+KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
+
+
+def spec(text):
+    return decode_spec({NUMA_TOPOLOGY_SPEC: text}, KEYS)
+
+
+def test_both_fields_are_read():
+    text = json.dumps({"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Preferred"})
+    assert spec(text) == NumaTopologySpec("Restricted", "Preferred")
+
+
+@pytest.mark.parametrize("text", ["{}", "null", '{"other": 5}', '{"numaTopologyPolicy": null}'])
+def test_silence(text):
+    """An empty object, null and fields of other names say nothing, as in Go."""
+    assert spec(text) == NumaTopologySpec()
+
+
+def test_field_names_are_compared_without_case():
+    assert spec('{"NUMATOPOLOGYPOLICY": "BestEffort"}').policy == "BestEffort"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"Restricted"', '{"numaTopologyPolicy": "Restricted",}'])
+def test_what_is_no_object_is_refused_with_its_place(text):
+    """The design document's own example, with its trailing comma, is no JSON either."""
+    with pytest.raises(InputError, match=r'a JSON object.*annotations\["scheduling.koordinator.sh/numa-top'):
+        spec(text)
+
+
+def test_a_field_of_another_type_is_refused_with_its_place():
+    with pytest.raises(InputError, match=r'a string, got 5 at .*"\]\.numaTopologyPolicy'):
+        spec('{"numaTopologyPolicy": 5}')
+
+
+def test_the_first_annotation_that_is_present_counts_alone():
+    annotations = {RESOURCE_SPEC: '{"numaTopologyPolicy": "Restricted"}'}
+    assert decode_spec(annotations, KEYS).policy == "Restricted"
+    assert RESOURCE_SPEC in present_place(annotations, KEYS)
+    assert decode_spec({**annotations, NUMA_TOPOLOGY_SPEC: "{}"}, KEYS) == NumaTopologySpec()
+    assert decode_spec({}, KEYS) == NumaTopologySpec()
+    assert present_place({}, KEYS) == "metadata.annotations"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (NumaTopologySpec("singlenumanode"), "got 'singlenumanode' at here.numaTopologyPolicy"),
+        (NumaTopologySpec("", "required"), "got 'required' at here.singleNUMANodeExclusive"),
+    ],
+)
+def test_unknown_values_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        check_spec(wrong, "here")
+
+
+def test_known_values_pass():
+    spec = NumaTopologySpec("SingleNUMANode", "Required")
+    assert check_spec(spec, "here") is spec
+
+
+@pytest.mark.parametrize(
+    ("labels", "kubelet", "expected"),
+    [
+        ({NODE_LABEL: "Restricted"}, ["BestEffort"], "Restricted"),
+        ({NODE_LABEL: ""}, ["BestEffort"], "BestEffort"),
+        ({}, ["SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "Restricted"], "SingleNUMANode"),
+        ({}, ["None"], ""),
+        ({}, [], ""),
+    ],
+)
+def test_a_label_comes_before_the_kubelet(labels, kubelet, expected):
+    assert declared_node_policy(labels, kubelet) == expected

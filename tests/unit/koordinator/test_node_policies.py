@@ -1,0 +1,238 @@
+"""Pods with a policy of their own on one node: judged by it, kept apart, refused on a mismatch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from alignup.errors import ConfigError, InputError
+from alignup.koordinator.exclusivity import ExclusivityTracker
+from alignup.koordinator.node_policies import ExclusivePolicy, PodPolicies
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from alignup.topology_manager.hints import BitMask, HintList
+from alignup.topology_manager.policy import make_policy
+from alignup.topology_manager.refusal_message import explain
+from fakes import Saying, hint
+from machines import machine_of
+
+SPEC = "scheduling.koordinator.sh/numa-topology-spec"
+
+
+def node_of(policy: str = "none", numa_nodes: int = 2, **kubelet: Any) -> Node:
+    """Return a node with four CPUs (two cores) in each NUMA node, all to be given away, and two GPUs there."""
+    return Node.from_dict(
+        {
+            "machine": machine_of(numa_nodes, 2),
+            "kubelet": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static", **kubelet},
+            "devices": {
+                "a/gpu": [{"id": f"gpu{n}", "numa": [n // 2]} for n in range(2 * numa_nodes)],
+            },
+        }
+    )
+
+
+def pod(
+    uid: str, cpus: int, policy: str = "", exclusive: str = "", text: str | None = None, gpus: int = 0
+) -> dict[str, Any]:
+    """Return a Guaranteed pod; with a policy, or the text of an annotation, it has one of its own."""
+    metadata: dict[str, Any] = {"name": uid, "uid": uid}
+    if policy or exclusive or text is not None:
+        spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
+        metadata["annotations"] = {SPEC: json.dumps(spec) if text is None else text}
+    limits = {"cpu": str(cpus), "memory": "1Mi", **({"a/gpu": str(gpus)} if gpus else {})}
+    container = {"name": "c0", "image": "i", "resources": {"limits": limits}}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+def got(admission: Any) -> list[int] | None:
+    """Return the NUMA nodes of the only container; None if it was refused."""
+    return list(admission.containers["c0"].affinity.affinity) if admission.admitted else None
+
+
+def test_a_pod_brings_its_policy_to_a_node_without_one() -> None:
+    """SingleNUMANode: one node or none; Restricted: as few as possible; BestEffort: whatever there is."""
+    node = node_of()
+
+    assert got(node.admit(pod("a", 3, "SingleNUMANode"))) == [0]
+    assert node.admit(pod("b", 5, "SingleNUMANode")).reason == "TopologyAffinityError"
+    assert got(node.admit(pod("c", 3, "SingleNUMANode"))) == [1]
+    assert node.admit(pod("d", 2, "Restricted", "Preferred")).reason == "TopologyAffinityError"
+    assert got(node.admit(pod("e", 2, "BestEffort", "Preferred"))) == [0, 1]
+
+
+def test_a_silent_pod_is_judged_by_the_node() -> None:
+    node = node_of()
+    admission = node.admit(pod("a", 3))
+
+    assert admission.admitted
+    assert admission.containers["c0"].affinity is None
+    assert node.admit(pod("b", 1, text="{}")).containers["c0"].affinity is None
+
+
+def test_exclusivity_alone_is_no_policy() -> None:
+    """A node without a policy has nothing to keep it with."""
+    assert node_of().admit(pod("a", 1, exclusive="Required")).containers["c0"].affinity is None
+
+
+def test_the_annotated_pod_is_judged_as_a_whole() -> None:
+    """All containers share one affinity, as in pod scope."""
+    wish = pod("a", 2, "SingleNUMANode")
+    wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c1"})
+    admission = node_of().admit(wish)
+
+    assert [one.affinity for one in admission.containers.values()] == [hint(True, 0)] * 2
+    wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c2"})
+    wish["metadata"]["uid"] = "b"
+    refused = node_of().admit(wish)
+    assert refused.message.startswith("pod refused by policy 'single-numa-node'")
+    assert explain(refused.refusal).container is None
+
+
+def test_required_keeps_away_from_single_node_pods() -> None:
+    """A pod across nodes does not mix with them, and comes when they are gone."""
+    node = node_of()
+    assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
+
+    refused = node.admit(pod("wide", 5, "Restricted", "Required"))
+
+    assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
+    node.remove("single")
+    assert got(node.admit(pod("wide", 5, "Restricted", "Required"))) == [0, 1]
+
+
+def test_preferred_mixes_when_there_is_no_other_way() -> None:
+    """First without nodes of SingleNUMANode pods, then with them."""
+    node = node_of(numa_nodes=4)
+    assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
+
+    assert got(node.admit(pod("apart", 5, "Restricted", "Preferred"))) == [1, 2]
+    assert got(node.admit(pod("mixed", 9, "BestEffort", "Preferred"))) == [0, 2, 3]
+
+
+def test_a_pod_is_gone_even_if_a_provider_fails_to_take_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised, and the pod keeps no other from its nodes any more."""
+    node = Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}}, providers=[Saying(None)]
+    )
+    node.admit(pod("single", 1, "SingleNUMANode"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Saying, "release", failing)
+        with pytest.raises(OSError, match="the licence server is down"):
+            node.remove("single")
+
+    assert node.pods == ()
+    assert got(node.admit(pod("wide", 5, "BestEffort", "Required"))) == [0, 1]
+
+
+def failing(*_: object) -> None:
+    raise OSError("the licence server is down")
+
+
+def test_a_removed_pod_protects_nothing() -> None:
+    """Whether it was admitted under a policy of its own or not."""
+    node = node_of()
+    for _ in range(2):
+        assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
+        assert not node.admit(pod("wide", 5, "BestEffort", "Required")).containers["c0"].affinity.preferred
+        node.remove("wide")
+        node.remove("single")
+        assert node.admit(pod("plain", 1)).admitted
+        node.remove("plain")
+    assert got(node.admit(pod("wide", 5, "Restricted"))) == [0, 1]
+
+
+def test_a_refused_pod_protects_nothing() -> None:
+    node = node_of()
+    assert not node.admit(pod("single", 5, "SingleNUMANode")).admitted
+
+    assert got(node.admit(pod("wide", 5, "Restricted", "Required"))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "others"),
+    [
+        ("single-numa-node", "SingleNUMANode", ["Restricted", "BestEffort"]),
+        ("restricted", "Restricted", ["SingleNUMANode", "BestEffort"]),
+        ("best-effort", "BestEffort", ["SingleNUMANode", "Restricted"]),
+    ],
+)
+def test_policies_that_do_not_go_together(policy: str, own: str, others: list[str]) -> None:
+    """A node's own policy is fine; another is refused for good, and both are named."""
+    node = node_of(policy)
+    assert got(node.admit(pod("own", 1, own))) == [0]
+    assert got(node.admit(pod("silent", 1))) == [0]
+    before = node.cpu.free_cpus, node.pods
+    for other in others:
+        refused = node.admit(pod("other", 1, other))
+        assert (refused.admitted, refused.reason) == (False, "UnschedulableAndUnresolvable")
+        assert policy in refused.message
+        assert "\n" not in refused.message
+    assert before == (node.cpu.free_cpus, node.pods)
+
+
+def test_the_nodes_own_scope_stays() -> None:
+    """On a node of the same policy its containers are judged one by one, if the node does so."""
+    wish = pod("a", 3, "SingleNUMANode")
+    wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c1"})
+    admission = node_of("single-numa-node").admit(wish)
+
+    assert [one.affinity for one in admission.containers.values()] == [hint(True, 0), hint(True, 1)]
+    assert not node_of("single-numa-node", topologyManagerScope="pod").admit(wish).admitted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "3",
+        '{"numaTopologyPolicy": "Bogus"}',
+        '{"numaTopologyPolicy": 3}',
+        '{"singleNUMANodeExclusive": "x"}',
+    ],
+)
+def test_annotations_that_cannot_be_read_change_nothing(text: str) -> None:
+    """An input error that names the annotation."""
+    node = node_of()
+    before = node.cpu.free_cpus, node.devices.free, node.pods
+
+    with pytest.raises(InputError, match="numa-topology-spec"):
+        node.admit(pod("a", 1, text=text))
+
+    assert before == (node.cpu.free_cpus, node.devices.free, node.pods)
+
+
+def test_a_machine_of_too_many_nodes_for_the_pods_policy() -> None:
+    """The node's option for more nodes holds for the pods' policies as well; without a policy it has no limit."""
+    with pytest.raises(ConfigError, match="got 9"):
+        node_of(numa_nodes=9).admit(pod("a", 1, "Restricted"))
+
+
+def test_devices_are_aligned_too() -> None:
+    admission = node_of().admit(pod("a", 4, "SingleNUMANode", gpus=2))
+
+    assert admission.containers["c0"].devices == {"a/gpu": ("gpu0", "gpu1")}
+
+
+def test_hints_that_mix_are_dropped_before_the_merge() -> None:
+    """From packed lists and plain ones; what has no preference stays without one."""
+    tracker = ExclusivityTracker()
+    tracker.add("single", [BitMask([0])], "single-numa-node")
+    policy = ExclusivePolicy(make_policy("best-effort", 2), tracker, "Required")
+    both = [hint(True, 0, 1)]
+
+    assert policy.name == "best-effort"
+    assert policy.merge([{"a": both}]) == (hint(False, 0, 1), True)
+    assert policy.merge([{"a": HintList(both), "b": [hint(True, 0)]}])[0].preferred is False
+    assert policy.merge([None, {}, {"a": None}]) == (hint(True, 0, 1), True)
+
+
+def test_a_pod_without_annotations_has_no_ruling() -> None:
+    node = node_of()
+    policies = PodPolicies(node.manager, node.machine, node.config.topology_manager_policy_options)
+
+    assert policies.ruling(Pod("u", "p")) is None
+    policies.removed("never there")

@@ -1,0 +1,164 @@
+"""A pod past a node under either profile, and the doors for JSON cases."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.koordinator.koordinator import filter_case, merge_case
+
+SINGLE = json.dumps({"numaTopologyPolicy": "SingleNUMANode"})
+
+
+def case(pod_spec=None, cpus=6, nodes=4, **changed):
+    """A node of NUMA nodes with 4 CPUs and 16 MiB each; the pod asks for CPUs alone."""
+    made = {
+        "node_label": None,
+        "kubelet_policies": [],
+        "numa": [{"cpus": 4, "memory_mib": 16}] * nodes,
+        "pods": [],
+        "pod": {"numa_spec": pod_spec, "cpu_milli": cpus * 1000, "memory_mib": 0},
+    }
+    return made | changed
+
+
+def spec(policy, exclusive=""):
+    return json.dumps({"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive})
+
+
+def resident(node, cpus=1, pod_spec=SINGLE):
+    """A pod with a CPU set in one NUMA node."""
+    used = [{"node": node, "cpu_milli": cpus * 1000, "memory_mib": 0}]
+    return {"cpuset": f"{4 * node}-{4 * node + cpus - 1}", "numa": used, "numa_spec": pod_spec}
+
+
+def masks(answer):
+    return [hint["nodes"] for hint in answer["hints"]["cpu"]]
+
+
+def test_the_document_does_not_offer_mixed_hints_when_required():
+    answer = filter_case(case(spec("Restricted"), nodes=3, pods=[resident(0)]), "document")
+    assert masks(answer) == [[1, 2]]
+    assert answer["affinity"]["nodes"] == [1, 2]
+    assert answer["node_states"] == ["single", "idle", "idle"]
+
+
+def test_the_document_refuses_when_nothing_else_is_left():
+    answer = filter_case(case(spec("Restricted"), nodes=2, pods=[resident(0)]), "document")
+    assert answer["filter"] == {"code": "Unschedulable", "reasons": ["Unsatisfied NUMA cpu"]}
+
+
+def test_the_document_scores_mixed_hints_zero_when_preferred():
+    """Of four nodes one holds a single-node pod: no pair with it is taken, though its mask may be smaller."""
+    asked = case(spec("Restricted", "Preferred"), pods=[resident(2)])
+    answer = filter_case(asked, "document")
+    scores = {tuple(hint["nodes"]): hint["score"] for hint in answer["hints"]["cpu"]}
+    assert scores[1, 2] == 0
+    assert scores[0, 1] == 80 + 10 * (6 / 8 + 0) / 2
+    assert answer["affinity"]["nodes"] == [0, 1]
+    alone = filter_case(case(spec("Restricted", "Preferred"), nodes=2, pods=[resident(0)]), "document")
+    assert alone["affinity"]["nodes"] == [0, 1]
+
+
+def test_the_documents_best_pair_wins_wherever_it_stands():
+    """Nodes 0 and 3 are the fullest that fit, which the plain order would give away to a smaller mask."""
+    pods = [resident(0, 1, None), resident(3, 1, None)]
+    answer = filter_case(case(spec("Restricted"), pods=pods), "document")
+    assert answer["affinity"]["nodes"] == [0, 3]
+
+
+def test_the_document_counts_policies_and_the_scheduler_cpu_sets():
+    """A pod in one NUMA node that did not ask for SingleNUMANode is protected only by the scheduler."""
+    asked = case(spec("Restricted"), nodes=2, pods=[resident(0, 1, None)])
+    assert filter_case(asked, "document")["node_states"] == ["idle", "idle"]
+    assert filter_case(asked, "koordinator")["node_states"] == ["single", "idle"]
+    assert filter_case(asked, "document")["filter"]["code"] == "Success"
+    assert filter_case(asked, "koordinator")["filter"]["code"] == "Unschedulable"
+
+
+def test_a_pod_across_nodes_is_shared_in_both():
+    used = [{"node": node, "cpu_milli": 1000} for node in (0, 1)]
+    asked = case(SINGLE, 1, pods=[{"cpuset": "0,4", "numa": used}])
+    for profile in ("document", "koordinator"):
+        assert filter_case(asked, profile)["node_states"] == ["shared", "shared", "idle", "idle"]
+
+
+def test_a_mismatch_names_both_policies_in_the_document_profile():
+    asked = case(spec("Restricted"), node_label="BestEffort")
+    answer = filter_case(asked, "document")["filter"]
+    assert answer["code"] == "UnschedulableAndUnresolvable"
+    assert "Restricted" in answer["reasons"][0]
+    assert "BestEffort" in answer["reasons"][0]
+    assert filter_case(asked)["filter"]["reasons"] == ["node(s) NUMA Topology policy not match"]
+
+
+def test_an_unknown_policy_never_crashes():
+    """The released scheduler does when pod and node agree on a policy that does not exist."""
+    with pytest.raises(InputError, match="got 'Bogus' at policy"):
+        filter_case(case(spec("Bogus")))
+    answer = filter_case(case(spec("Bogus")), "document")
+    assert answer["prefilter"]["code"] == "Error"
+    assert "Bogus" in answer["prefilter"]["reasons"][0]
+    with pytest.raises(InputError, match=r"got 'Bogus' at metadata.labels"):
+        filter_case(case(node_label="Bogus"), "document")
+
+
+def test_released_pods_hold_nothing():
+    answer = filter_case(case(spec("Restricted"), nodes=2, pods=[resident(0)], released=[0]))
+    assert answer["node_states"] == ["idle", "idle"]
+    assert answer["filter"]["code"] == "Success"
+
+
+def test_best_effort_splits_over_the_machine_in_reserve_or_refuses():
+    answer = filter_case(case(spec("BestEffort"), 9, nodes=2))
+    assert answer["filter"]["code"] == "Success"
+    assert answer["reserve"] == {"code": "Unschedulable", "reasons": ["Insufficient NUMA cpu"]}
+
+
+def test_a_node_without_memory_or_cpus_has_no_score():
+    asked = case(spec("Restricted"), 0, numa=[{"cpus": 0, "memory_mib": 0}], pods=[])
+    asked["pod"]["memory_mib"] = 1
+    assert filter_case(asked)["filter"]["reasons"] == ["Unsatisfied NUMA memory"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (case() | {"numa": None}, r"Expected `array`, got `null` - at `\$\.numa`"),
+        (case(pods=[resident(7)]), r"a node below 4, got 7"),
+        (case(nodes=17, pod_spec=SINGLE), "at most 16 NUMA nodes, got 17"),
+    ],
+)
+def test_wrong_filter_cases_are_clear_errors(wrong, message):
+    with pytest.raises(InputError, match=message):
+        filter_case(wrong)
+
+
+def test_an_unknown_profile_is_an_error():
+    with pytest.raises(InputError, match="one of koordinator, document, got 'kubelet' at profile"):
+        filter_case(case(), "kubelet")
+
+
+def merge_of(**changed):
+    made = {
+        "policy": "Restricted",
+        "numa_nodes": [0, 1],
+        "exclusive": "Required",
+        "node_states": ["single", "idle"],
+        "providers": [None, {}, {"gpu": None, "cpu": [{"nodes": [0, 1], "preferred": True}]}],
+    }
+    return merge_case(made | changed)
+
+
+def test_merge_demotes_a_mixed_result():
+    assert not merge_of()["admit"]
+    assert merge_of(exclusive="Preferred")["admit"]
+    single = [{"cpu": [{"nodes": [1], "preferred": True}]}]
+    assert not merge_of(node_states=["idle", "shared"], providers=single)["admit"]
+
+
+def test_a_machine_with_fewer_states_than_ids_is_an_error():
+    with pytest.raises(InputError, match="a state for each NUMA node id up to 5"):
+        merge_of(numa_nodes=[0, 5])

@@ -1,0 +1,62 @@
+"""The merge that does not walk the product, against the one that does."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from alignup.koordinator.scored_merge import ScoredHint, best_in_order
+from model_koordinator import walk
+
+MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
+SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])
+MIXED_HINTS = st.builds(ScoredHint, MASKS, st.booleans(), st.booleans(), SCORES)
+PREFERRED_HINTS = st.builds(ScoredHint, MASKS, st.just(True), st.sampled_from([False, False, True]), SCORES)
+OTHER_HINTS = st.builds(ScoredHint, MASKS, st.just(False), st.sampled_from([False, False, True]), SCORES)
+LISTS = st.one_of(
+    st.lists(st.lists(hints, max_size=6), max_size=4) for hints in (MIXED_HINTS, PREFERRED_HINTS, OTHER_HINTS)
+)
+
+
+def never(_mask):
+    return False
+
+
+@settings(max_examples=1500, deadline=None)
+@given(lists=LISTS, all_nodes=st.integers(0, 15), violating=st.sets(st.integers(0, 15)))
+@example(lists=[], all_nodes=3, violating={3})
+@example(lists=[[]], all_nodes=3, violating=set())
+def test_equals_the_walk(lists, all_nodes, violating):
+    """Whatever the lists, the result is the one that the literal product leads to."""
+    expected = walk(lists, all_nodes, violating.__contains__)
+    assert best_in_order(lists, all_nodes, violating.__contains__) == expected
+
+
+def test_order_decides_where_masks_and_scores_disagree():
+    """A smaller mask and a higher score replace each other, so the later of two hints wins."""
+    low, high = ScoredHint(1, True, score=10), ScoredHint(2, True, score=20)
+    assert best_in_order([[low, high]], 3, never) == high
+    assert best_in_order([[high, low]], 3, never) == low
+
+
+def test_order_decides_among_other_results_too():
+    """The same without any preferred combination, where the winner is found through blocks."""
+    low, high = ScoredHint(1, False, score=10), ScoredHint(2, False, score=20)
+    wide = ScoredHint(7, False)
+    for lists in ([[low, high], [wide, low, wide]], [[high, low, wide], [wide, high]]):
+        assert best_in_order(lists, 7, never) == walk(lists, 7, never)
+
+
+def test_the_product_is_not_walked():
+    """Ten lists of 255 hints are merged; their product has 25 digits."""
+    hints = [ScoredHint(mask, False, score=mask % 7) for mask in range(1, 256)]
+    best = best_in_order([hints] * 10, 255, never)
+    assert best.mask is not None
+    assert best.mask.bit_count() == 1
+    assert not best.preferred
+
+
+def test_a_violating_result_is_only_demoted():
+    """A preferred combination that violates exclusivity may still win as one that is not preferred."""
+    hints = [ScoredHint(1, True, score=5)]
+    assert best_in_order([hints], 3, lambda mask: mask == 1) == ScoredHint(1, False, score=5)

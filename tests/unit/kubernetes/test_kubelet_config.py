@@ -1,0 +1,247 @@
+"""Behaviour of `alignup.kubernetes.kubelet_config`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.errors import ConfigError, InputError
+from alignup.kubernetes.kubelet_config import (
+    CPU_OPTIONS,
+    CpuOptions,
+    KubeletConfig,
+    ReservedMemory,
+    TopologyOptions,
+    load_config,
+    parse_cpu_options,
+    parse_topology_options,
+)
+from alignup.machine.cpuset import CPUSet
+
+OPTIONS = "cpuManagerPolicyOptions"
+QUANTITY = "a quantity such as 2, 500m or 4Gi"
+
+FULL = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "maxPods": 10,
+    "topologyManagerPolicy": "restricted",
+    "topologyManagerScope": "pod",
+    "topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"},
+    "cpuManagerPolicy": "static",
+    "cpuManagerPolicyOptions": {"full-pcpus-only": "T", "strict-cpu-reservation": "0"},
+    "reservedSystemCPUs": "0,4-5",
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [
+        {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+        {"numaNode": 33, "limits": {"memory": "1.5k"}},
+    ],
+    "featureGates": {"PodLevelResources": True},
+}
+
+
+def test_a_configuration_is_read_whole():
+    config = KubeletConfig.from_dict(FULL)
+    assert config == KubeletConfig(
+        topology_manager_policy="restricted",
+        topology_manager_scope="pod",
+        topology_manager_policy_options=TopologyOptions(True, 16),
+        cpu_manager_policy="static",
+        cpu_manager_policy_options=CpuOptions(full_pcpus_only=True),
+        reserved_system_cpus=CPUSet([0, 4, 5]),
+        memory_manager_policy="Static",
+        reserved_memory=(
+            ReservedMemory(0, (("hugepages-2Mi", 4 * 2**20), ("memory", 2**30))),
+            ReservedMemory(33, (("memory", 1500),)),
+        ),
+        feature_gates={"PodLevelResources": True},
+    )
+    assert load_config(json.dumps(FULL), "t") == config
+    assert load_config("---\n" + json.dumps(FULL) + "\n---\n", "t") == config
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {},
+        dict.fromkeys(FULL),
+        {"topologyManagerPolicy": "", "reservedSystemCPUs": "", "cpuManagerPolicyOptions": {}},
+    ],
+)
+def test_what_is_absent_is_the_kubelets_default(nothing):
+    config = KubeletConfig.from_dict(nothing)
+    assert config == KubeletConfig()
+    assert config.topology_manager_policy == config.cpu_manager_policy == "none"
+    assert config.topology_manager_scope == "container"
+    assert config.memory_manager_policy == "None"
+    assert config.topology_manager_policy_options.max_allowable_numa_nodes == 8
+    assert config.reserved_system_cpus == set()
+
+
+@pytest.mark.parametrize(
+    ("reserved", "count"),
+    [
+        ({}, 0),
+        ({"kubeReserved": {"memory": "1Gi"}}, 0),
+        ({"kubeReserved": {"cpu": "500m"}}, 1),
+        ({"kubeReserved": {"cpu": "500m"}, "systemReserved": {"cpu": "500m"}}, 1),
+        ({"kubeReserved": {"cpu": "500m"}, "systemReserved": {"cpu": 1}}, 2),
+        ({"kubeReserved": {"cpu": "3"}, "reservedSystemCPUs": "7"}, 0),
+    ],
+)
+def test_cpus_may_be_reserved_by_number(reserved, count):
+    assert KubeletConfig.from_dict(reserved).reserved_cpu_count == count
+
+
+@pytest.mark.parametrize("name", CPU_OPTIONS)
+def test_each_cpu_option_sets_its_field(name):
+    field = name.replace("-", "_")
+    assert parse_cpu_options({name: "true"}) == CpuOptions(**{field: True})
+    assert parse_cpu_options({name: "False"}) == CpuOptions()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("full-pcpus-only", "distribute-cpus-across-cores", False),
+        ("distribute-cpus-across-numa", "distribute-cpus-across-cores", False),
+        ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores", False),
+        ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa", False),
+        ("full-pcpus-only", "distribute-cpus-across-numa", True),
+        ("full-pcpus-only", "prefer-align-cpus-by-uncorecache", True),
+        ("align-by-socket", "distribute-cpus-across-cores", True),
+    ],
+)
+def test_options_that_exclude_each_other(one, other, together):
+    both = {one: "true", other: "true"}
+    if together:
+        assert parse_cpu_options(both)
+    else:
+        with pytest.raises(ConfigError, match=f"at most one of {one} and {other}, got both"):
+            parse_cpu_options(both)
+    assert parse_cpu_options({one: "true", other: "false"})
+
+
+@pytest.mark.parametrize(("text", "number"), [("8", 8), ("+16", 16), ("1000", 1000)])
+def test_the_maximum_of_numa_nodes_is_read(text, number):
+    assert parse_topology_options({"max-allowable-numa-nodes": text}) == TopologyOptions(False, number)
+
+
+@pytest.mark.parametrize("text", ["7", "-8", "0x10", "eight", "", "8.0", " 8", "9" * 30])
+def test_a_maximum_that_the_kubelet_refuses(text):
+    with pytest.raises(
+        ConfigError, match=r'^expected a whole number of at least 8, got .*max-allowable-numa-nodes"\]$'
+    ):
+        parse_topology_options({"max-allowable-numa-nodes": text})
+
+
+REFUSED = [
+    (
+        {"topologyManagerPolicy": "strict"},
+        "one of none, best-effort, restricted, single-numa-node, got 'strict'",
+    ),
+    ({"topologyManagerScope": "node"}, "one of container, pod, got 'node' at topologyManagerScope"),
+    ({"cpuManagerPolicy": "dynamic"}, "one of none, static, got 'dynamic' at cpuManagerPolicy"),
+    ({"memoryManagerPolicy": "BestEffort"}, "one of None, Static, got 'BestEffort' at memoryManagerPolicy"),
+    (
+        {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"fast": "true"}},
+        "options among prefer-closest-numa-nodes, max-allowable-numa-nodes, got 'fast'",
+    ),
+    ({"cpuManagerPolicyOptions": {"fast": "true"}}, "prefer-align-cpus-by-uncorecache, got 'fast'"),
+    ({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}, '"true" or "false", got \'yes\''),
+    ({"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}, "no options next to cpuManagerPolicy none"),
+    ({"reservedSystemCPUs": "0 - 3"}, "got '0 - 3' at reservedSystemCPUs"),
+    ({"reservedSystemCPUs": "0-7:2"}, "got '0-7:2' at reservedSystemCPUs"),
+    ({"reservedSystemCPUs": "3-1"}, "expected a range that ascends, got '3-1' at reservedSystemCPUs"),
+    ({"kubeReserved": {"cpu": "-1"}}, "not negative"),
+    ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
+    ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
+    ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
+    (
+        {"reservedMemory": [{"limits": {"memory": "0"}}]},
+        "above zero, got '0' at reservedMemory[0].limits[\"memory\"]",
+    ),
+    ({"reservedMemory": [{"limits": {"memory": "1"}}] * 2}, "expected NUMA node 0 to reserve memory once"),
+    (
+        {
+            "topologyManagerPolicy": "single-numa-node",
+            "cpuManagerPolicy": "static",
+            "cpuManagerPolicyOptions": {"align-by-socket": "true"},
+        },
+        "align-by-socket, got 'single-numa-node' at topologyManagerPolicy",
+    ),
+]
+
+
+@pytest.mark.parametrize(("configuration", "message"), REFUSED)
+def test_what_a_kubelet_would_not_start_with(configuration, message):
+    """Each message names what was expected and where; the place is not repeated by the source's name."""
+    with pytest.raises(ConfigError) as caught:
+        KubeletConfig.from_dict(configuration)
+    assert message in str(caught.value)
+    with pytest.raises(ConfigError) as in_text:
+        load_config(json.dumps(configuration), "kubelet.yaml")
+    assert str(in_text.value) == f"{caught.value} in kubelet.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod", "expected KubeletConfiguration, got 'Pod' at kind in k.yaml"),
+        ("", "expected one KubeletConfiguration, got 0 documents in k.yaml"),
+        ("{}\n---\n{}", "expected one KubeletConfiguration, got 2 documents in k.yaml"),
+        ("- a", "expected one KubeletConfiguration, got something that is no mapping in k.yaml"),
+        ("topologyManagerPolicy: 3", "expected a string, got 3 at topologyManagerPolicy in k.yaml"),
+        ("reservedSystemCPUs: 3", "expected a string, got 3 at reservedSystemCPUs in k.yaml"),
+        (
+            "reservedMemory: [{numaNode: a}]",
+            "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml",
+        ),
+        ("featureGates: {A: maybe}", "expected true or false, got 'maybe' at featureGates[\"A\"] in k.yaml"),
+        (
+            "cpuManagerPolicyOptions: {full-pcpus-only: true}",
+            f'expected a string such as "true", got True at {OPTIONS}["full-pcpus-only"] in k.yaml',
+        ),
+        (
+            "reservedMemory: [{limits: {memory: lots}}]",
+            f"expected {QUANTITY}, got 'lots' at reservedMemory[0].limits[\"memory\"] in k.yaml",
+        ),
+    ],
+)
+def test_malformed_configurations_are_one_line(text, message):
+    with pytest.raises(InputError) as caught:
+        load_config(text, "k.yaml")
+    assert str(caught.value) == message
+    assert not isinstance(caught.value, ConfigError)
+
+
+def test_options_do_not_matter_under_policy_none():
+    """The kubelet makes its none policy before it looks at the options."""
+    config = KubeletConfig.from_dict({"topologyManagerPolicyOptions": {"fast": "true"}})
+    assert config.topology_manager_policy_options == TopologyOptions()
+
+
+def test_the_first_wrong_option_is_reported_whatever_the_order():
+    for options in ({"b": "1", "a": "1"}, {"a": "1", "b": "1"}):
+        with pytest.raises(ConfigError, match="got 'a'"):
+            parse_cpu_options(options)
+
+
+@given(
+    st.sampled_from(sorted(FULL)),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=4,
+    ),
+)
+def test_junk_anywhere_gives_a_configuration_or_one_line(field, junk):
+    message = None
+    try:
+        KubeletConfig.from_dict({**FULL, field: junk})
+    except InputError as error:
+        message = str(error)
+    assert message is None or (message.startswith("expected ") and "\n" not in message)

@@ -1,0 +1,173 @@
+"""Behaviour of `alignup.kubernetes.pod_requests`: what the managers make of a pod's requests and limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Pod, QOSClass
+from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]), st.integers(0, 3), max_size=4
+)
+
+
+def section(amounts):
+    """The quantities of small numbers."""
+    return {name: f"{2 * number}Mi" if "huge" in name else f"{number}" for name, number in amounts.items()}
+
+
+def manifest(init=(), containers=(), pod=None):
+    """A manifest of containers given as (requests, limits), init containers with a third: sidecar."""
+    made = {"metadata": {"name": "p"}, "spec": {"initContainers": [], "containers": []}}
+    for index, (requests, limits, *sidecar) in enumerate([*init, *containers]):
+        resources = {"requests": section(requests), "limits": section(limits)}
+        container = {"name": f"c{index}", "resources": resources}
+        if sidecar and sidecar[0]:
+            container["restartPolicy"] = "Always"
+        made["spec"]["initContainers" if index < len(init) else "containers"].append(container)
+    if pod is not None:
+        made["spec"]["resources"] = pod
+    return made
+
+
+@pytest.mark.parametrize(
+    ("init", "containers", "qos"),
+    [
+        ([], [({}, {})], "BestEffort"),
+        ([], [({"cpu": 0, "memory": 0}, {"cpu": 0})], "BestEffort"),
+        ([], [({}, {"example.com/gpu": 1})], "BestEffort"),
+        ([], [({}, {"cpu": 1, "memory": 1})], "Guaranteed"),
+        ([], [({"cpu": 1, "memory": 1}, {"cpu": 1, "memory": 1})], "Guaranteed"),
+        ([], [({"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1})], "Burstable"),
+        ([], [({"cpu": 0}, {"cpu": 1, "memory": 1})], "Burstable"),
+        ([], [({}, {"cpu": 1})], "Burstable"),
+        ([], [({"cpu": 1, "memory": 1}, {})], "Burstable"),
+        ([], [({}, {"cpu": 1, "memory": 1}), ({}, {})], "Burstable"),
+        ([({}, {}, False)], [({}, {"cpu": 1, "memory": 1})], "Burstable"),
+        ([({}, {"cpu": 1, "memory": 2}, True)], [({}, {"cpu": 1, "memory": 1})], "Guaranteed"),
+    ],
+)
+def test_qos_follows_the_api(init, containers, qos):
+    assert Pod.from_manifest(manifest(init, containers)).qos == qos
+
+
+@pytest.mark.parametrize(
+    ("requests", "exclusive", "qos"),
+    [
+        ("2", 2, "Guaranteed"),
+        ("1500m", 0, "Guaranteed"),
+        ("2000m", 2, "Guaranteed"),
+        ("1999.9999m", 2, "Guaranteed"),
+        ("0", 0, "Burstable"),
+    ],
+)
+def test_only_whole_cpus_are_exclusive(requests, exclusive, qos):
+    amounts = {"cpu": requests, "memory": "1Gi"}
+    resources = {"requests": amounts, "limits": amounts}
+    spec = {"containers": [{"name": "c", "resources": resources}]}
+    pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
+    assert (pod.exclusive_cpus, pod.containers[0].exclusive_cpus, pod.qos) == (exclusive, exclusive, qos)
+
+
+def test_a_burstable_pod_gets_devices_and_nothing_else():
+    pod = Pod.from_manifest(manifest([], [({"cpu": 1}, {"cpu": 2, "memory": 1, "example.com/gpu": 2})]))
+    assert pod.qos is QOSClass.BURSTABLE
+    assert (pod.exclusive_cpus, pod.memory, pod.devices) == (0, (), (("example.com/gpu", 2),))
+    assert pod.containers[0].requests == {"cpu": 1000, "memory": 1, "example.com/gpu": 2}
+
+
+def test_zero_amounts_stay_in_the_record_as_the_managers_see_them():
+    """The memory manager computes hints for zero pages, and the device manager for zero devices."""
+    limits = {"cpu": 1, "memory": 1, "hugepages-2Mi": 0, "example.com/gpu": 0}
+    container = Pod.from_manifest(manifest([], [({}, limits)])).containers[0]
+    assert container.memory == (("hugepages-2Mi", 0), ("memory", 1))
+    assert container.devices == (("example.com/gpu", 0),)
+
+
+def guaranteed(amounts):
+    """The positive amounts, with CPU and memory among them."""
+    return {"cpu": 1, "memory": 1} | {name: number for name, number in amounts.items() if number}
+
+
+def peak(init, containers, resource):
+    """The definition of KEP-753: the most that is needed at one time, walked moment by moment."""
+    sidecars = 0
+    moments = []
+    for amounts, is_sidecar in init:
+        moments.append(sidecars + amounts.get(resource, 0))
+        if is_sidecar:
+            sidecars += amounts.get(resource, 0)
+    moments.append(sidecars + sum(amounts.get(resource, 0) for amounts in containers))
+    return max(moments)
+
+
+@given(
+    st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=4),
+    st.lists(AMOUNTS, min_size=1, max_size=3),
+)
+def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
+    """The effective request is the model's, for whatever mix of init containers, sidecars and others."""
+    init = [(guaranteed(amounts), sidecar) for amounts, sidecar in init]
+    containers = [guaranteed(amounts) for amounts in containers]
+    pod = Pod.from_manifest(
+        manifest(
+            [({}, amounts, sidecar) for amounts, sidecar in init], [({}, amounts) for amounts in containers]
+        )
+    )
+    assert pod.qos is QOSClass.GUARANTEED
+    assert pod.exclusive_cpus == peak(init, containers, "cpu")
+    assert dict(pod.devices).get("example.com/gpu", 0) == peak(init, containers, "example.com/gpu")
+    assert dict(pod.memory)["memory"] == peak(init, containers, "memory")
+    pages = peak(init, containers, "hugepages-2Mi") * 2 * 2**20
+    asked = any("hugepages-2Mi" in amounts for amounts in containers)
+    assert dict(pod.memory).get("hugepages-2Mi", 0) == (pages if asked else 0)
+    assert pod.memory == tuple(sorted(pod.memory))
+    assert [c.is_sidecar for c in pod.init_containers] == [sidecar for _, sidecar in init]
+    assert all(c.is_init for c in pod.init_containers)
+    assert pod.all_containers == pod.init_containers + pod.containers
+
+
+@pytest.mark.parametrize(
+    ("pod", "containers", "qos"),
+    [
+        ({}, [({}, {"cpu": 1, "memory": 1})], "BestEffort"),
+        ({"limits": {"cpu": "2", "memory": "2"}}, [({}, {})], "Guaranteed"),
+        ({"limits": {"cpu": "2", "memory": "2"}}, [({}, {"cpu": 1, "memory": 1})], "Burstable"),
+        ({"limits": {"cpu": "2", "memory": "2"}}, [({"cpu": 2, "memory": 2}, {})], "Guaranteed"),
+        ({"limits": {"memory": "2"}}, [({"cpu": 2}, {})], "Burstable"),
+        ({"limits": {"memory": "2"}}, [({}, {})], "Burstable"),
+        ({"requests": {"cpu": "2", "memory": "2"}}, [({}, {})], "Burstable"),
+    ],
+)
+def test_pods_with_resources_of_their_own_stay_in_the_shared_pool(pod, containers, qos):
+    """Pod Level Resources decide the class, and keep the CPU and memory managers away."""
+    made = Pod.from_manifest(manifest([], containers, pod))
+    assert made.qos == qos
+    assert (made.exclusive_cpus, made.memory) == (0, ())
+    assert (made.containers[0].exclusive_cpus, made.containers[0].memory) == (0, ())
+
+
+def test_sums_that_no_kubelet_can_hold_are_refused():
+    container = {"resources": {"limits": {"cpu": "1", "memory": "7Ei"}}}
+    spec = {"containers": [{"name": name, **container} for name in "ab"]}
+    with pytest.raises(
+        InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"
+    ):
+        Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
+
+
+def test_kinds_of_resources_are_told_apart():
+    assert [is_device(name) for name in ("cpu", "storage", "hugepages-1Gi", "example.com/gpu")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert is_pinned_memory("memory")
+    assert is_pinned_memory("hugepages-1Gi")
+    assert not is_pinned_memory("cpu")
+    assert is_hugepages("hugepages-2Mi")

@@ -1,0 +1,48 @@
+"""Memory and hugepages."""
+
+from __future__ import annotations
+
+from alignup.machine.machine import HugePages
+from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
+from alignup.machine.sysfs.tree import MemoryTree
+
+
+def pages(folder, **counts):
+    """Return the files of page sizes (`kB2048="4"`) in `folder`."""
+    return {f"{folder}/hugepages-{name[2:]}kB/nr_hugepages": f"{count}\n" for name, count in counts.items()}
+
+
+def test_memory_of_a_node_and_of_the_machine():
+    """In bytes; a node may have none."""
+    tree = MemoryTree(
+        "test",
+        {
+            "n/meminfo": "Node 0 MemTotal:  8 kB\n",
+            "m/meminfo": "Node 1 MemTotal:  0 kB\n",
+            "proc/meminfo": "MemTotal: 409617181966 kB\n",
+        },
+    )
+
+    assert [node_memory(tree, folder) for folder in ("n", "m", "x")] == [8192, 0, 0]
+    assert machine_memory(tree) == 409617181966 << 10
+
+
+def test_any_set_of_sizes_ascending():
+    """Sizes are in KiB in the folder's name; other names, and sizes of nothing, are passed over."""
+    files = pages("h", kB1048576="3", kB64="0", kB16777216="1", kB2048="x", kB0="1")
+    files |= {"h/other/nr_hugepages": "1", "h/hugepages-4kB/free_hugepages": "1"}
+
+    assert hugepages(MemoryTree("test", files), "h") == (
+        HugePages("4Ki", 4096, 0),
+        HugePages("64Ki", 65536, 0),
+        HugePages("2Mi", 2 << 20, 0),
+        HugePages("1Gi", 1 << 30, 3),
+        HugePages("16Gi", 16 << 30, 1),
+    )
+    assert hugepages(MemoryTree("test", {}), "h") == ()
+
+
+def test_pages_of_the_machine():
+    files = pages("sys/kernel/mm/hugepages", kB2048="1")
+
+    assert machine_hugepages(MemoryTree("test", files)) == (HugePages("2Mi", 2 << 20, 1),)

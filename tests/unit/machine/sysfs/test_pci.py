@@ -1,0 +1,58 @@
+"""PCI devices and the node each is near."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.machine.machine import PciDevice
+from alignup.machine.sysfs.pci import pci_devices
+from alignup.machine.sysfs.tree import MemoryTree
+from kernel_trees import pci
+
+ADDRESS = "0000:17:00.0"
+
+
+def found(files, ids=(0, 8), node_cpus=(0b0011, 0b1100)):
+    return pci_devices(MemoryTree("test", files), ids, node_cpus)
+
+
+def test_a_device_says_what_it_is():
+    """Numbers in hex without the prefix, the class without the programming interface."""
+    assert found(pci(ADDRESS, numa_node=8)) == (PciDevice(ADDRESS, "0302", "10de", "2330", 8),)
+
+
+@pytest.mark.parametrize(
+    ("files", "node"),
+    [
+        ({"numa_node": "0"}, 0),
+        ({"numa_node": "-1", "local_cpus": "c"}, 8),
+        ({"local_cpulist": "3"}, 8),
+        ({"local_cpus": "00000000,00000003", "local_cpulist": "2-3"}, 0),
+        ({"numa_node": "-1", "local_cpus": "f"}, None),
+        ({"numa_node": "-1", "local_cpus": "0"}, None),
+        ({"numa_node": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_the_node_is_the_one_named_or_the_one_of_the_local_cpus(files, node):
+    """A device near the CPUs of several nodes is near none in particular."""
+    assert found(pci(ADDRESS, **files))[0].numa_node == node
+
+
+def test_on_a_machine_of_one_node_local_cpus_say_nothing():
+    assert found(pci(ADDRESS, local_cpus="3"), (0,), (3,))[0].numa_node is None
+
+
+def test_domains_can_have_more_than_four_digits():
+    """And sort after those that have four."""
+    files = pci("10000:00:02.0") | pci("0001:00:00.0") | pci("0000:ff:1f.7")
+
+    assert [device.address for device in found(files)] == ["0000:ff:1f.7", "0001:00:00.0", "10000:00:02.0"]
+
+
+def test_entries_that_cannot_be_read_are_left_out():
+    """And numbers that are missing are 0."""
+    files = {"sys/bus/pci/devices/0000:00:00.0/config": "", "sys/bus/pci/devices/new_id/class": "0x030000"}
+    files["sys/bus/pci/devices/0000:00:01.0/class"] = "0x030000\n"
+
+    assert found(files) == (PciDevice("0000:00:01.0", "0300", "0000", "0000", None),)

@@ -1,0 +1,66 @@
+"""The machines that come with the package."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.machine.catalog import catalog_entries
+from alignup.machine.machine import Machine
+
+
+def test_names_are_those_the_documentation_uses():
+    assert list(catalog_entries()) == ["align-up-article", "dgx-h100", "epyc-2s-nps4", "gb200", "xeon-2s"]
+    assert list(Machine.catalog()) == list(catalog_entries())
+    assert len(Machine.catalog()) == len(catalog_entries()) == 5
+
+
+@pytest.mark.parametrize("name", list(catalog_entries()))
+def test_an_entry_is_a_machine_with_devices_near_its_nodes(name):
+    """And survives its JSON form."""
+    entry = catalog_entries()[name]
+
+    assert entry.name == name
+    assert entry.description
+    assert Machine.from_dict(entry.machine.to_dict()) == entry.machine == Machine.catalog()[name]
+    assert entry.machine.distance_matrix
+    ids = [device["id"] for devices in entry.devices.values() for device in devices]
+    assert len(ids) == len(set(ids))
+    for devices in entry.devices.values():
+        for device in devices:
+            assert set(device["numa"]) <= set(entry.machine.numa_node_ids)
+
+
+def test_the_article():
+    """Figure 1: two sockets of four CPUs, a GPU and a NIC each."""
+    entry = catalog_entries()["align-up-article"]
+
+    assert entry.machine.node_cpus == (0x0F, 0xF0)
+    assert entry.machine.sockets == (0, 1)
+    assert [[device["id"] for device in devices] for devices in entry.devices.values()] == [
+        ["gpu0", "gpu1"],
+        ["nic0", "nic1"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "cores", "cpus", "sockets"),
+    [
+        ("xeon-2s", 2, 64, 128, 2),
+        ("epyc-2s-nps4", 8, 128, 256, 2),
+        ("dgx-h100", 2, 112, 224, 2),
+        ("gb200", 34, 144, 144, 2),
+    ],
+)
+def test_shapes(name, nodes, cores, cpus, sockets):
+    machine = Machine.catalog()[name]
+
+    assert (len(machine.numa_nodes), machine.core_count, machine.cpu_count) == (nodes, cores, cpus)
+    assert len(machine.sockets) == sockets
+
+
+def test_unknown_names_are_not_there():
+    """As in any mapping."""
+    assert "missing" not in Machine.catalog()
+    assert Machine.catalog().get("missing") is None
+    with pytest.raises(KeyError, match="missing"):
+        Machine.catalog()["missing"]

@@ -1,0 +1,158 @@
+"""GPUs as the driver tells of them, by a module that answers like NVML."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
+from alignup.machine.nvidia import read_gpus
+
+MACHINE = Machine(
+    (NumaNode(0, 1, (Core((0,), 0),)), NumaNode(1, 1, (Core((1,), 1),)), NumaNode(2, 1, ())),
+    pci_devices=(
+        PciDevice("0000:10:00.0", "0302", "10de", "2330", 0),
+        PciDevice("0001:11:00.0", "0302", "10de", "2330", 1),
+    ),
+)
+
+
+class NVMLError(Exception):
+    pass
+
+
+class Nvml:
+    """As much of NVML as is asked; a GPU is its number."""
+
+    NVMLError = NVMLError
+    NVML_NVLINK_MAX_LINKS = 4
+    NVML_P2P_CAPS_INDEX_NVLINK = 2
+    NVML_P2P_STATUS_OK = 0
+
+    def __init__(self, nodes=(0, 1), links=(), switched=(), fails=()):
+        self.nodes = nodes
+        self.links = links
+        self.switched = switched
+        self.fails = fails
+        self.open = 0
+
+    def check(self, name):
+        if name in self.fails:
+            raise NVMLError(f"{name} failed")
+
+    def nvmlInit(self):  # noqa: N802  # NVML's name
+        self.check("init")
+        self.open += 1
+
+    def nvmlShutdown(self):  # noqa: N802
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):  # noqa: N802
+        self.check("count")
+        return len(self.nodes)
+
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
+        return index
+
+    def nvmlDeviceGetUUID(self, gpu):  # noqa: N802
+        return f"GPU-{gpu}".encode() if gpu else "GPU-0"
+
+    def nvmlDeviceGetPciInfo(self, gpu):  # noqa: N802
+        return SimpleNamespace(busId=f"0000000{gpu}:1{gpu}:00.0".encode())
+
+    def nvmlDeviceGetNumaNodeId(self, gpu):  # noqa: N802
+        self.check("numa")
+        return self.nodes[gpu]
+
+    def nvmlDeviceGetNvLinkState(self, gpu, link):  # noqa: N802
+        ends = [pair for pair in self.links if gpu in pair]
+        if link >= len(ends):
+            raise NVMLError("no such link")
+        return int(ends[link][0] != ends[link][1])
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu, link):  # noqa: N802
+        ends = [pair for pair in self.links if gpu in pair]
+        other = ends[link][1] if ends[link][0] == gpu else ends[link][0]
+        return SimpleNamespace(busId=f"0000000{other}:1{other}:00.0")
+
+    def nvmlDeviceGetP2PStatus(self, one, other, index):  # noqa: N802
+        self.check("p2p")
+        return 0 if index == 2 and {one, other} <= set(self.switched) else 5
+
+
+def test_gpus_have_their_uuid_and_node():
+    """In the driver's order; texts may be bytes."""
+    nvml = Nvml((0, 2))
+    found = read_gpus(MACHINE, nvml=nvml)
+
+    assert found.devices == {"nvidia.com/gpu": [{"id": "GPU-0", "numa": [0]}, {"id": "GPU-1", "numa": [2]}]}
+    assert found.preferred_sets == {}
+    assert nvml.open == 0
+
+
+@pytest.mark.parametrize("nvml", [Nvml(fails=("numa",)), Nvml((0xFFFFFFFF, 0xFFFFFFFF)), Nvml((9, 9))])
+def test_where_the_driver_names_no_node_sysfs_does(nvml):
+    """It names none, or one that this machine lacks."""
+    devices = read_gpus(MACHINE, nvml=nvml, resource="x/gpu").devices["x/gpu"]
+
+    assert [device["numa"] for device in devices] == [[0], [1]]
+
+
+def test_old_drivers_cannot_be_asked_for_the_node():
+    nvml = Nvml()
+    functions = {name: getattr(nvml, name) for name in dir(nvml) if name.lower().startswith("nvml")}
+    del functions["nvmlDeviceGetNumaNodeId"]
+
+    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1]["numa"] == [1]
+
+
+def test_a_gpu_that_nobody_knows_the_place_of_has_no_topology():
+    bare = Machine(MACHINE.numa_nodes)
+
+    assert read_gpus(bare, nvml=Nvml(fails=("numa",))).devices["nvidia.com/gpu"][0]["numa"] is None
+
+
+def test_pairs_with_the_most_links_come_first():
+    """A link that is down, here to itself, is none."""
+    nvml = Nvml((0, 0, 1, 1), links=[(0, 0), (0, 1), (2, 3), (2, 3), (1, 2)])
+
+    assert read_gpus(MACHINE, nvml=nvml).preferred_sets == {
+        "nvidia.com/gpu": [["GPU-2", "GPU-3"], ["GPU-0", "GPU-1"], ["GPU-1", "GPU-2"]]
+    }
+
+
+def test_gpus_behind_a_switch_are_pairs_too():
+    nvml = Nvml((0, 0, 1), switched=[0, 2])
+
+    assert read_gpus(MACHINE, nvml=nvml).preferred_sets == {"nvidia.com/gpu": [["GPU-0", "GPU-2"]]}
+    assert read_gpus(MACHINE, nvml=Nvml(fails=("p2p",))).preferred_sets == {}
+
+
+def test_without_a_driver_there_is_a_clear_sentence():
+    with pytest.raises(InputError, match="expected NVIDIA's driver, got 'init failed': is it installed"):
+        read_gpus(MACHINE, nvml=Nvml(fails=("init",)))
+
+
+def test_a_driver_that_fails_later_is_let_go():
+    """The library is shut down all the same."""
+    nvml = Nvml(fails=("count",))
+
+    with pytest.raises(InputError, match="to describe its GPUs, got 'count failed'"):
+        read_gpus(MACHINE, nvml=nvml)
+    assert nvml.open == 0
+
+
+def test_without_the_library_there_is_a_clear_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    with pytest.raises(InputError, match=r"pip install 'alignup\[nvidia\]'"):
+        read_gpus(MACHINE)
+
+
+def test_the_library_is_imported_when_it_is_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+
+    assert len(read_gpus(MACHINE).devices["nvidia.com/gpu"]) == 2

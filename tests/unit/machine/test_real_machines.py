@@ -1,0 +1,121 @@
+"""Ten real machines against what hwloc makes of them.
+
+They lie beside the repository, or where ALIGNUP_MACHINES says, and are not part of it; where they are
+missing, the tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Machine
+from alignup.machine.snapshot import load_snapshot, take_snapshot
+from alignup.machine.sysfs.machine import describe
+
+FOLDER = Path(os.environ.get("ALIGNUP_MACHINES", Path(__file__).parents[4] / "shared" / "machines"))
+ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in sorted(FOLDER.glob("*.tar.xz"))}
+MISSING = pytest.param(None, marks=pytest.mark.skip(reason=f"no machines in {FOLDER}; set ALIGNUP_MACHINES"))
+
+
+@pytest.fixture(scope="module", params=ARCHIVES or [MISSING])
+def case(request, tmp_path_factory):
+    """Return the machine read from a directory, and what hwloc says."""
+    folder = tmp_path_factory.mktemp("machine")
+    archive = ARCHIVES[request.param]
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    expected = json.loads((FOLDER / f"{request.param}.json").read_text())
+    return folder / request.param, archive, Machine.from_sysfs(folder / request.param), expected
+
+
+def all_cores(machine):
+    return [core for node in machine.numa_nodes for core in node.cores] + list(machine.unassigned_cores)
+
+
+def groups(machine, attribute):
+    """Return the CPUs of each socket or L3 group, by its number."""
+    found = {}
+    for core in all_cores(machine):
+        number = getattr(core, attribute)
+        if number is not None:
+            found.setdefault(number, set()).update(core.cpus)
+    return {number: sorted(cpus) for number, cpus in found.items()}
+
+
+def test_nodes_and_their_cpus(case):
+    _, _, machine, expected = case
+
+    assert list(machine.numa_node_ids) == [node["os_index"] for node in expected["numa_nodes"]]
+    assert [list(CPUSet.from_int(cpus)) for cpus in machine.node_cpus] == [
+        node["cpus"] for node in expected["numa_nodes"]
+    ]
+
+
+def test_memory_and_hugepages(case):
+    _, _, machine, expected = case
+
+    for node, theirs in zip(machine.numa_nodes, expected["numa_nodes"], strict=True):
+        ours = {str(pages.size_bytes): pages.count for pages in node.hugepages}
+        assert node.memory == theirs["memory_bytes"]
+        assert {size: count for size, count in ours.items() if count} == {
+            size: count for size, count in theirs["hugepages"].items() if count
+        }
+
+
+def test_distances(case):
+    _, _, machine, expected = case
+    theirs = expected["distances"]
+
+    if len(machine.numa_nodes) > 1:
+        assert [list(row) for row in machine.distance_matrix] == theirs["matrix"]
+
+
+def test_cores_sockets_and_caches(case):
+    _, _, machine, expected = case
+
+    assert sorted(core.cpus for core in all_cores(machine)) == sorted(
+        tuple(core["cpus"]) for core in expected["cores"]
+    )
+    assert groups(machine, "socket") == {
+        socket["os_index"]: socket["cpus"] for socket in expected["packages"]
+    }
+    assert sorted(groups(machine, "l3").values()) == sorted(cache["cpus"] for cache in expected["l3"])
+
+
+def test_offline_cpus(case):
+    _, _, machine, expected = case
+
+    assert list(machine.offline_cpus) == expected["cpus_offline"]
+
+
+def test_pci_devices(case):
+    """There may be more than hwloc has: it leaves out some bridges."""
+    _, _, machine, expected = case
+    ours = {device.address: device for device in machine.pci_devices}
+
+    for theirs in expected["pci"]:
+        device = ours[theirs["busid"]]
+        assert (device.class_, device.vendor, device.device) == (
+            theirs["class"],
+            theirs["vendor"],
+            theirs["device"],
+        )
+        if theirs["local_numa_nodes"] is not None:
+            assert [device.numa_node] == theirs["local_numa_nodes"]
+
+
+def test_the_archive_is_the_same_machine_as_the_directory(case):
+    """So is a snapshot of it, and its JSON form."""
+    root, archive, machine, _ = case
+    snapshot = root.parent / "snapshot.tar.gz"
+    take_snapshot(root, snapshot)
+
+    assert describe(load_snapshot(archive)) == machine
+    assert describe(load_snapshot(snapshot)) == machine
+    assert Machine.from_dict(json.loads(json.dumps(machine.to_dict()))) == machine

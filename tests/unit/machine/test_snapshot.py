@@ -1,0 +1,191 @@
+"""Snapshots: archives of the kernel files that discovery reads."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.machine import snapshot
+from alignup.machine.snapshot import is_snapshot, load_snapshot, take_snapshot
+from alignup.machine.sysfs.files import is_kernel_file
+from alignup.machine.sysfs.machine import describe, read_machine
+from kernel_trees import pci, server, write
+
+FILES = server() | pci("0000:01:00.0", numa_node=1)
+
+
+def archive(path, members, mode="w:gz", format_=tarfile.PAX_FORMAT):
+    """Write an archive of texts, links (`->target`) and folders (None)."""
+    with tarfile.open(path, mode, format=format_) as packed:
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            if text is None:
+                member.type = tarfile.DIRTYPE
+                packed.addfile(member)
+            elif text.startswith("->"):
+                member.type, member.linkname = tarfile.SYMTYPE, text[2:]
+                packed.addfile(member)
+            else:
+                member.size = len(text)
+                packed.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Return a tree with files that a snapshot must not have."""
+    secrets = {
+        "proc/sys/kernel/hostname": "secret",
+        "sys/class/net/eth0/address": "02:00:00:00:00:01",
+        "sys/class/dmi/id/product_serial": "secret",
+    }
+    return write(tmp_path / "root", FILES | secrets | {"proc/cpuinfo": "processor : 0\nSerial : secret\n"})
+
+
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz", ".tgz"])
+def test_a_snapshot_is_the_same_machine(root, tmp_path, suffix):
+    """Packed and read back without being unpacked."""
+    path = tmp_path / f"machine{suffix}"
+    count = take_snapshot(root, path)
+
+    assert count == len(FILES) + 1
+    assert describe(load_snapshot(path)) == read_machine(root)
+    assert is_snapshot(path.read_bytes()[:512])
+
+
+def test_a_snapshot_has_nothing_else_in_it(root, tmp_path):
+    """No other files, and no owner, time or right of the machine."""
+    path = tmp_path / "machine.tar.gz"
+    take_snapshot(root, path)
+    with tarfile.open(path) as packed:
+        members = packed.getmembers()
+        texts = [packed.extractfile(member).read() for member in members]
+
+    assert all(is_kernel_file(member.name) for member in members)
+    assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", 0)}
+    assert not any(b"secret" in text for text in texts)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["machine.tar.gz", "root"]
+
+
+def test_a_machine_in_a_folder_of_its_own_is_found(tmp_path):
+    """Archives that others made have one; their links to PCI devices are followed."""
+    members = {f"./box/{path}": text for path, text in server().items()}
+    target = "box/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    members |= {
+        "box": None,
+        f"{target}/class": "0x030200",
+        f"{target}/vendor": "0x10de",
+        f"{target}/numa_node": "1",
+    }
+    members["box/sys/bus/pci/devices/0000:01:00.0"] = (
+        "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    )
+    members["box/sys/bus/pci/devices/0000:02:00.0"] = "->../../../devices/pci0000:00/missing"
+    members["box/etc/hostname"] = "secret"
+    machine = describe(load_snapshot(archive(tmp_path / "box.tgz", members)))
+
+    assert machine.cpu_count == 8
+    assert [(device.address, device.numa_node) for device in machine.pci_devices] == [("0000:01:00.0", 1)]
+
+
+def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
+    """Nothing is unpacked, so nothing can be written where it should not be."""
+    members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
+
+    with pytest.raises(InputError, match="files of sys and proc, got none at"):
+        load_snapshot(archive(tmp_path / "evil.tgz", members))
+
+
+def test_an_uncompressed_archive_is_one_too(tmp_path):
+    path = archive(tmp_path / "machine.tar", server(), "w")
+
+    assert is_snapshot(path.read_bytes()[:512])
+    assert describe(load_snapshot(path)).cpu_count == 8
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"\x1f\x8brubbish", b"\xfd7zXZ\x00rubbish"])
+def test_a_file_that_is_no_archive_is_a_clear_error(tmp_path, content):
+    (tmp_path / "x.tar.gz").write_bytes(content)
+
+    with pytest.raises(InputError, match=r"expected a snapshot, got .* at .*x\.tar\.gz"):
+        load_snapshot(tmp_path / "x.tar.gz")
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.xz"])
+@pytest.mark.parametrize("kept", [30, 200, -30])
+def test_a_truncated_archive_is_a_clear_error(root, tmp_path, suffix, kept):
+    path = tmp_path / f"machine{suffix}"
+    take_snapshot(root, path)
+    path.write_bytes(path.read_bytes()[:kept])
+
+    with pytest.raises(InputError, match=r"expected a snapshot"):
+        load_snapshot(path)
+
+
+def test_an_archive_that_is_too_large_is_a_clear_error(tmp_path, monkeypatch):
+    """What it unpacks to counts, not what it is packed to."""
+    path = archive(tmp_path / "x.tgz", server())
+    monkeypatch.setattr(snapshot, "_MAX_UNPACKED", 1000)
+
+    with pytest.raises(InputError, match="a snapshot of up to 1000 bytes, got more"):
+        load_snapshot(path)
+
+
+@pytest.mark.parametrize("format_", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_long_names_are_read_in_every_format_of_tar(tmp_path, format_):
+    """A machine's own folder can have any name; deep PCI devices have long paths."""
+    folder = "sys/devices/pci0000:00/" + "0000:00:01.0/" * 3 + "0000:01:00.0"
+    box = "b" * 60
+    members = {f"{box}/{path}": text for path, text in server().items()}
+    members |= {
+        f"{box}/{folder}/class": "0x030200",
+        f"{box}/sys/bus/pci/devices/0000:01:00.0": f"->../../../../{folder}",
+    }
+    path = archive(tmp_path / "x.tar", members, "w", format_)
+
+    assert [device.class_ for device in describe(load_snapshot(path)).pci_devices] == ["0302"]
+
+
+def test_a_header_that_is_damaged_is_a_clear_error(tmp_path):
+    """Even where nothing is compressed, and so nothing has a checksum but the header."""
+    path = archive(tmp_path / "x.tar", server(), "w")
+    path.write_bytes(path.read_bytes()[:124] + b"x" * 12 + path.read_bytes()[136:])
+
+    with pytest.raises(InputError, match="damaged or no archive"):
+        load_snapshot(path)
+
+
+def test_a_missing_file_is_a_clear_error(tmp_path):
+    with pytest.raises(InputError, match="got 'No such file or directory' at"):
+        load_snapshot(tmp_path / "x.tgz")
+
+
+def test_other_suffixes_are_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(InputError, match=r"\.tar\.xz, \.tar\.gz or \.tgz, got 'machine\.zip'"):
+        take_snapshot(tmp_path / "missing", tmp_path / "machine.zip")
+
+
+def test_a_root_without_kernel_files_is_refused(tmp_path):
+    with pytest.raises(InputError, match="kernel files to pack, got none"):
+        take_snapshot(tmp_path, tmp_path / "machine.tgz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(root, tmp_path):
+    """And what was begun there is taken away."""
+    with pytest.raises(InputError, match="a place to write a snapshot"):
+        take_snapshot(root, tmp_path / "missing" / "machine.tgz")
+    (tmp_path / "taken.tgz").mkdir()
+    with pytest.raises(InputError, match="a place to write a snapshot"):
+        take_snapshot(root, tmp_path / "taken.tgz")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["root", "taken.tgz"]
+
+
+def test_equal_machines_make_equal_archives(root, tmp_path):
+    for name in ("a.tar.xz", "b.tar.xz"):
+        take_snapshot(root, tmp_path / name)
+
+    assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()

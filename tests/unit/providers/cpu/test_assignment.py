@@ -1,0 +1,133 @@
+"""Which CPUs are taken: examples, the plain model, and what must hold on any machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import model_cpus
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Core
+from alignup.providers.cpu.assignment import pack
+from alignup.providers.cpu.topology import cpu_topology
+from cpu_machines import grid, machine_of, machines
+
+
+def bits(cpus: str) -> int:
+    return int(CPUSet.parse(cpus))
+
+
+def taken(machine, free, count, **options):
+    return str(CPUSet.from_int(pack(cpu_topology(machine), bits(free), count, 0, **options)))
+
+
+class TestPacking:
+    def test_a_whole_socket_comes_before_nodes(self):
+        assert taken(grid(4, 2, sockets=2), "1-7", 4) == "4-7"
+
+    def test_a_whole_node_comes_before_cores(self):
+        assert taken(grid(4, 4, sockets=2), "1-15", 4) == "4-7"
+
+    def test_a_whole_node_is_taken_though_sockets_are_smaller(self):
+        assert taken(grid(2, 4, sockets=4), "1-7", 4) == "4-7"
+
+    def test_a_whole_socket_inside_a_node(self):
+        assert taken(grid(2, 4, sockets=4), "1-5", 2) == "4-5"
+        assert taken(grid(2, 4, sockets=4), "0-2,4-7", 2) == "0-1"
+
+    def test_whole_cores_come_before_single_cpus(self):
+        assert taken(grid(1, 4, smt=2), "1,3-7", 2) == "4-5"
+
+    def test_the_fullest_node_gives_first(self):
+        assert taken(grid(2, 4), "0-2,4-5", 2) == "4-5"
+
+    def test_the_fullest_core_gives_single_cpus(self):
+        assert taken(grid(1, 3, smt=4), "0-3,5-7,10-11", 1) == "10"
+
+    def test_siblings_that_are_numbered_apart(self):
+        assert taken(grid(1, 4, smt=2, split=True), "0-7", 3) == "0-1,4"
+
+    def test_smt_of_four(self):
+        assert taken(grid(1, 3, smt=4), "1-11", 5) == "1,4-7"
+
+    def test_the_node_of_the_fullest_socket_gives_first(self):
+        # node 3 has fewer free CPUs than node 2, but more than any of the other socket
+        assert taken(grid(4, 4, sockets=2), "0,4,8-11,12-13", 1) == "0"
+
+    @pytest.mark.parametrize("count", [0, 5])
+    def test_nothing_is_taken_when_nothing_is_asked_or_too_much(self, count):
+        assert taken(grid(1, 4), "0-3", count) in ("", "0-3")
+        assert pack(cpu_topology(grid(1, 4)), 0b111, 4, 0) == 0
+
+
+class TestSpread:
+    def test_cpus_come_by_number_within_the_fullest_socket(self):
+        assert taken(grid(2, 2, smt=2, sockets=2, split=True), "0-6", 2, spread=True) == "2-3"
+
+    def test_more_than_a_socket_has(self):
+        assert taken(grid(2, 2, smt=2, sockets=2, split=True), "1-7", 6, spread=True) == "1-4,6-7"
+        assert taken(grid(2, 2, smt=2, sockets=2, split=True), "0-2,4-6", 4, spread=True) == "0-1,4-5"
+        assert taken(grid(2, 2, smt=2, sockets=2, split=True), "1-6", 4, spread=True) == "1-2,4-5"
+
+    def test_whole_groups_are_still_taken_whole(self):
+        assert taken(grid(2, 2, sockets=2), "0-3", 3, spread=True) == "0-2"
+
+
+class TestL3Groups:
+    def test_whole_groups_while_they_fit_and_the_rest_from_one(self):
+        assert taken(grid(1, 8, smt=2, l3_groups=4), "1-15", 6, by_l3=True) == "4-9"
+
+    def test_the_rest_comes_from_a_group_that_holds_all_of_it(self):
+        assert taken(grid(1, 8, l3_groups=2), "3,5-7", 2, by_l3=True) == "5-6"
+        assert taken(grid(1, 8, l3_groups=2), "3,5-7", 2) == "3,5"
+
+    def test_without_such_a_group_cores_are_taken_from_several(self):
+        assert taken(grid(1, 8, l3_groups=4), "1,3,5,7", 2, by_l3=True) == "1,3"
+
+    def test_an_odd_number_leaves_out_one_sibling(self):
+        assert taken(grid(1, 8, smt=2, l3_groups=2), "2-15", 3, by_l3=True) == "2-4"
+
+    def test_an_odd_number_of_larger_cores_leaves_out_no_more_than_one(self):
+        assert taken(grid(1, 4, smt=4, l3_groups=2), "1-15", 5, by_l3=True) == "1,4-7"
+
+    def test_an_even_number_too_many_is_no_fit(self):
+        assert taken(grid(1, 4, smt=4, l3_groups=2), "1-7,8-15", 2, by_l3=True) == "1-2"
+
+
+class TestUnevenMachines:
+    def test_a_larger_core_is_whole_when_the_average_is_free(self):
+        hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
+        assert cpu_topology(hybrid).cpus_per_core == 1
+        assert pack(cpu_topology(hybrid), bits("1-3"), 2, 0) == bits("0-1")
+
+    def test_but_never_with_cpus_that_somebody_holds(self):
+        hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
+        assert pack(cpu_topology(hybrid), bits("1-3"), 2, bits("0")) == bits("2-3")
+
+
+@st.composite
+def requests(draw, *, even):
+    machine = draw(machines(even=even))
+    cpus = sorted(cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus)
+    free = draw(st.sets(st.sampled_from(cpus), min_size=1))
+    return machine, free, draw(st.integers(1, len(free)))
+
+
+@given(requests(even=True))
+@settings(max_examples=150)
+def test_packing_agrees_with_the_plain_model(case):
+    machine, free, count = case
+    got = pack(cpu_topology(machine), int(CPUSet(free)), count, 0)
+    assert set(CPUSet.from_int(got)) == model_cpus.pack(machine, free, count)
+
+
+@given(requests(even=False), st.booleans(), st.booleans())
+@settings(max_examples=150)
+def test_as_many_as_asked_and_nothing_that_is_held(case, spread, by_l3):
+    machine, free, count = case
+    topology = cpu_topology(machine)
+    held = topology.cpus & ~int(CPUSet(free))
+    got = pack(topology, topology.cpus & ~held, count, held, spread=spread, by_l3=by_l3)
+    assert got.bit_count() == count
+    assert not got & held

@@ -1,0 +1,126 @@
+"""How CPUs are spread over NUMA nodes: examples, and every combination tried."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import model_cpus
+from alignup.errors import AllocationError
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Core
+from alignup.providers.cpu.assignment import Pick
+from alignup.providers.cpu.distribution import Plan, _hand_out, distribute, plan_distribution
+from alignup.providers.cpu.topology import cpu_topology
+from cpu_machines import grid, machine_of
+
+
+def spread(machine, free, count, group_size=1):
+    bits = int(CPUSet.parse(free))
+    return str(CPUSet.from_int(distribute(cpu_topology(machine), bits, count, 0, group_size)))
+
+
+def test_one_node_is_enough():
+    assert spread(grid(2, 4), "0-7", 4) == "0-3"
+
+
+def test_more_than_one_node_holds_is_spread_evenly():
+    assert spread(grid(2, 4), "0-7", 6) == "0-2,4-6"
+
+
+def test_the_remainder_goes_where_it_leaves_the_best_balance():
+    assert spread(grid(2, 4), "0-7", 5) == "0-2,4-5"
+    assert spread(grid(2, 4), "1-7", 5) == "1-2,4-6"
+
+
+def test_whole_cores_are_kept_together():
+    assert spread(grid(2, 4, smt=2), "0-15", 12, 2) == "0-5,8-13"
+    assert spread(grid(2, 4, smt=2), "0-15", 10, 2) == "0-5,8-11"
+
+
+def test_what_is_no_multiple_of_a_core_is_packed():
+    assert spread(grid(2, 4, smt=2), "0-15", 9, 2) == "0-8"
+
+
+def test_nodes_that_cannot_share_evenly_are_packed():
+    assert spread(grid(2, 4), "0-3,4", 5) == "0-4"
+    assert spread(grid(3, 4), "0-3,4,8", 6) == "0-4,8"
+
+
+def test_nothing_when_there_are_too_few_and_nothing_for_nothing():
+    assert spread(grid(2, 4), "0-3", 5) == ""
+    assert spread(grid(2, 4), "0-3", 0) == ""
+
+
+def test_the_nodes_of_a_socket_that_has_less_come_first():
+    assert spread(grid(4, 2, sockets=2), "0-3,5-7", 4) == "0-1,6-7"
+    assert spread(grid(4, 2), "0-3,5-7", 4) == "0-3"
+
+
+def test_a_choice_of_four_nodes_is_remembered_wrongly():
+    # the first three nodes stay, the fourth becomes the last that was tried
+    plan = plan_distribution([4, 4, 4, 4, 3, 3, 3, 3], 4, 12, 1)
+    assert plan is not None
+    assert plan.nodes == (0, 1, 2, 7)
+
+
+def test_search_stops_one_choice_after_perfect_balance():
+    plan = plan_distribution([3, 3, 3, 3, 1, 1], 4, 8, 1)
+    assert plan is not None
+    assert (plan.balance, plan.nodes) == (0, (0, 1, 2, 4))
+
+
+def test_perfect_balance_that_is_found_last_is_kept():
+    plan = plan_distribution([1, 3, 3, 3, 3], 4, 8, 1)
+    assert plan is not None
+    assert (plan.balance, plan.nodes) == (0, (1, 2, 3, 4))
+
+
+def test_a_wrong_memory_of_nodes_that_have_too_few_cpus_is_a_refusal():
+    small = [[Core((12 + 2 * i + k,), 1) for k in range(2)] for i in range(7)]
+    machine = machine_of([[Core((3 * i + k,), 0) for k in range(3)] for i in range(4)] + small)
+    with pytest.raises(AllocationError, match="expected NUMA nodes 0, 1, 2, 10 to give 3 CPUs each and 12"):
+        spread(machine, "0-25", 12)
+
+
+def test_a_remainder_that_its_nodes_cannot_give_is_a_refusal_too():
+    topology = cpu_topology(grid(1, 3))
+    with pytest.raises(AllocationError, match="got 3 from them"):
+        _hand_out(topology, Pick(0b111, 4, 0), topology.outer, Plan((0,), 2, (0,), 0), 1)
+
+
+def test_many_nodes_with_free_cpus_of_a_few_kinds():
+    plan = plan_distribution([16] * 34, 17, 17 * 16, 1)
+    assert plan is not None
+    assert plan.share == 16
+
+
+@given(
+    st.lists(st.integers(1, 8), min_size=1, max_size=7),
+    st.integers(1, 7),
+    st.integers(1, 30),
+    st.sampled_from([1, 1, 2, 4]),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_best_plan_is_what_trying_everything_finds(left, size, groups, group_size):
+    size = min(size, len(left))
+    count = groups * group_size
+    plan = plan_distribution(left, size, count, group_size)
+    found = None if plan is None else (plan.nodes, plan.share, plan.remainder_nodes)
+    assert found == model_cpus.plan(left, size, count, group_size)
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.sampled_from([1, 2]), st.data())
+@settings(max_examples=100)
+def test_an_even_spread_differs_by_one_group_at_most_on_an_empty_machine(nodes, cores, smt, data):
+    count = data.draw(st.integers(1, nodes * cores)) * smt
+    topology = cpu_topology(grid(nodes, cores, smt=smt))
+    try:
+        got = distribute(topology, topology.cpus, count, 0, smt)
+    except AllocationError:
+        assert nodes > 3
+        return
+    assert got.bit_count() == count
+    given_by = [(got & cpus).bit_count() for cpus in topology.node_cpus if got & cpus]
+    assert nodes > 3 or max(given_by) - min(given_by) <= smt

@@ -1,0 +1,350 @@
+"""The CPU manager's static policy: hints, allocation, refusals, and its books."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alignup.errors import AllocationError, ConfigError
+from alignup.kubernetes.kubelet_config import CpuOptions
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Core
+from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
+from alignup.topology_manager.hints import BitMask, TopologyHint
+from alignup.topology_manager.provider import HintProvider
+from cpu_machines import grid, machine_of, machines
+
+ANYWHERE = TopologyHint(None, False)
+NONE = CpuOptions()
+
+
+def near(*positions):
+    return TopologyHint(BitMask(positions), True)
+
+
+def asking(name, cpus, *, init=False, sidecar=False):
+    return Container(name, exclusive_cpus=cpus, is_init=init or sidecar, is_sidecar=sidecar)
+
+
+def pod_of(*containers, uid="u", cpus=0):
+    return Pod(uid, uid, all_containers=containers, exclusive_cpus=cpus)
+
+
+def provider_of(machine, reserved="", **options):
+    keep = options.pop("keep_reserved", False)
+    return CpuProvider(machine, int(CPUSet.parse(reserved)), CpuOptions(**options), keep_reserved=keep)
+
+
+def admit(provider, pod, affinity=ANYWHERE):
+    for container in pod.all_containers:
+        provider.allocate(pod, container, affinity)
+    return [str(provider.cpus(pod.uid, container.name)) for container in pod.all_containers]
+
+
+def hints(offered):
+    return {tuple(hint.affinity): hint.preferred for hint in offered["cpu"]}
+
+
+def hints_for(provider, cpus):
+    container = asking("c", cpus)
+    return hints(provider.topology_hints(pod_of(container), container))
+
+
+def test_it_is_a_hint_provider():
+    assert isinstance(provider_of(grid(1, 1)), HintProvider)
+
+
+class TestHints:
+    def test_no_preference_without_cpus_of_its_own(self):
+        provider = provider_of(grid(2, 2))
+        pod = pod_of(asking("c", 0))
+        assert provider.topology_hints(pod, pod.all_containers[0]) is None
+        assert provider.pod_topology_hints(pod) is None
+
+    def test_the_narrowest_masks_that_hold_the_request_are_preferred(self):
+        assert hints_for(provider_of(grid(2, 4), "0"), 3) == {(0,): True, (1,): True, (0, 1): False}
+
+    def test_preference_goes_by_what_nodes_have_not_by_what_is_free(self):
+        assert hints_for(provider_of(grid(2, 4), "0,4"), 4) == {(0, 1): False}
+
+    def test_no_hint_at_all_is_an_empty_list(self):
+        assert hints_for(provider_of(grid(2, 4), "0"), 8) == {}
+        assert hints_for(provider_of(grid(2, 4), "0"), 9) == {}
+
+    def test_masks_are_positions_and_leave_out_nodes_without_cpus(self):
+        machine = machine_of([[Core((0,), 0)], [], [Core((1,), 0)]], ids=[1, 5, 9])
+        assert hints_for(provider_of(machine), 1) == {(0,): True, (2,): True, (0, 2): False}
+        assert hints_for(provider_of(machine), 2) == {(0, 2): True}
+
+    def test_what_an_init_container_left_must_be_in_reach(self):
+        provider = provider_of(grid(3, 4))
+        pod = pod_of(asking("i", 2, init=True), asking("c", 4))
+        provider.allocate(pod, pod.all_containers[0], near(1))
+        assert hints(provider.topology_hints(pod, pod.all_containers[1])) == {
+            (1,): True,
+            (0, 1): False,
+            (1, 2): False,
+            (0, 1, 2): False,
+        }
+
+    def test_of_another_pod_it_is_nobodys_business(self):
+        provider = provider_of(grid(2, 4))
+        provider.allocate(pod_of(uid="other"), asking("i", 2, init=True), near(1))
+        assert hints_for(provider, 3) == {(0,): True, (0, 1): False}
+
+    def test_a_container_that_has_its_cpus_is_told_where_they_are(self):
+        provider = provider_of(grid(2, 4))
+        container = asking("c", 2)
+        pod = pod_of(container, cpus=2)
+        provider.allocate(pod, container, near(1))
+        expected = {(1,): True, (0, 1): False}
+        assert hints(provider.topology_hints(pod, container)) == expected
+        assert hints(provider.pod_topology_hints(pod)) == expected
+
+    def test_unless_it_asks_for_another_number_now(self):
+        provider = provider_of(grid(2, 4))
+        pod = pod_of(asking("c", 2))
+        admit(provider, pod)
+        changed = pod_of(asking("c", 3), cpus=3)
+        assert hints(provider.topology_hints(changed, changed.all_containers[0])) == {}
+        assert hints(provider.pod_topology_hints(changed)) == {}
+
+    def test_a_pod_that_has_some_of_its_cpus_asks_for_the_rest_beside_them(self):
+        provider = provider_of(grid(2, 4))
+        pod = pod_of(asking("a", 2), asking("b", 2), cpus=4)
+        provider.allocate(pod, pod.all_containers[0], near(1))
+        assert hints(provider.pod_topology_hints(pod)) == {(1,): True, (0, 1): False}
+
+    def test_a_socket_is_as_good_as_a_node_with_align_by_socket(self):
+        provider = provider_of(grid(4, 2, sockets=2), align_by_socket=True)
+        offered = hints_for(provider, 2)
+        assert offered[0, 1]
+        assert not offered[1, 2]
+        assert all(preferred == (len(mask) == 2) for mask, preferred in hints_for(provider, 4).items())
+
+
+class TestAllocation:
+    def test_cpus_come_from_the_affinity(self):
+        provider = provider_of(grid(2, 4), "0")
+        assert admit(provider, pod_of(asking("c", 2)), near(1)) == ["4-5"]
+        assert str(provider.shared_cpus) == "0-3,6-7"
+        assert str(provider.free_cpus) == "1-3,6-7"
+        assert str(provider.allocatable_cpus) == "1-7"
+
+    def test_and_the_rest_from_elsewhere(self):
+        assert admit(provider_of(grid(2, 4), "0"), pod_of(asking("c", 5)), near(1)) == ["1,4-7"]
+
+    def test_without_an_affinity_they_come_from_anywhere(self):
+        assert admit(provider_of(grid(2, 4), "0"), pod_of(asking("c", 4)), ANYWHERE) == ["4-7"]
+
+    def test_align_by_socket_widens_the_affinity_to_sockets(self):
+        machine = grid(4, 2, sockets=2)
+        pod = pod_of(asking("c", 2))
+        assert admit(provider_of(machine, "0-2,4"), pod, near(2)) == ["3,5"]
+        assert admit(provider_of(machine, "0-2,4", align_by_socket=True), pod, near(2)) == ["6-7"]
+
+    def test_a_container_without_cpus_of_its_own_gets_none(self):
+        provider = provider_of(grid(1, 2))
+        provider.allocate(pod_of(), asking("c", 0), ANYWHERE)
+        assert provider.cpus("u", "c") is None
+
+    def test_a_container_that_has_its_cpus_keeps_them(self):
+        provider = provider_of(grid(1, 4))
+        pod = pod_of(asking("c", 2))
+        assert admit(provider, pod) == admit(provider, pod) == ["0-1"]
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, "1-2,5-6"),
+            ({"distribute_cpus_across_cores": True}, "1-4"),
+            ({"prefer_align_cpus_by_uncorecache": True}, "1,3,5,7"),
+        ],
+    )
+    def test_options_choose_the_cpus(self, options, expected):
+        cores = [Core((k, k + 4), 0, l3) for k, l3 in enumerate([0, 1, 0, 1])]
+        provider = provider_of(machine_of([cores]), "0", **options)
+        assert admit(provider, pod_of(asking("c", 4))) == [expected]
+
+    def test_distribution_over_nodes(self):
+        provider = provider_of(grid(2, 4), distribute_cpus_across_numa=True)
+        assert admit(provider, pod_of(asking("c", 6))) == ["0-2,4-6"]
+
+    def test_distribution_keeps_cores_whole_with_full_pcpus_only(self):
+        provider = provider_of(grid(2, 4, smt=2), distribute_cpus_across_numa=True, full_pcpus_only=True)
+        assert admit(provider, pod_of(asking("c", 10))) == ["0-5,8-11"]
+
+
+class TestInitContainers:
+    def test_what_they_had_goes_to_those_after_them(self):
+        provider = provider_of(grid(1, 8), "0")
+        pod = pod_of(asking("i", 2, init=True), asking("j", 4, init=True), asking("a", 3), asking("b", 2))
+        assert admit(provider, pod) == ["1-2", "1-4", "1-3", "4-5"]
+        assert str(provider.shared_cpus) == "0,6-7"
+
+    def test_sidecars_keep_theirs(self):
+        provider = provider_of(grid(1, 8), "0")
+        pod = pod_of(asking("i", 2, init=True), asking("s", 1, sidecar=True), asking("a", 2))
+        assert admit(provider, pod) == ["1-2", "1", "2-3"]
+
+    def test_cpus_come_back_with_their_last_user(self):
+        provider = provider_of(grid(1, 4))
+        pod = pod_of(asking("i", 3, init=True), asking("a", 2))
+        admit(provider, pod)
+        provider.release("u", "i")
+        assert str(provider.shared_cpus) == "2-3"
+        provider.release("u", "a")
+        assert str(provider.shared_cpus) == "0-3"
+
+    def test_another_pod_does_not_get_them(self):
+        provider = provider_of(grid(1, 4))
+        admit(provider, pod_of(asking("i", 3, init=True), uid="other"))
+        with pytest.raises(AllocationError):
+            admit(provider, pod_of(asking("c", 2)))
+
+
+class TestRefusals:
+    def test_too_few_cpus(self):
+        provider = provider_of(
+            machine_of([[Core((0,), 0), Core((1,), 0)], [], [Core((2,), 0)]], ids=[0, 3, 7]), "0"
+        )
+        with pytest.raises(AllocationError) as refusal:
+            admit(provider, pod_of(asking("c", 3)), near(0))
+        assert refusal.value.reason == "UnexpectedAdmissionError"
+        assert str(refusal.value) == "expected 3 free CPUs, got 2: 1 on NUMA node 0, 1 on NUMA node 7"
+        assert provider.cpus("u", "c") is None
+        assert str(provider.shared_cpus) == "0-2"
+
+    def test_no_multiple_of_a_core(self):
+        with pytest.raises(AllocationError, match="multiple of the 2 CPUs of a core") as refusal:
+            admit(provider_of(grid(1, 4, smt=2), full_pcpus_only=True), pod_of(asking("c", 3)))
+        assert refusal.value.reason == "SMTAlignmentError"
+
+    def test_cores_with_a_reserved_cpu_do_not_count(self):
+        provider = provider_of(grid(1, 4, smt=2), "0,2", full_pcpus_only=True)
+        with pytest.raises(AllocationError, match="expected 6 free CPUs, got 4") as refusal:
+            admit(provider, pod_of(asking("c", 6)))
+        assert refusal.value.reason == "SMTAlignmentError"
+        assert admit(provider, pod_of(asking("c", 4))) == ["4-7"]
+
+
+class TestReservedCpus:
+    def test_they_stay_in_the_shared_pool(self):
+        provider = provider_of(grid(1, 4), "1,3")
+        assert admit(provider, pod_of(asking("c", 2))) == ["0,2"]
+        assert str(provider.shared_cpus) == "1,3"
+
+    def test_unless_the_reservation_is_strict(self):
+        provider = provider_of(grid(1, 4), "1,3", strict_cpu_reservation=True)
+        assert str(provider.shared_cpus) == "0,2"
+        admit(provider, pod_of(asking("c", 2)))
+        provider.release("u", "c")
+        assert str(provider.shared_cpus) == "0,2"
+
+    def test_a_number_of_them_is_taken_as_a_container_would_get_them(self):
+        assert reserved_cpus(grid(1, 4, smt=2, split=True), 2, NONE) == 0b10001
+        assert reserved_cpus(grid(2, 2), 3, CpuOptions(distribute_cpus_across_numa=True)) == 0b111
+        assert reserved_cpus(grid(2, 2), 0, NONE) == 0
+
+    def test_more_than_there_are_cannot_be_reserved(self):
+        with pytest.raises(ConfigError, match="at most 4 CPUs"):
+            reserved_cpus(grid(2, 2), 5, NONE)
+
+    def test_the_kubelet_gives_one_away_where_cores_differ_in_size(self):
+        hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
+        assert admit(provider_of(hybrid, "0"), pod_of(asking("c", 2))) == ["0-1"]
+        assert admit(provider_of(hybrid, "0", keep_reserved=True), pod_of(asking("c", 2))) == ["2-3"]
+
+
+class TestConfiguration:
+    def test_reserved_cpus_must_exist(self):
+        with pytest.raises(ConfigError, match="'4-5' at reservedSystemCPUs"):
+            provider_of(grid(1, 4), "3-5")
+
+    def test_align_by_socket_needs_as_many_nodes_as_sockets(self):
+        with pytest.raises(ConfigError, match="no more sockets than the 1 NUMA nodes"):
+            provider_of(grid(1, 4, sockets=2), align_by_socket=True)
+        provider_of(grid(2, 4, sockets=2), align_by_socket=True)
+
+
+def test_releasing_what_is_not_known_changes_nothing():
+    provider = provider_of(grid(1, 2))
+    admit(provider, pod_of(asking("c", 1)))
+    provider.release("u", "other")
+    provider.release("other", "c")
+    assert str(provider.shared_cpus) == "1"
+
+
+OPTIONS = st.sampled_from(
+    [
+        CpuOptions(),
+        CpuOptions(full_pcpus_only=True),
+        CpuOptions(distribute_cpus_across_numa=True),
+        CpuOptions(full_pcpus_only=True, distribute_cpus_across_numa=True),
+        CpuOptions(distribute_cpus_across_cores=True, strict_cpu_reservation=True),
+        CpuOptions(prefer_align_cpus_by_uncorecache=True),
+    ]
+)
+
+
+@given(machines(), OPTIONS, st.data())
+@settings(max_examples=80, deadline=None)
+def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data):
+    """Over any pods: running containers share no CPU, given + free = allocatable, releases restore all."""
+    every = sorted(cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus)
+    reserved = data.draw(st.sets(st.sampled_from(every), max_size=2))
+    provider = CpuProvider(machine, int(CPUSet(reserved)), options, keep_reserved=True)
+    running: dict[str, Pod] = {}
+    for number in range(data.draw(st.integers(1, 6))):
+        if running and data.draw(st.booleans()):
+            pod = running.pop(data.draw(st.sampled_from(sorted(running))))
+            release(provider, pod)
+        kinds = data.draw(st.lists(st.sampled_from(["init", "sidecar", "app"]), min_size=1, max_size=3))
+        pod = pod_of(
+            *(
+                asking(f"c{i}", data.draw(st.integers(0, 6)), init=kind == "init", sidecar=kind == "sidecar")
+                for i, kind in enumerate(kinds)
+            ),
+            uid=f"u{number}",
+        )
+        before = provider.shared_cpus
+        affinity = data.draw(st.sampled_from([ANYWHERE, *(near(i) for i in range(len(machine.numa_nodes)))]))
+        try:
+            admit(provider, pod, affinity)
+            running[pod.uid] = pod
+        except AllocationError:
+            release(provider, pod)
+            assert provider.shared_cpus == before
+        check_books(provider, running)
+    for pod in running.values():
+        release(provider, pod)
+    assert provider.free_cpus == provider.allocatable_cpus
+
+
+def release(provider, pod):
+    for container in reversed(pod.all_containers):
+        provider.release(pod.uid, container.name)
+
+
+def check_books(provider, running):
+    """Check that what containers hold, and what is free, add up."""
+    held = CPUSet()
+    long_running = CPUSet()
+    for pod in running.values():
+        of_pod = CPUSet()
+        for container in pod.all_containers:
+            cpus = provider.cpus(pod.uid, container.name)
+            assert len(cpus or ()) == container.exclusive_cpus
+            if cpus is None:
+                continue
+            assert not cpus & held
+            if not container.is_init or container.is_sidecar:
+                assert not cpus & long_running
+                long_running |= cpus
+            of_pod |= cpus
+        held |= of_pod
+    assert not held & provider.free_cpus
+    assert held | provider.free_cpus == provider.allocatable_cpus
+    assert not held & provider.shared_cpus

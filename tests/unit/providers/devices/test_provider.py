@@ -1,0 +1,309 @@
+"""Behaviour of `alignup.providers.devices.provider` and of the pools beneath it, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import AllocationError, InputError
+from alignup.kubernetes.pod import Container
+from alignup.providers.devices.plugin import PreferredSets
+from alignup.providers.devices.provider import Device, DeviceProvider
+from device_pods import ANYWHERE, GPU, NIC, give, gpus, hints, machine, masks, on, pod, provider, wish
+
+
+def test_hints_are_the_masks_near_which_enough_devices_are():
+    """The smallest possible masks are preferred; nodes without devices are in no mask."""
+    made = provider(0, 0, 1, 3)
+    assert hints(made, 2) == {1: True, 3: False, 9: False, 10: False, 11: False}
+    assert hints(made, 3) == {3: True, 9: True, 11: False}
+    assert hints(made, 5) == {}
+    assert hints(made, 0) == {1: True, 2: True, 8: True, 3: False, 9: False, 10: False, 11: False}
+
+
+def test_preference_counts_devices_in_use_as_well():
+    """A mask is as small as possible if no smaller one could ever have enough."""
+    made = provider(0, 0, 1)
+    give(made, 1, on(0), uid="other")
+    assert hints(made, 2) == {3: False}
+
+
+def test_a_device_near_to_several_nodes_counts_for_each():
+    """Any of its nodes will do."""
+    assert hints(provider((0, 1), (1, 2)), 2) == {2: True, 3: False, 5: False, 6: False, 7: False}
+
+
+def test_devices_without_nodes_have_no_preference_alone_and_help_no_mask():
+    """A resource with no topology at all has none; beside others such devices do not count."""
+    assert hints(provider(None, None), 1) is None
+    assert hints(provider((), None), 1) is None
+    assert hints(provider(0, None), 2) == {}
+    assert hints(provider(0, 0, None), 2) == {1: True}
+
+
+def test_masks_are_of_positions_and_not_of_kernel_ids():
+    """The node that the kernel calls 255 is at position 1."""
+    assert hints(provider(0, 255, ids=(0, 255)), 1) == {1: True, 2: True, 3: False}
+
+
+def test_other_resources_are_none_of_its_business():
+    """Neither hints nor allocation mention a resource that no plugin has."""
+    made = provider(0)
+    container = wish("c", 1, resource=NIC)
+    made.allocate(pod(container), container, ANYWHERE)
+
+    assert made.topology_hints(pod(container), container) == {}
+    assert made.pod_topology_hints(pod(container, devices=((NIC, 1),))) == {}
+    assert made.devices("u", "c") == {}
+
+
+def test_a_container_without_devices_gets_none():
+    """Nothing to ask for, nothing to hold."""
+    made = provider(0)
+    made.allocate(pod(Container("c")), Container("c"), ANYWHERE)
+    assert made.devices("u", "c") == {}
+
+
+def test_near_devices_come_first_then_those_with_nodes_then_the_rest():
+    """Within each the order of the inventory decides."""
+    made = provider(None, 1, 0, (0, 1), 1, ())
+    assert [give(made, n, on(0), uid=f"u{n}") for n in (1, 2)] == ["2", "13"]
+    assert give(made, 2, on(0)) == "04"
+    made = provider(None, 1, 0, (0, 1), 1)
+    assert give(made, 3, ANYWHERE) == "012"
+
+
+def test_too_few_devices_are_a_refusal_that_says_where_they_are():
+    """The message names the resource, what was asked, and what is free near to which nodes."""
+    made = provider(0, 5, (0, 5), None, ids=(0, 5))
+    give(made, 1, on(0), uid="other")
+    with pytest.raises(AllocationError) as refusal:
+        give(made, 4)
+
+    assert refusal.value.reason == "UnexpectedAdmissionError"
+    assert refusal.value.detail == (
+        "too few devices of example.com/gpu are free: 4 asked, 3 free: 0 of 1 on NUMA node 0, "
+        "1 of 1 on NUMA node 5, 1 of 1 on NUMA nodes 0+5, 1 of 1 on no NUMA node"
+    )
+
+
+def test_a_refusal_gives_nothing_of_any_resource():
+    """A container gets all its resources or none."""
+    made = DeviceProvider(machine(0), {GPU: gpus(0), NIC: []})
+    container = Container("c", devices=((GPU, 1), (NIC, 1)))
+    with pytest.raises(
+        AllocationError, match=r"no device of example.com/nic is healthy: .*the plugin reports none"
+    ):
+        made.allocate(pod(container), container, ANYWHERE)
+
+    assert made.devices("u", "c") == {}
+    assert made.free == {GPU: ("0",), NIC: ()}
+
+
+def test_unhealthy_devices_are_not_given_but_count_for_the_smallest_mask():
+    """They are there, only not now."""
+    made = provider(0, 0, 1)
+    made.update(GPU, [Device("0", (0,), healthy=False), *gpus(0, 0, 1)[1:]])
+    assert hints(made, 2) == {3: False}
+    with pytest.raises(AllocationError, match=r"3 asked, 2 free.* 1 unhealthy"):
+        give(made, 3)
+    assert give(made, 2) == "12"
+
+
+def test_the_plugin_chooses_among_near_devices():
+    """The pairs of KEP-693, on a machine with four GPUs near to each of two nodes."""
+    pairs = PreferredSets([["0", "3"], ["1", "2"], ["4", "7"], ["5", "6"]])
+    made = provider(0, 0, 0, 0, 1, 1, 1, 1, plugins={GPU: pairs})
+    taken = [give(made, 2, on(node), uid=f"u{i}") for i, node in enumerate((0, 1, 1, 0))]
+    assert taken == ["03", "47", "56", "12"]
+
+
+def test_the_plugin_chooses_among_the_others_when_all_near_ones_are_taken():
+    """It is told which ones the container has already."""
+    asked = []
+
+    def last(available, must_include, size):
+        asked.append((available, must_include, size))
+        return [*must_include, *reversed(available)][:size]
+
+    made = provider(0, 1, 1, None, plugins={GPU: last})
+    assert give(made, 2, on(0)) == "03"
+    assert asked == [(("0", "1", "2", "3"), ("0",), 2)]
+    assert give(made, 2, uid="rest") == "12"
+
+
+def test_a_plugin_is_not_asked_where_there_is_no_choice():
+    """All near devices are needed."""
+    made = provider(0, 0, plugins={GPU: lambda *_: pytest.fail("asked")})
+    assert give(made, 2, on(0)) == "01"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [([], "01"), (["3", "9"], "01"), (["2"], "02"), (["2", "2", "1", "0"], "12"), (["0", "1", "2"], "01")],
+)
+def test_a_plugins_answer_is_only_advice(answer, expected):
+    """Unknown, far and too many ids are passed over, and missing ones are filled up."""
+    assert give(provider(0, 0, 0, 1, plugins={GPU: lambda *_: answer}), 2, on(0)) == expected
+
+
+def test_a_plugin_that_fails_refuses_the_container():
+    """As in the kubelet, where the call's error does."""
+    made = provider(0, 0, plugins={GPU: lambda *_: 1 // 0})
+    with pytest.raises(
+        AllocationError, match=r"the plugin of example.com/gpu has no preferred allocation: .*zero"
+    ):
+        give(made, 1)
+
+
+def test_an_init_containers_devices_are_taken_over_first():
+    """Later containers get them before any other; hints must then touch all of their nodes."""
+    made = provider(0, 1, 2)
+    init, first, second = wish("i", 2, init=True), wish("a", 1), wish("b", 2)
+    both = pod(init, first, second)
+    made.allocate(both, init, on(0, 1))
+    assert masks(made.topology_hints(both, first)[GPU]) == {3: False, 7: False}
+
+    made.allocate(both, first, on(0, 1))
+    assert masks(made.topology_hints(both, second)[GPU]) == {6: True, 7: False}
+    made.allocate(both, second, on(1, 2))
+    assert [made.devices("u", name)[GPU] for name in "iab"] == [("0", "1"), ("0",), ("1", "2")]
+
+
+def test_a_sidecar_takes_over_and_keeps():
+    """A restartable init container leaves nothing to those after it."""
+    made = provider(0, 0, 0)
+    init, sidecar, app = wish("i", 2, init=True), wish("s", 1, sidecar=True), wish("a", 2)
+    every = pod(init, sidecar, app)
+    for each in every.all_containers:
+        made.allocate(every, each, on(0))
+
+    assert [made.devices("u", name)[GPU] for name in "isa"] == [("0", "1"), ("0",), ("1", "2")]
+
+
+def test_reuse_of_devices_without_nodes():
+    """A device with no topology limits no mask; one whose plugin lists no node at all can be near to none."""
+    for place, expected in ((None, {1: True}), ((), {})):
+        made = provider(place, 0)
+        init, app = wish("i", 1, init=True), wish("a", 1)
+        made.allocate(pod(init, app), init, ANYWHERE)
+        assert masks(made.topology_hints(pod(init, app), app)[GPU]) == expected
+
+
+def test_only_the_pod_itself_reuses():
+    """Another pod sees the devices as taken, and pod hints count no reuse."""
+    made = provider(0, 1)
+    init, app = wish("i", 1, init=True), wish("a", 1)
+    made.allocate(pod(init, app), init, on(0))
+
+    assert hints(made, 1, uid="other") == {2: True, 3: False}
+    assert masks(made.pod_topology_hints(pod(uid="other", devices=((GPU, 2),)))[GPU]) == {}
+
+
+def test_a_device_of_two_containers_is_free_when_both_are_gone():
+    """An init container's release leaves to the others what they took over, in either order."""
+    for order in ("ia", "ai"):
+        made = provider(0, 0, 0)
+        init, app = wish("i", 2, init=True), wish("a", 1)
+        for each in (init, app):
+            made.allocate(pod(init, app), each, on(0))
+        made.release("u", order[0])
+        assert made.free[GPU] == (("1", "2") if order == "ia" else ("2",))
+        made.release("u", order[1])
+        made.release("u", order[1])
+        made.release("u", "unknown")
+        assert made.free[GPU] == ("0", "1", "2")
+        assert not made._pods
+
+
+def test_a_container_that_holds_devices_gets_its_own_hints_again():
+    """Asking and allocating twice changes nothing; another number is impossible."""
+    made = provider(0, 1, 2)
+    give(made, 1, on(1))
+    assert give(made, 1, on(0)) == "1"
+    assert hints(made, 1) == {2: True, 3: False, 6: False, 7: False}
+    assert hints(made, 2) == {}
+    assert masks(made.pod_topology_hints(pod(devices=((GPU, 1),)))[GPU]) == {
+        2: True, 3: False, 6: False, 7: False,
+    }  # fmt: skip
+    with pytest.raises(AllocationError, match=r"holds 1 of example.com/gpu and now requests 2"):
+        give(made, 2)
+
+
+def test_a_resource_without_topology_has_no_preference_when_held():
+    """Nor when it is not."""
+    made = provider(None)
+    give(made, 1)
+    assert hints(made, 1) is None
+
+
+def test_no_devices_are_given_where_none_are_asked_for():
+    """A request of zero is fine as long as some device is healthy."""
+    made = provider(0)
+    assert give(made, 0) == ""
+    made.update(GPU, [])
+    with pytest.raises(AllocationError, match=r"no device of example.com/gpu is healthy"):
+        give(made, 0)
+
+
+def test_a_device_that_turns_unhealthy_stays_given():
+    """It is free after its release only if healthy then; whoever holds it cannot be admitted again."""
+    made = provider(0, 0)
+    assert give(made, 1) == "0"
+    made.update(GPU, [Device("0", (0,), healthy=False), Device("1", (0,))])
+    assert made.devices("u", "c") == {GPU: ("0",)}
+    with pytest.raises(AllocationError, match="that the container holds are not healthy: 0"):
+        give(made, 1)
+
+    made.release("u", "c")
+    assert made.free[GPU] == ("1",)
+    made.update(GPU, gpus(0, 0))
+    assert made.free[GPU] == ("0", "1")
+
+
+def test_a_device_that_vanishes_stays_given_and_is_given_once_when_it_returns():
+    """Its holder keeps it; on its return it is still taken."""
+    made = provider(0, 1)
+    assert give(made, 1, on(1)) == "1"
+    made.update(GPU, [Device("2", (1,)), Device("0", (0,))])
+    assert made.devices("u", "c") == {GPU: ("1",)}
+    assert made.given == {GPU: ("1",)}
+    assert made.free == {GPU: ("2", "0")}
+    assert hints(made, 1, uid="other") == {1: True, 2: True, 3: False}
+
+    made.update(GPU, gpus(0, 1, 1))
+    assert made.free == {GPU: ("0", "2")}
+    made.release("u", "c")
+    assert made.free == {GPU: ("0", "1", "2")}
+
+
+def test_a_vanished_device_is_forgotten_after_its_release():
+    """Nor can a later container of the pod take it over."""
+    made = provider(0, 0)
+    init, app = wish("i", 1, init=True), wish("a", 1)
+    made.allocate(pod(init, app), init, on(0))
+    made.update(GPU, gpus(0, 0)[1:])
+    made.allocate(pod(init, app), app, on(0))
+    assert made.devices("u", "a") == {GPU: ("1",)}
+
+    made.release("u", "i")
+    made.update(GPU, gpus(0, 0)[1:])
+    assert made.given == {GPU: ("1",)}
+    assert [device.id for device in made._pools[GPU].devices] == ["1"]
+
+
+def test_a_new_resource_can_come_later():
+    """A plugin that registers while pods run."""
+    made = DeviceProvider(machine(0), {})
+    made.update(GPU, gpus(0))
+    assert give(made, 1) == "0"
+
+
+def test_a_device_must_be_on_the_machine_and_come_once():
+    """The kubelet ignores a node that does not exist; here it is an error that changes nothing."""
+    made = provider(0, 1)
+    for wrong in (gpus(9), [*gpus(0), *gpus(1)]):
+        with pytest.raises(InputError, match=r"devices\['example.com/gpu'\]"):
+            made.update(GPU, wrong)
+        with pytest.raises(InputError):
+            DeviceProvider(machine(0, 1), {GPU: wrong})
+    assert made.free == {GPU: ("0", "1")}

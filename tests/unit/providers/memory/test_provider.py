@@ -1,0 +1,313 @@
+"""Behaviour of `alignup.providers.memory.provider`; what init containers leave to others is in a module of its own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alignup.errors import AllocationError
+from alignup.kubernetes.kubelet_config import ReservedMemory
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.machine import Core, HugePages, Machine, NumaNode
+from alignup.providers.memory.provider import MemoryBlock, MemoryProvider
+from alignup.topology_manager.hints import BitMask, TopologyHint
+from memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
+
+
+def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
+    """Every mask with enough free memory is offered, and the smallest possible ones are preferred."""
+    memory = provider(4, 4, 4)
+    small, large = container("c", 3), container("d", 6)
+
+    assert masks(memory.topology_hints(pod("u", small), small)) == {
+        1: True, 2: True, 4: True, 3: False, 5: False, 6: False, 7: False,
+    }  # fmt: skip
+    assert masks(memory.topology_hints(pod("u", large), large)) == {3: True, 5: True, 6: True, 7: False}
+
+
+def test_preference_counts_what_the_nodes_could_hold_when_empty():
+    """A mask is as small as possible if no smaller one could ever hold the request, used or not."""
+    memory = provider(4, 4)
+    admit(memory, "a", 3, on(0))
+    admit(memory, "b", 1, on(1))
+    wish = container("c", 4)
+    assert memory.topology_hints(pod("u", wish), wish) == {}
+
+    memory.release("b", "c")
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {2: True}
+
+
+def test_all_types_must_fit_and_have_the_same_hints():
+    """Memory and hugepages are looked for together."""
+    memory = MemoryProvider(
+        Machine(
+            (
+                NumaNode(0, 5 * GI, (Core((0,), 0),)),
+                NumaNode(1, 5 * GI, (Core((1,), 0),), (HugePages.of_bytes(2 << 20, 512),)),
+            )
+        ),
+        (ReservedMemory(0, (("memory", GI),)),),
+    )
+    wish = container("c", 4, pages=512)
+    hints = memory.topology_hints(pod("u", wish), wish)
+
+    assert masks(hints) == masks(hints, PAGES) == {2: True, 3: False}
+
+
+def test_a_pod_that_is_not_guaranteed_has_no_preference_and_gets_nothing():
+    """Without parsed requests there is nothing to align."""
+    memory = provider(4)
+    wish = Container("c")
+    made = pod("u", wish)
+    memory.allocate(made, wish, ANYWHERE)
+
+    assert memory.topology_hints(made, wish) is None
+    assert memory.pod_topology_hints(made) is None
+    assert memory.blocks("u", "c") == ()
+
+
+def test_too_large_a_request_has_no_preference_and_is_refused():
+    """The hints are then empty, which a merge takes for no preference; allocating says what is wrong."""
+    memory = provider(4, 4, ids=(3, 7))
+    wish = container("c", 9, pages=1)
+    made = pod("u", wish, memory=wish.memory)
+
+    assert memory.topology_hints(made, wish) == memory.pod_topology_hints(made) == {}
+    with pytest.raises(
+        AllocationError,
+        match=r"no set of NUMA nodes has enough memory: hugepages-2Mi 2Mi asked, the machine has none; "
+        r"memory 9Gi asked, free on NUMA node 3: 4Gi, 7: 4Gi",
+    ) as refusal:
+        memory.allocate(made, wish, ANYWHERE)
+    assert refusal.value.reason == "UnexpectedAdmissionError"
+    assert memory.free == memory.allocatable
+
+
+def test_blocks_name_the_kernels_nodes():
+    """Blocks come by type, with kernel node ids."""
+    memory = provider(4, 4, ids=(3, 7), pages=512)
+    wish = container("c", 4, pages=512)
+    memory.allocate(pod("u", wish), wish, on(0, 1, preferred=False))
+
+    assert memory.blocks("u", "c") == (
+        MemoryBlock((3, 7), PAGES, GI),
+        MemoryBlock((3, 7), "memory", 4 * GI),
+    )
+    assert memory.free == {PAGES: (0, GI), "memory": (0, 2 * GI)}
+
+
+def test_a_node_used_alone_is_not_combined_and_a_group_is_only_used_whole():
+    """The single- and cross-NUMA rule."""
+    memory = provider(4, 4, 4, 4)
+    admit(memory, "single", 1, on(0))
+    admit(memory, "group", 5, on(1, 2))
+    wish = container("c", 1)
+
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 0b110: False, 0b1000: True}
+    with pytest.raises(AllocationError, match="NUMA nodes 2, 3 cannot be used together"):
+        memory.allocate(pod("u", wish), wish, on(2, 3, preferred=False))
+
+
+def test_nodes_combine_freely_again_once_nobody_uses_them():
+    """A group ends with its last container."""
+    memory = provider(4, 4)
+    admit(memory, "a", 5, on(0, 1))
+    admit(memory, "b", 1, on(0, 1))
+    wish = container("c", 1)
+    memory.release("a", "c")
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {3: False}
+
+    memory.release("b", "c")
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 2: True, 3: False}
+
+
+def test_no_affinity_means_the_smallest_nodes_first():
+    """The default hint is the best of the provider's own."""
+    memory = provider(2, 4, 4)
+    admit(memory, "a", 3, ANYWHERE)
+
+    assert memory.blocks("a", "c")[0].numa_nodes == (1,)
+
+
+def test_no_affinity_that_is_preferred_wants_a_preferred_default():
+    """A preferred affinity does not accept a larger set than necessary."""
+    memory = provider(4, 4, 4)
+    for index in range(3):
+        admit(memory, f"p{index}", 2, on(index))
+    memory.release("p1", "c")
+    memory.release("p2", "c")
+    admit(memory, "b", 5, on(1, 2))
+    wish = container("c", 3)
+
+    with pytest.raises(AllocationError, match="no smallest possible set of NUMA nodes has enough memory"):
+        memory.allocate(pod("u", wish), wish, TopologyHint(None, True))
+    memory.allocate(pod("u", wish), wish, ANYWHERE)
+    assert memory.blocks("u", "c")[0].numa_nodes == (1, 2)
+
+
+def test_an_affinity_that_is_too_narrow_is_extended():
+    """Merging can leave fewer nodes than memory needs; the best mask that includes them is taken."""
+    memory = provider(4, 4, 8)
+    admit(memory, "a", 6, on(1, preferred=False))
+
+    assert memory.blocks("a", "c")[0].numa_nodes == (0, 1)
+
+
+def test_extending_fails_without_a_larger_mask_or_without_a_preferred_one():
+    """The refusal names the nodes that had to be included."""
+    memory = provider(4, 4, 8)
+    wish = container("c", 6)
+    with pytest.raises(
+        AllocationError, match="no smallest possible set of NUMA nodes that includes NUMA node 1"
+    ):
+        memory.allocate(pod("u", wish), wish, on(1))
+    admit(memory, "a", 1, on(1))
+    with pytest.raises(AllocationError, match="no set of NUMA nodes that includes NUMA node 1 has"):
+        memory.allocate(pod("u", wish), wish, on(1, preferred=False))
+    assert memory.blocks("u", "c") == ()
+
+
+def test_a_container_that_holds_memory_gets_its_own_hint_again():
+    """Asking or allocating twice changes nothing; a changed request has no preference."""
+    memory = provider(4, 4)
+    made = admit(memory, "a", 3, on(1))
+    memory.allocate(made, made.containers[0], on(0))
+    again = Pod("a", "a", memory=(("memory", 3 * GI),), all_containers=made.all_containers)
+    changed = container("c", 2)
+
+    assert masks(memory.topology_hints(made, made.containers[0])) == {2: True}
+    assert masks(memory.pod_topology_hints(again)) == {2: True}
+    assert memory.topology_hints(made, changed) is None
+    assert memory.free["memory"] == (4 * GI, GI)
+
+
+def test_pod_hints_are_for_all_containers_together():
+    """The pod's effective request is looked for at once."""
+    memory = provider(4, 4)
+    wish = container("c", 3)
+    made = pod("u", wish, wish, memory=(("memory", 6 * GI),))
+
+    assert masks(memory.pod_topology_hints(made)) == {3: True}
+
+
+def test_releasing_what_nobody_holds_is_no_error():
+    """Unknown names and a second release change nothing."""
+    memory = provider(4)
+    admit(memory, "a", 1, on(0))
+    memory.release("a", "other")
+    memory.release("a", "c")
+    memory.release("a", "c")
+    assert memory.free == memory.allocatable
+
+
+@pytest.mark.parametrize(("stay", "expected"), [(True, {1: True, 4: True}), (False, {3: False, 4: True})])
+def test_a_container_alone_on_a_node_of_a_group(stay, expected):
+    """In the kubelet the node leaves the group for good; without bindings_stay it returns with the memory."""
+    memory = provider(4, 4, 4, bindings_stay=stay)
+    admit(memory, "group", 2, on(0, 1, preferred=False))
+    admit(memory, "single", 1, on(0, preferred=False))
+    wish = container("c", 1)
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 4: True}
+
+    memory.release("single", "c")
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == expected
+    memory.release("group", "c")
+    assert len(masks(memory.topology_hints(pod("u", wish), wish))) == 7
+
+
+def test_machines_of_more_than_eight_nodes():
+    """Nothing is enumerated there, and the rules are the same."""
+    memory = provider(*[4] * 34)
+    admit(memory, "single", 1, on(0))
+    admit(memory, "group", 5, on(1, 2, preferred=False))
+    admit(memory, "best", 5, ANYWHERE)
+    admit(memory, "extended", 6, on(7, preferred=False))
+    huge = container("c", 34 * 4 + 1)
+
+    assert memory.topology_hints(pod("u", huge), huge) == {}
+    assert memory.blocks("best", "c")[0].numa_nodes == (3, 4)
+    assert memory.blocks("extended", "c")[0].numa_nodes == (5, 7)
+    with pytest.raises(AllocationError, match="no set of NUMA nodes has enough memory"):
+        memory.allocate(pod("u", huge), huge, ANYWHERE)
+
+
+def test_odd_requests_do_not_pile_up():
+    """What is remembered about requests is bounded."""
+    memory = provider(4)
+    for size in range(2000):
+        wish = Container("c", memory=(("memory", size),))
+        memory.topology_hints(pod("u", wish), wish)
+    assert len(memory._smallest) <= 512
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.lists(
+            st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")), min_size=1, max_size=3
+        ),
+        st.one_of(st.none(), st.integers(1, 15)),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+def total_held(memory, containers):
+    """Bytes held by type, as the blocks tell it."""
+    held = {"memory": 0, PAGES: 0}
+    for uid, name in containers:
+        for block in memory.blocks(uid, name):
+            held[block.type] += block.size
+    return held
+
+
+def drawn_pod(uid, wishes):
+    """Return the pod of a drawn list of containers: GiB, hundreds of pages, and of what kind each is."""
+    return pod(
+        uid,
+        *(
+            container(f"c{i}", size, init=kind == "i", sidecar=kind == "s", pages=pages * 100)
+            for i, (size, pages, kind) in enumerate(wishes)
+        ),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS, st.booleans())
+def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
+    """Given and free add up to allocatable, a refused pod changes nothing, and removing all restores all."""
+    memory = provider(4, 6, 3, 5, pages=512, bindings_stay=stay)
+    most = {kind: sum(amounts) for kind, amounts in memory.allocatable.items()}
+    running = {}
+    for slot, wishes, affinity, preferred in actions:
+        uid = f"u{slot}"
+        before = (memory.free, memory._nodes.groups, memory._nodes.alone)
+        if uid in running:
+            for each in running.pop(uid).all_containers:
+                memory.release(uid, each.name)
+        else:
+            made = drawn_pod(uid, wishes)
+            wanted = TopologyHint(None if affinity is None else BitMask.from_int(affinity), preferred)
+            try:
+                for each in made.all_containers:
+                    memory.allocate(made, each, wanted)
+                running[uid] = made
+            except AllocationError:
+                for each in reversed(made.all_containers):
+                    memory.release(uid, each.name)
+                assert memory.free == before[0]
+                assert stay or (memory._nodes.groups, memory._nodes.alone) == before[1:]
+        held = total_held(memory, [(u, c.name) for u, p in running.items() for c in p.all_containers])
+        assert {kind: sum(free) + held[kind] for kind, free in memory.free.items()} == most
+        assert all(
+            0 <= f <= a for k in most for f, a in zip(memory.free[k], memory.allocatable[k], strict=True)
+        )
+    for uid, made in running.items():
+        for each in made.all_containers:
+            memory.release(uid, each.name)
+    assert memory.free == memory.allocatable
+    assert memory._nodes.unbound == memory._nodes.alone == 15
+    assert not memory._holdings
+    assert not memory._init_holdings

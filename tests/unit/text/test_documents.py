@@ -1,0 +1,175 @@
+"""Behaviour of `alignup.text.documents` and of the YAML reader behind it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.errors import InputError
+from alignup.text.documents import TEXT_LIMIT, decode, read_documents
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(categories=["L", "N"])),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+class Inner(msgspec.Struct):
+    """A field of the type under test."""
+
+    count: int | None = None
+    words: dict[str, str] | None = None
+
+
+class Outer(msgspec.Struct):
+    """A type that names some of a document's fields."""
+
+    name: str = ""
+    parts: list[Inner] | None = None
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), PLAIN))
+def test_json_reads_alike_as_json_and_as_yaml(value):
+    """JSON is YAML: the quick way for the one and the long way for the other give the same."""
+    text = json.dumps(value, ensure_ascii=False)
+    assert read_documents(text, "t") == [value]
+    assert read_documents(f"---\n{text}\n", "t") == [value]
+    assert read_documents(text.encode(), "t") == [value]
+    assert read_documents(b"\xef\xbb\xbf" + text.encode(), "t") == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("", []),
+        ("# nothing\n", []),
+        ("---\n---\n", [None, None]),
+        ("a: 1\n---\nb: 2\n", [{"a": 1}, {"b": 2}]),
+        ("{a: 1}", [{"a": 1}]),
+        ("a: 2024-01-01", [{"a": "2024-01-01"}]),
+        ("a: 0x10", [{"a": 16}]),
+        ("a: 1.5", [{"a": 1.5}]),
+        ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", [{"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}]),
+        ("y: {<<: [{a: 1}, {a: 2, b: 2}]}", [{"y": {"a": 1, "b": 2}}]),
+        ("x: &x [1]\ny: *x", [{"x": [1], "y": [1]}]),
+        ("x: &x {<<: {a: 1}}\ny: {<<: *x}\nz: {<<: *x}", [{"x": {"a": 1}, "y": {"a": 1}, "z": {"a": 1}}]),
+    ],
+)
+def test_yaml_is_read(text, documents):
+    assert read_documents(text, "t") == documents
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "line 2, column 1 of pods.yaml"),
+        ('{"a": ', "line 2"),
+        ("a: b: c", "line 1, column 5"),
+        ("a: \t- x\n b", "line"),
+        ("a: 1\nb: 2\na: 3", "found the key 'a' a second time at line 3, column 1 of pods.yaml"),
+        ("a: \x00", "found the character '\\x00' at offset 3 of pods.yaml"),
+        ("a: !!python/object:os.system {}", "tag"),
+        ("a: !mine 1", "tag"),
+        ("? [1]\n: 2", "key"),
+        ("? !!set {a}\n: 2", "key"),
+        ("a: {<<: 3}", "merge"),
+        ("a: " + "9" * 5000, "digits"),
+        ("a: 1" + ":1" * 1000, "digits"),
+        ("a: !!int x", "found no number in 'x'"),
+        ("a: !!float x", "found no number in 'x'"),
+        ("a: *nowhere", "undefined alias"),
+        (b"\xff\xfe", "UTF-8"),
+        ("a: \ud800", "UTF-8"),
+        ("&a [*a]", "aliases"),
+        ("a: &a {<<: *a, b: *a}", "aliases"),
+        ("[" * 200_000, "nested more than 200 deep in some line of pods.yaml"),
+        ("- " * 200_000, "nested more than 200 deep"),
+        ("{a: " * 200_000, "nested more than 200 deep"),
+        ('{"a":' * 5000 + "1" + "}" * 5000, "nested more than 200 deep"),
+        ("[" * 201 + "]" * 201, "nested more than 200 deep"),
+        ("%YAML 3.0\n---\na: 1", "incompatible"),
+    ],
+)
+def test_what_is_neither_yaml_nor_json_is_one_line(text, message):
+    with pytest.raises(InputError) as caught:
+        read_documents(text, "pods.yaml")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("expected ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def bomb(line: str) -> str:
+    """A text in which each level refers nine times to the one before."""
+    lines = ["a0: &a0 {k: v, l: w}"]
+    lines += [
+        f"a{level}: &a{level} " + line.format(", ".join([f"*a{level - 1}"] * 9)) for level in range(1, 30)
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("line", ["[{}]", "{{<<: [{}]}}"])
+def test_bombs_of_aliases_go_off_in_an_error(line):
+    """Neither references to references nor merges of merges take time or memory out of proportion."""
+    started = time.monotonic()
+    with pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"):
+        read_documents(bomb(line), "t")
+    assert time.monotonic() - started < 2
+
+
+def test_aliases_in_proportion_are_no_bomb():
+    """A thousand containers that share their resources are a long file and no attack."""
+    text = "x: &x {cpu: 1}\ny:\n" + "- {name: n, resources: {limits: *x}}\n" * 3000
+    assert len(read_documents(text, "t")[0]["y"]) == 3000
+
+
+def test_a_text_beyond_the_limit_is_refused_at_once():
+    started = time.monotonic()
+    with pytest.raises(
+        InputError, match=rf"^expected at most {TEXT_LIMIT} bytes, got 52428800 or more in big.yaml$"
+    ):
+        read_documents("a" * 50 * 2**20, "big.yaml")
+    assert time.monotonic() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("x", "expected a mapping, got 'x' at the top"),
+        ([1], "expected a mapping, got [1] at the top"),
+        ({"name": 3}, "expected a string, got 3 at name"),
+        ({"parts": {"a": 1}}, "expected a list, got {'a': 1} at parts"),
+        ({"parts": [{}, {"count": "2"}]}, "expected a whole number, got '2' at parts[1].count"),
+        ({"parts": [{"words": {"a": "b", "c": 3}}]}, 'expected a string, got 3 at parts[0].words["c"]'),
+        ({"parts": [{"words": {"a": "b", 7: "c"}}]}, "expected a string as key, got 7 at parts[0].words"),
+        ({"parts": [None]}, "expected a mapping, got None at parts[0]"),
+    ],
+)
+def test_types_are_checked_with_the_place_of_the_field(value, message):
+    with pytest.raises(InputError) as caught:
+        decode(value, Outer)
+    assert str(caught.value) == message
+
+
+def test_the_place_of_the_whole_comes_first():
+    with pytest.raises(InputError, match=r"at items\[2\]\.name$"):
+        decode({"name": 3}, Outer, "items[2]")
+
+
+def test_importing_the_package_imports_no_yaml():
+    """PyYAML costs milliseconds that an agent never needs."""
+    code = (
+        "import sys, alignup, alignup.kubernetes.manifest, alignup.kubernetes.kubelet_config; "
+        "sys.exit('yaml' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603  # our own words
