@@ -8,8 +8,8 @@ of reachable results matters, and that set needs no product:
 - reachable masks come from a product of sums over supersets, taken back at the end: a mask is reachable exactly
   if the number of permutations that AND to it is not zero.
 
-Up to 8 nodes this happens here, over 256 masks at once; wider lists go to `alignup.core.wide.merge`. What the policies make of
-the result is said in `alignup.topology_manager.policy`.
+Up to 8 nodes this happens here, over 256 masks at once; wider lists go to `alignup.core.wide.merge`. What the
+policies make of the result is said in `alignup.topology_manager.policy`.
 """
 
 from operator import index as as_whole

@@ -1,4 +1,7 @@
-"""Hints, packed lists of hints, and what makes them. The one importer of the compiled `alignup.core.hints` and `alignup.core.feasible`."""
+"""Hints, packed lists of hints, and the functions that make them from amounts.
+
+The one importer of the compiled `alignup.core.hints` and `alignup.core.feasible`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Judge one pod on many nodes that are reduced to amounts: the arrays, and the loop over them.
 
 A `Board` holds the arrays of a cluster, a `Job` one pod against them; the loop runs without the GIL, so several
-threads can each take a range of nodes. What the numbers mean is said in `alignup.core.amounts.state`, and where they come from in
-`alignup.cluster`.
+threads can each take a range of nodes. What the numbers mean is said in `alignup.core.amounts.state`, and where they
+come from in `alignup.cluster`.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free

@@ -1,7 +1,8 @@
 """What the providers of a node would offer for a demand, worked out from amounts.
 
 Either only the single NUMA nodes from which everything could be had, or the whole families of masks, built by the
-same kernels as the providers' own (`alignup.core.narrow.family`). What a policy makes of them is said in `alignup.core.amounts.policy`.
+same kernels as the providers' own (`alignup.core.narrow.family`). What a policy makes of them is said in
+`alignup.core.amounts.policy`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

@@ -1,7 +1,8 @@
 """Decide on a demand from amounts alone: the hints that the providers would give, merged as a policy merges them.
 
-Most nodes are settled by a single NUMA node that has everything. For the others whole families of masks are merged
-by the kernel that merges everywhere (`alignup.core.merge`). What a container then takes is the business of `alignup.core.amounts.allocate`.
+Most nodes are settled by a single NUMA node that has everything. For the others whole families of masks are merged by
+the kernel that merges everywhere (`alignup.core.merge`). What a container then takes is the business of
+`alignup.core.amounts.allocate`.
 """
 
 from libc.stdint cimport int64_t, uint64_t

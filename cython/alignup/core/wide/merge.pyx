@@ -1,9 +1,10 @@
 """Best hints over more than 8 NUMA nodes, by search instead of enumeration.
 
 A list consists of listed masks, a description (all sets of nodes that hold enough), and any-node hints. Preferred
-results are masks that every list prefers: listed ones are looked up, described ones searched for by `alignup.core.wide.subset_search`.
-Results that are not preferred are what lists have in common: listed masks are folded, described lists are dealt the
-nodes to leave out by `alignup.core.wide.partition`. What "best" means is the same as in `alignup.core.merge`.
+results are masks that every list prefers: listed ones are looked up, described ones searched for by
+`alignup.core.wide.subset_search`. Results that are not preferred are what lists have in common: listed masks are
+folded, described lists are dealt the nodes to leave out by `alignup.core.wide.partition`. What "best" means is the
+same as in `alignup.core.merge`.
 """
 
 from libc.stdlib cimport free, malloc
