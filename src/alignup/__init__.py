@@ -1,11 +1,11 @@
 """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as the Kubernetes Topology Manager would.
 
-The public names are imported when they are first used, so that `import alignup` costs next to nothing:
+Public names are imported on first use, so that `import alignup` is fast:
 
     BitMask, TopologyHint, HintList         sets of NUMA nodes, and hints over them
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
-    Admission                               what came of admitting a pod
+    Admission                               the result of admitting a pod
     lease                                   CPUs, memory and devices of this machine for a while
 """
 
@@ -88,7 +88,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Import a public name, or look up the version, when it is asked for."""
     if name == "__version__":
-        from importlib import metadata  # noqa: PLC0415  # costs more than all the rest of this module
+        from importlib import metadata  # noqa: PLC0415  # slower than the rest of this module
 
         return metadata.version("alignup")
     if name not in _HOMES:

@@ -1,7 +1,7 @@
-"""Every error that alignup raises on purpose.
+"""The errors that alignup raises on purpose.
 
-Each derives from the builtin that a caller would already catch. Messages have three parts: what was expected,
-what came, and where; they are lower case, without a final stop, and show values by repr.
+Each derives from the builtin exception that a caller would already catch. A message names the expected value, the
+actual one and the place; it is lower case, without a final stop, and shows values by repr.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AlignupError(Exception):
 
 
 class InputError(AlignupError, ValueError):
-    """Raised when a manifest, machine, device inventory or scenario cannot be what it claims to be.
+    """Raised when a manifest, machine, device inventory or scenario is malformed.
 
     >>> raise InputError.at("spec.containers[0].name", "a name", 3)
     Traceback (most recent call last):
@@ -36,24 +36,24 @@ class InputError(AlignupError, ValueError):
 
     @classmethod
     def at(cls, where: str, expected: str, got: object) -> InputError:
-        """Return the error that says in one line what was expected, what came (cut short) and where."""
+        """Return an error of one line with the expected value, the actual one (shortened) and the place."""
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        if len(where) > _LONGEST_PLACE or not where.isprintable():  # it may hold a key of the user's
+        if len(where) > _LONGEST_PLACE or not where.isprintable():  # it may contain a user's key
             where = ascii(where[:_LONGEST_PLACE])[1:-1]
         return cls(f"expected {expected}, got {short.repr(got)} at {where}")
 
 
 class ConfigError(InputError):
-    """Raised when a configuration is well formed but a kubelet would refuse to start with it."""
+    """Raised when a configuration is well-formed but a kubelet would refuse to start with it."""
 
 
 class AllocationError(AlignupError, RuntimeError):
-    """Raised by a provider's `allocate` when it cannot give what was asked for.
+    """Raised by a provider's `allocate` when it cannot meet the request.
 
-    `reason` is the word that the kubelet puts into the pod's status (`UnexpectedAdmissionError`,
-    `SMTAlignmentError`), `detail` the sentence about the cause.
+    `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`), `detail` a sentence
+    about the cause.
     """
 
     def __init__(self, detail: str, reason: str = "UnexpectedAdmissionError") -> None:
@@ -63,11 +63,11 @@ class AllocationError(AlignupError, RuntimeError):
 
 
 class PodExistsError(AlignupError, ValueError):
-    """Raised when a pod is admitted whose uid is admitted already."""
+    """Raised when a pod is admitted although a pod of its uid is admitted already."""
 
 
 class UnknownPodError(AlignupError, KeyError):
-    """Raised when a pod is removed or looked up that was never admitted, or is gone."""
+    """Raised when a pod that is not admitted is removed or looked up."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

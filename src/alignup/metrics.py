@@ -1,6 +1,6 @@
 """Counts admissions under the names of KEP-693, for Prometheus.
 
-Needs the extra `metrics` (prometheus-client). Nothing here is imported, and nothing is timed, unless you ask for it.
+Needs the extra `metrics` (prometheus-client). Nothing else imports this module; without an observer nothing is timed.
 
 >>> from alignup.metrics import AdmissionMetrics
 >>> node = Node(machine, config, observer=AdmissionMetrics())      # doctest: +SKIP
@@ -23,7 +23,7 @@ class AdmissionMetrics:
     is seconds, as the name says.)
 
     Args:
-        registry: where to register; one observer a registry, shared by all nodes that report there.
+        registry: where to register; a registry takes one observer, which any number of nodes can share.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -1,6 +1,6 @@
-"""A node: a machine and a kubelet's configuration, wired into providers and a Topology Manager.
+"""A node: builds the providers and the Topology Manager for a machine and a kubelet's configuration.
 
-This is the one place where machine, configuration and providers meet; what they do is said in their own modules.
+The only module that knows machine, configuration and providers together. It decides nothing itself.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 __all__ = ["Node"]
 
 KOORDINATOR = "scheduling.koordinator.sh/"
-"""What the names of the annotations begin with that carry a pod's policy."""
+"""The prefix of the annotations that carry a pod's own policy."""
 
 
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
     Args:
-        machine: what the node has; a mapping is decoded as `Machine.from_dict` does.
+        machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
-        devices: by resource, the devices that a plugin has reported.
+        devices: by resource, the devices that its plugin has reported.
         plugins: by resource, objects with `preferred_allocation(available, must_include, size)`.
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
-        wrap: called with each built-in provider; what it returns is asked in the provider's place.
+        wrap: called with each built-in provider; returns the provider to use in its place.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -64,7 +64,7 @@ class Node:
     ) -> None:
         if isinstance(machine, Mapping):
             machine = Machine.from_dict(machine)
-        # the kernel can list a CPU in several nodes; it can be placed in one only
+        # the kernel can list a CPU in several nodes; here it belongs to one
         machine = machine.disjoint()
         self.machine = machine
         self.config = (
@@ -108,7 +108,7 @@ class Node:
         resources that `preferredSets` does not name.
 
         Raises:
-            InputError: something is not what it should be; the message says where.
+            InputError: a value is of the wrong type or unknown; the message names the place.
             ConfigError: a kubelet would refuse to start.
         """
         if not isinstance(data, Mapping) or "machine" not in data:
@@ -129,7 +129,7 @@ class Node:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods that are admitted now, in the order in which they came."""
+        """The pods that are admitted now, in the order of their admission."""
         return self.manager.pods
 
     @property
@@ -144,7 +144,7 @@ class Node:
 
     @property
     def pod_policies(self) -> PodPolicies:
-        """The policies that annotated pods bring; imported and made when the first such pod comes."""
+        """The policies of annotated pods; imported and created when the first such pod is admitted."""
         if self._pod_policies is None:
             from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
 
@@ -153,7 +153,10 @@ class Node:
         return self._pod_policies
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
-        """Admit a pod, or refuse it and leave the node as it was.
+        """Admit a pod, or refuse it and take back all CPUs, memory and devices that it was given.
+
+        As in the kubelet, a refusal can leave a memory binding behind: a NUMA node on which a refused container was
+        alone stays out of its group until no container uses it, which later memory hints take into account.
 
         A pod whose annotation names a policy of its own is judged by it (see `alignup.koordinator`) where the node
         has none, and refused where the node has another one.
@@ -183,7 +186,7 @@ class Node:
             return Admission(True, "", {c.name: self.allocation(pod.uid, c.name) for c in pod.all_containers})
 
     def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation:
-        """Return what a container has now; nothing for one that is not here."""
+        """Return the resources that a container holds now; empty for an unknown container."""
         return ContainerAllocation(
             self.manager.affinities(pod_uid).get(container_name),
             None if self.cpu is None else self.cpu.cpus(pod_uid, container_name),
@@ -200,7 +203,7 @@ class Node:
         with self.manager.lock:
             try:
                 self.manager.remove(pod_uid)
-            finally:  # a provider may fail to take back; the pod is gone all the same
+            finally:  # a provider may fail to release; the pod is removed all the same
                 if self._pod_policies is not None:
                     self._pod_policies.removed(pod_uid)
 
@@ -211,13 +214,13 @@ def has_policy(pod: Pod) -> bool:
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
-    """Return the CPU manager that the configuration asks for; None for policy none.
+    """Return the CPU manager of the configuration; None for policy none.
 
-    A kubelet refuses a static policy that reserves no CPU. Here it may: launchers without a kubelet, and the
-    article's example, give away every CPU.
+    A kubelet refuses a static policy without reserved CPUs. It is allowed here, because launchers without a kubelet
+    may hand out every CPU.
 
     Raises:
-        ConfigError: reserved CPUs that the machine does not have.
+        ConfigError: the machine lacks some of the reserved CPUs.
     """
     if config.cpu_manager_policy != "static":
         return None
@@ -238,7 +241,7 @@ def mapping_under(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return the mapping under a key, empty if it is missing or null.
 
     Raises:
-        InputError: there is something else.
+        InputError: the value is not a mapping.
     """
     found = data.get(key)
     if found is None:
@@ -254,7 +257,7 @@ def preferred_sets(
     """Return the plugins that `preferredSets` describes.
 
     Raises:
-        InputError: a resource or a device that the inventory lacks.
+        InputError: the inventory lacks a resource or a device, or a value is of the wrong type.
     """
     plugins: dict[str, DevicePlugin] = {}
     for resource, wanted in sets.items():

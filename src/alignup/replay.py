@@ -1,7 +1,7 @@
 """Replay scenarios: one node, and pods that come and go on it, as the conformance vectors describe them.
 
 A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}` or `{"remove": uid}`. The
-answers are plain data; printing them is the business of the command line.
+answers are plain data; `alignup.cli.replay` prints them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["RecordingProvider", "replay"]
 
 MOST_SHOWN_HINTS = 4096
-"""More hints than this are shown as a sample with the total count; only machines of over 12 NUMA nodes have more."""
+"""Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes."""
 
 
 @dataclass(slots=True)
 class RecordingProvider:
-    """A provider that remembers what another one offered for the pod at hand."""
+    """A provider that delegates to another one and remembers its hints for the current pod."""
 
     provider: HintProvider
     by_container: dict[str, ResourceHints] = field(default_factory=dict)
     by_pod: ResourceHints = None
 
     def forget(self) -> None:
-        """Start over, for the next pod."""
+        """Discard the hints of the current pod."""
         self.by_container.clear()
         self.by_pod = None
 
@@ -56,27 +56,27 @@ class RecordingProvider:
         self.provider.allocate(pod, container, affinity)
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
-        """Let the provider say what is free, if it can."""
+        """Return the provider's descriptions of requested and free amounts, if it has any."""
         account = getattr(self.provider, "account", None)
         return {} if account is None else account(pod, container)
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Let the provider take back."""
+        """Let the provider release."""
         self.provider.release(pod_uid, container_name)
 
 
 def replay(scenario: Mapping[str, Any], *, with_hints: bool = False) -> dict[str, Any]:
-    """Return what happens at each step of a scenario.
+    """Return the answer to each step of a scenario.
 
     Args:
-        scenario: keys as in the conformance README; `expect` is ignored.
-        with_hints: add what each provider offered.
+        scenario: keys as in the module's docstring; `expect` is ignored.
+        with_hints: add the hints of each provider.
 
     Returns:
         `{"name", "steps"}`, or `{"name", "configError"}` where a kubelet would refuse to start.
 
     Raises:
-        InputError: the scenario is not one; the message says where.
+        InputError: the scenario is malformed; the message names the place.
     """
     if not isinstance(scenario, Mapping):
         raise InputError.at("the scenario", "an object with a machine and steps", scenario)
@@ -115,7 +115,7 @@ def replay_steps(
 def replay_step(
     node: Node, step: Any, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
 ) -> dict[str, Any]:
-    """Return the answer to one step; removing a pod that was refused is no error, there is nothing to take back."""
+    """Return the answer to one step; removing a pod that was refused is no error and changes nothing."""
     if not isinstance(step, Mapping) or ("admit" in step) == ("remove" in step):
         raise InputError.at("the step", 'either {"admit": Pod} or {"remove": uid}', step)
     if "remove" in step:
@@ -144,7 +144,7 @@ def shared(node: Node) -> str:
 def admission_dict(
     node: Node, pod: Pod, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
 ) -> dict[str, Any]:
-    """Return an admission as JSON can hold it."""
+    """Return an admission in JSON's types."""
     containers = {name: allocation_dict(node, got) for name, got in admission.containers.items()}
     answer: dict[str, Any] = {
         "admitted": admission.admitted,
@@ -180,7 +180,7 @@ def affinity_dict(hint: TopologyHint | None, ids: Sequence[int]) -> dict[str, An
 
 
 def allocation_dict(node: Node, got: ContainerAllocation) -> dict[str, Any]:
-    """Return what a container got as JSON can hold it."""
+    """Return the allocation of a container in JSON's types."""
     return {
         "affinity": affinity_dict(got.affinity, node.machine.numa_node_ids),
         "cpus": None if got.cpus is None else str(got.cpus),
@@ -193,7 +193,7 @@ def allocation_dict(node: Node, got: ContainerAllocation) -> dict[str, Any]:
 
 
 def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] | None:
-    """Return a provider's hints by resource; a list that is too long is a sample, and its total is added."""
+    """Return a provider's hints by resource; of a long list a sample, followed by the total count."""
     if resources is None:
         return None
     shown: dict[str, Any] = {}

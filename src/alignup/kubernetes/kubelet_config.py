@@ -1,7 +1,7 @@
 """KubeletConfiguration: decodes the fields that the resource managers read, and refuses what a kubelet would.
 
-What needs the machine to be judged (do the reserved CPUs exist, are there more sockets than NUMA nodes, which
-node ids there are) is the business of the node that the configuration is for.
+Checks that need the machine (whether the reserved CPUs and NUMA nodes exist) are left to `alignup.node` and the
+providers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CpuOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReservedMemory:
-    """What a NUMA node, by the kernel's number, keeps for the system.
+    """The memory that a NUMA node, given by its kernel id, reserves for the system.
 
     `limits` are (`memory` or `hugepages-<size>`, bytes), by name.
     """
@@ -95,7 +95,7 @@ class ReservedMemory:
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """A KubeletConfiguration as far as it matters here; fields have its names and the kubelet's defaults."""
+    """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults."""
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
@@ -104,7 +104,7 @@ class KubeletConfig:
     cpu_manager_policy_options: CpuOptions = CpuOptions()
     reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009  # immutable
     reserved_cpu_count: int = 0
-    """CPUs that `kubeReserved` and `systemReserved` keep back, when `reservedSystemCPUs` names none."""
+    """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
     memory_manager_policy: str = "None"
     reserved_memory: tuple[ReservedMemory, ...] = ()
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -174,11 +174,11 @@ def load_config(text: str | bytes, source: str) -> KubeletConfig:
     """Return the configuration in a text.
 
     Args:
-        text: One KubeletConfiguration as YAML or JSON.
-        source: What an error calls the text, such as a file's name.
+        text: one KubeletConfiguration as YAML or JSON.
+        source: what an error calls the text, such as a file's name.
 
     Raises:
-        InputError: The text is no YAML or JSON, is not one document, or has a field of the wrong type.
+        InputError: the text is no YAML or JSON, is not one document, or has a field of the wrong type.
         ConfigError: A kubelet would refuse to start with it.
     """
     documents = [document for document in read_documents(text, source) if document is not None]
@@ -197,12 +197,12 @@ def parse_topology_options(
     """Return the options of a Topology Manager policy.
 
     Args:
-        options: Names and values as in a KubeletConfiguration; values are strings.
-        where: The place that an error names.
+        options: names and values as in a KubeletConfiguration; values are strings.
+        where: the place that an error names.
 
     Raises:
         InputError: A value is not a string.
-        ConfigError: An option is not known, or its value is not one that it takes.
+        ConfigError: an option is not known, or its value is not one that it takes.
     """
     _check_options(options, TOPOLOGY_OPTIONS, where)
     maximum = options.get("max-allowable-numa-nodes", str(_SMALLEST_MAXIMUM))
@@ -219,12 +219,12 @@ def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicy
     """Return the options of the CPU manager's static policy.
 
     Args:
-        options: Names and values as in a KubeletConfiguration; values are strings.
-        where: The place that an error names.
+        options: names and values as in a KubeletConfiguration; values are strings.
+        where: the place that an error names.
 
     Raises:
         InputError: A value is not a string.
-        ConfigError: An option is not known, its value is not one that it takes, or two exclude each other.
+        ConfigError: an option is not known, its value is not one that it takes, or two exclude each other.
     """
     _check_options(options, CPU_OPTIONS, where)
     flags = {name: _flag(options, name, where) for name in CPU_OPTIONS}
@@ -270,7 +270,7 @@ def _reserved_cpus(text: str) -> CPUSet:
 
 
 def _reserved_cpu_count(wire: _Configuration) -> int:
-    """Return how many CPUs are kept back without being named, fractions rounded up."""
+    """Return how many CPUs are reserved by number only, fractions rounded up."""
     if wire.reserved_system_cpus:
         return 0
     kube = parse_quantity((wire.kube_reserved or {}).get("cpu", 0), "kubeReserved", "cpu")
@@ -283,7 +283,7 @@ def _reserved_cpu_count(wire: _Configuration) -> int:
 
 
 def _reserved_memory(entries: Sequence[_ReservedMemory]) -> tuple[ReservedMemory, ...]:
-    """Return the entries of reservedMemory, as the kubelet's validation lets them pass."""
+    """Return the entries of reservedMemory after the checks of the kubelet's validation."""
     seen: set[tuple[int, str]] = set()
     made: list[ReservedMemory] = []
     for index, entry in enumerate(entries):
@@ -308,7 +308,7 @@ def _reserved_memory(entries: Sequence[_ReservedMemory]) -> tuple[ReservedMemory
 
 
 def _check_together(config: KubeletConfig, cpu_options: Mapping[str, Any]) -> None:
-    """Refuse fields that are right alone and wrong together."""
+    """Refuse combinations of fields that are valid by themselves but not together."""
     if config.cpu_manager_policy == "none" and cpu_options:
         expected = "no options next to cpuManagerPolicy none"
         raise ConfigError.at("cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options)))

@@ -1,7 +1,7 @@
 """Pod manifests: decodes objects, YAML or JSON into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
 
 Checks what the API server would check of the fields that matter here, and fills in its defaults. Syntax is read
-in `alignup.text.documents`; what the managers make of the requests is decided in `alignup.kubernetes.pod_requests`.
+in `alignup.text.documents`; QoS class and effective requests are derived in `alignup.kubernetes.pod_requests`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["load_pods", "pod_from_manifest"]
 _POD_PLACES: Final = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
 ) | {"CronJob": "spec.jobTemplate.spec.template"}
-"""Where the objects of other kinds have a pod in them."""
+"""The field of objects of other kinds that holds their pod."""
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 
 
 class _PodWithinError(InputError):
-    """Raised for an object that is no Pod and has one in it; the remedy is the last that its message says."""
+    """Raised for an object that contains a Pod; the remedy is the last part of its message."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
@@ -82,10 +82,10 @@ def load_pods(text: str | bytes, source: str) -> list[Pod]:
 
     Args:
         text: YAML with any number of documents, or JSON: Pods, and Lists of Pods.
-        source: What an error calls the text, such as a file's name.
+        source: what an error calls the text, such as a file's name.
 
     Raises:
-        InputError: The text is no YAML or JSON, has no Pod in it, or something that is no valid Pod; the
+        InputError: the text is no YAML or JSON, has no Pod in it, or something that is no valid Pod; the
             message ends in the source and, if there are several, the number of the document.
     """
     documents = read_documents(text, source)
@@ -113,12 +113,12 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     `apiVersion` may be missing.
 
     Args:
-        manifest: The manifest as plain objects; fields that do not matter here are ignored, as are
+        manifest: the manifest as plain objects; fields that do not matter here are ignored, as are
             `spec.overhead` and ephemeral containers.
-        place: The place of the manifest that errors put before the field's, such as `items[2]`.
+        place: the place of the manifest that errors put before the field's, such as `items[2]`.
 
     Raises:
-        InputError: It is no Pod, or the API server would refuse it for one of the fields that matter here.
+        InputError: it is no Pod, or the API server would refuse it for one of the fields that matter here.
     """
     wire = decode(manifest, _Manifest, place)
     before = f"{place}." if place else ""
@@ -168,7 +168,7 @@ def _pods(document: object) -> list[Pod]:
 
 
 def _wish(container: _Container, place: str, names: set[str], is_init: bool) -> Wish:
-    """Return what a container asks for; its name is added to `names`."""
+    """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
         raise InputError.at(f"{place}.name", "a name", name)

@@ -1,6 +1,6 @@
-"""Pods as the resource managers see them: names, and requests that were parsed once.
+"""The records of a pod and its containers: names, and requests as numbers.
 
-Reading manifests is the business of `alignup.kubernetes.manifest`; nothing here parses a string.
+Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class QOSClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container's wishes.
+    """One container and its requests.
 
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
-    units (bytes, devices). The last three fields are what the managers ask for, worked out once:
+    units (bytes, devices). The last three fields are derived from them once, for the managers:
     """
 
     name: str
@@ -39,7 +39,7 @@ class Container:
     is_sidecar: bool = False
     """A restartable init container: it keeps what it gets while the pod runs."""
     exclusive_cpus: int = 0
-    """Whole CPUs that a static CPU manager would give it alone; 0: it runs in the shared pool."""
+    """Whole CPUs that the static CPU manager allocates exclusively; 0: it runs in the shared pool."""
     memory: tuple[tuple[str, int], ...] = ()
     """(`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name."""
     devices: tuple[tuple[str, int], ...] = ()
@@ -73,7 +73,7 @@ class Pod:
         """Return the pod that a manifest, as plain objects, describes.
 
         Raises:
-            InputError: It is no Pod, or the API server would refuse it for a field that matters here.
+            InputError: it is no Pod, or the API server would refuse it for a field that matters here.
         """
         # the reader of manifests makes these records, so it imports this module
         from alignup.kubernetes.manifest import pod_from_manifest  # noqa: PLC0415

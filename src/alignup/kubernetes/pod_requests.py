@@ -1,8 +1,7 @@
-"""What the resource managers make of requests and limits: QoS class, exclusive CPUs, memory and devices.
+"""Derives QoS class, exclusive CPUs, pinned memory and devices from parsed requests and limits.
 
-Follows Kubernetes 1.36 with default feature gates. Amounts come in as parsed quantities
-(`alignup.kubernetes.quantity`); `alignup.kubernetes.manifest` checks which of them make a valid manifest, and the
-providers decide who gets what.
+Follows Kubernetes 1.36 with default feature gates. `alignup.kubernetes.manifest` parses and checks the quantities;
+the providers allocate.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ class Wish:
 
 
 def is_hugepages(resource: str) -> bool:
-    """Whether the resource is pages of some size, such as `hugepages-2Mi`."""
+    """Return whether the resource is pages of some size, such as `hugepages-2Mi`."""
     return resource.startswith(_HUGEPAGES)
 
 
 def is_pinned_memory(resource: str) -> bool:
-    """Whether the resource is one that a memory manager pins."""
+    """Return whether the memory manager pins the resource."""
     return resource == "memory" or resource.startswith(_HUGEPAGES)
 
 
 def is_device(resource: str) -> bool:
-    """Whether the resource may be a device plugin's."""
+    """Return whether the resource may be a device plugin's."""
     return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
 
 
 def qos_class(wishes: Iterable[Wish]) -> QOSClass:
-    """Return the class that the resources of all containers together make, as `ComputePodQOS` does.
+    """Return the QoS class of a pod whose containers have these resources, as `ComputePodQOS` does.
 
     Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
     containers request in sum is what they are limited to in sum. Init containers count like the others.
 
     Args:
-        wishes: Those of every container; or only the pod's own, where the pod has resources of its own.
+        wishes: those of every container; or only the pod's own, where the pod has resources of its own.
     """
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
@@ -90,13 +89,13 @@ def build_pod(
     """Return the record of a pod.
 
     Args:
-        uid: The pod's uid.
-        name: Its name.
-        namespace: Its namespace.
-        annotations: Its annotations.
-        init_wishes: What its init containers ask for, in their order.
-        wishes: What its other containers ask for, in their order.
-        pod_wish: The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
+        uid: the pod's uid.
+        name: its name.
+        namespace: its namespace.
+        annotations: its annotations.
+        init_wishes: the resources of its init containers, in their order.
+        wishes: the resources of its other containers, in their order.
+        pod_wish: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
             They decide the QoS class; and the CPU and memory managers leave such a pod to the shared pool, as
             long as PodLevelResourceManagers, an alpha feature gate, is off.
     """
@@ -166,7 +165,7 @@ def _amount(resource: str, billionths: int) -> int:
 def _effective(
     init_containers: Sequence[Container], containers: Sequence[Container]
 ) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
-    """Return what the pod as a whole asks for: exclusive CPUs, memory and devices.
+    """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
     A resource is needed by all long-running containers (sidecars and ordinary ones) at once, or by one init
     container next to the sidecars started before it, whichever is more (KEP-753).
@@ -190,7 +189,7 @@ def _effective(
 def _peak(
     init_items: Iterable[_Item], items: Iterable[_Item], amounts: Callable[[_Item], Iterable[tuple[str, int]]]
 ) -> dict[str, int]:
-    """Return the most of each resource that is needed at one time."""
+    """Return the largest amount of each resource that is needed at the same time."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for item in init_items:
@@ -211,7 +210,7 @@ def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
     """Refuse sums that no kubelet can hold.
 
     Raises:
-        InputError: One of them is beyond `LARGEST`.
+        InputError: one of them is beyond `LARGEST`.
     """
     for resource, amount in amounts:
         if amount > LARGEST:

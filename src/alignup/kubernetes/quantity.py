@@ -1,8 +1,8 @@
 """Kubernetes quantities: reads `500m`, `4Gi` or `1e3` into exact integers, rounds them as the managers do.
 
 A quantity is held in billionths of its unit, since the API keeps no finer ones (it rounds away from zero
-there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. What is asked for with
-quantities is the business of `alignup.kubernetes.manifest`.
+there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. The meaning of a
+quantity is left to `alignup.kubernetes.manifest`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MULTIPLIERS: Final = {
     "Ei": 2**60 * _ONE,
 }
 _LONGEST: Final = 120
-# the digits are bounded so that nobody's typing error becomes a number of megabytes
+# the digits are bounded so that a typing error cannot become a number of megabytes
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE]?)|[eE](?P<exponent>[+-]?[0-9]{1,4}))"
@@ -49,9 +49,9 @@ def parse_quantity(value: object, where: str = "a quantity", key: str | None = N
     """Return a quantity in billionths of its unit.
 
     Args:
-        value: Text, or a number as YAML and JSON have them; a float counts as its shortest decimal form.
-        where: The place that an error names.
-        key: What is looked up at that place, if it is a mapping.
+        value: text, or a number as YAML and JSON have them; a float counts as its shortest decimal form.
+        where: the place that an error names.
+        key: the key in that place, if it is a mapping.
 
     Raises:
         InputError: `value` is no quantity, or its amount is beyond `LARGEST`. Amounts with a binary suffix

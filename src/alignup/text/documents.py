@@ -1,7 +1,7 @@
-"""The documents in a YAML or JSON text: finds, limits and decodes them into plain objects, and types these.
+"""Reads the documents in a YAML or JSON text into plain objects of bounded size, and these into typed records.
 
-Text comes from users, so everything here ends in objects of bounded size or in one line that says what is
-wrong and where. What the objects mean is decided in `alignup.kubernetes.manifest` and
+Anything else in a text becomes an `InputError` of one line that names the place. The meaning of the objects is
+decided in `alignup.kubernetes.manifest` and
 `alignup.kubernetes.kubelet_config`.
 """
 
@@ -21,7 +21,7 @@ TEXT_LIMIT: Final = 8 * 2**20
 """The longest text that is read, in bytes; a single Pod that the API server takes has at most 1.5 MiB."""
 
 _T = TypeVar("_T")
-# msgspec's names for types: what a reader calls them, and the Python type
+# msgspec's names for types: the words of an error message, and the Python type
 _TYPES: Final[Mapping[str, tuple[str, type]]] = {
     "str": ("a string", str),
     "bool": ("true or false", bool),
@@ -43,10 +43,10 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
 
     Args:
         text: YAML with any number of documents, or JSON; bytes are UTF-8.
-        source: What an error calls the text, such as a file's name.
+        source: what an error calls the text, such as a file's name.
 
     Raises:
-        InputError: The text is longer than `TEXT_LIMIT`, or neither YAML nor JSON, or names a key twice in
+        InputError: the text is longer than `TEXT_LIMIT`, or neither YAML nor JSON, or names a key twice in
             one mapping, or expands by aliases beyond measure.
     """
     if len(text) > TEXT_LIMIT:
@@ -60,8 +60,8 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
         try:
             return [msgspec.json.decode(characters)]
         except (msgspec.DecodeError, RecursionError):
-            pass  # YAML's flow style begins alike, and its errors name the line
-    # a process that is handed objects, or JSON, never pays for importing PyYAML
+            pass  # YAML's flow style starts with a brace too, and its errors name the line
+    # processes that read objects or JSON only must not pay for importing PyYAML
     from alignup.text.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(characters, source)
@@ -71,9 +71,9 @@ def decode(value: object, kind: type[_T], place: str = "") -> _T:
     """Return `value` as a `kind`, a msgspec Struct.
 
     Args:
-        value: Plain objects, as `read_documents` returns them.
-        kind: The type of Struct; fields that it does not have are ignored.
-        place: The place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
+        value: plain objects, as `read_documents` returns them.
+        kind: the type of Struct; fields that it does not have are ignored.
+        place: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
 
     Raises:
         InputError: A field is of another type than `kind` says.
@@ -85,7 +85,7 @@ def decode(value: object, kind: type[_T], place: str = "") -> _T:
 
 
 def _translated(complaint: str, value: object, place: str) -> InputError:
-    """Return msgspec's complaint in this package's words, with the value it is about."""
+    """Return msgspec's error in this package's words, with the value concerned."""
     match = _COMPLAINT.fullmatch(complaint if " - at " in complaint else f"{complaint} - at `$`")
     if match is None:
         return InputError(f"{complaint} at {place or 'the top'}")

@@ -1,6 +1,6 @@
-"""Decodes JSON that came from outside, or says in one line why it cannot.
+"""Decodes JSON text from outside the program, or raises an error of one line.
 
-What the values mean is left to whoever asked for them.
+The meaning of the values is left to the caller.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def decode_json(
     """Return the value in a JSON text.
 
     Args:
-        text: One JSON value.
-        expected: What an error says should be there.
-        where: What an error calls the place; empty: the caller adds it.
-        decode: How values are made of the text, such as a msgspec decoder's `decode`.
+        text: one JSON value.
+        expected: the words of an error for what should be there.
+        where: the place that an error names; empty: the caller adds it.
+        decode: makes values of the text, such as a msgspec decoder's `decode`.
 
     Raises:
-        InputError: The text is no JSON, no UTF-8, not of the type that `decode` makes, or nests too deeply to
+        InputError: the text is no JSON, no UTF-8, not of the type that `decode` makes, or nests too deeply to
             be read.
     """
     try:

@@ -1,6 +1,6 @@
-"""Turns decoded JSON into typed values, and what msgspec says about a bad field into an `InputError`.
+"""Turns decoded JSON into typed values, and msgspec's error about a bad field into an `InputError`.
 
-What a document means is decided by the module that declares its shape.
+The meaning of a document is left to the module that declares its shape.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def convert(data: object, shape: type[T], where: str) -> T:
     """Return `data`, as a JSON parser leaves it, in the shape of a type that msgspec knows.
 
     Args:
-        data: Mappings, lists, strings and numbers.
-        shape: The type.
-        where: What the document is; the place of a bad field is appended to it.
+        data: mappings, lists, strings and numbers.
+        shape: the type.
+        where: the name of the document; the place of a bad field is appended to it.
 
     Raises:
-        InputError: Something in `data` does not fit.
+        InputError: something in `data` does not fit.
     """
     try:
         return msgspec.convert(data, shape)
@@ -50,7 +50,7 @@ def convert(data: object, shape: type[T], where: str) -> T:
 
 
 def _input_error(message: str, data: object, where: str) -> InputError:
-    """Return the error that says in our words what msgspec's `message` says."""
+    """Return msgspec's `message` as an error in this package's words."""
     found = _PATH.match(message)
     what, path = (found["what"], found["path"]) if found else (message, "")
     missing = _MISSING.match(what)

@@ -1,4 +1,4 @@
-"""YAML text as plain objects, read as safely as a stranger's file deserves.
+"""Reads YAML text into plain objects, with bounds on nesting, aliases and numbers that make untrusted files safe.
 
 Importing this imports PyYAML, so `alignup.text.documents` does it only when it has YAML in hand.
 """
@@ -32,7 +32,7 @@ _EXPANSION_LIMIT: Final = 10
 _EXPANSION_FREE: Final = 10_000
 """Values up to which a document may expand by any factor."""
 _DEPTH_LIMIT: Final = 200
-"""How deeply values may nest; PyYAML's own composer recurses until the process dies."""
+"""How deeply values may nest; PyYAML's composer is recursive and would exhaust the stack."""
 _NUMBER_LIMIT: Final = 64
 """Characters that a number may have; reading longer ones takes time that grows faster than they do."""
 
@@ -53,7 +53,7 @@ class _Loader(_SafeLoader):
             raise ComposerError(None, None, f"found values nested more than {_DEPTH_LIMIT} deep", None)
 
     def ascend_resolver(self) -> None:
-        """Count a level less."""
+        """Count one level of nesting less."""
         self.depth -= 1
 
     def flatten_mapping(self, node: MappingNode) -> None:
@@ -119,7 +119,7 @@ def read_yaml(text: str, source: str) -> list[object]:
     """Return the documents of a YAML text, as `alignup.text.documents.read_documents` does.
 
     Raises:
-        InputError: The text is not YAML, or one of the bounds above is passed.
+        InputError: the text is not YAML, or one of the bounds above is passed.
     """
     loader = None
     try:
@@ -155,7 +155,7 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _expands(document: object) -> bool:
-    """Whether aliases make the document, walked as a tree, out of proportion to its distinct values."""
+    """Return whether aliases make the document, walked as a tree, far larger than its distinct values."""
     measure = _Measure()
     expanded = measure.expanded(document)
     return expanded > _EXPANSION_FREE and expanded > _EXPANSION_LIMIT * measure.distinct
@@ -171,7 +171,7 @@ class _Measure:
         self.sizes: dict[int, int] = {}
 
     def expanded(self, value: object) -> int:
-        """Return how many values a walk of `value` meets; a value inside itself counts as a great many."""
+        """Return how many values a walk of `value` meets; a value that contains itself counts as 2**62."""
         if not isinstance(value, (dict, list, tuple, set)):
             return 1
         known = self.sizes.get(id(value))

@@ -1,4 +1,4 @@
-"""What came of an admission: verdict, reason, and what each container got."""
+"""The result of an admission: the verdict, its reason, and the allocation of each container."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Admission", "ContainerAllocation"]
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
-    """What one container got."""
+    """The affinity, CPUs, memory and devices allocated to one container."""
 
     affinity: TopologyHint | None = None
-    """Its merged hint; bit i of the mask is `machine.numa_nodes[i]`. None where nothing was decided (policy none)."""
+    """The merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was decided (policy none)."""
     cpus: CPUSet | None = None
-    """Its exclusive CPUs; None: it runs in the shared pool."""
+    """The exclusive CPUs; None if the container runs in the shared pool."""
     memory: tuple[MemoryBlock, ...] = ()
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Device ids by resource."""
@@ -35,26 +35,26 @@ class Admission:
 
     admitted: bool
     reason: str = ""
-    """Empty when admitted; else the word that the kubelet puts into the pod's status."""
+    """Empty when admitted; otherwise the reason that the kubelet puts into the pod's status."""
     containers: Mapping[str, ContainerAllocation] = field(default_factory=dict)
     """By name, init containers included; empty when refused."""
     refusal: Refusal | None = None
     """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
-    """What the kernel calls the nodes that masks number by position."""
+    """The kernel's ids of the NUMA nodes, in the order of the bits of a mask."""
 
     @property
     def exact(self) -> bool:
-        """Whether every hint is the best there is.
+        """Whether every hint is the best one.
 
-        False when a search over more than 8 NUMA nodes ran into its stated limit and the best so far was taken.
+        False when a search over more than 8 NUMA nodes reached its limit and the best hint found so far was taken.
         """
         hints = [self.refusal.best] if self.refusal else [got.affinity for got in self.containers.values()]
         return all(hint is None or hint.exact for hint in hints)
 
     @property
     def message(self) -> str:
-        """Why the pod was refused, in a sentence; empty when it was admitted."""
+        """The cause of the refusal as a sentence; empty when the pod was admitted."""
         if self.refusal is None:
             return ""
         from alignup.topology_manager.refusal_message import refusal_message  # noqa: PLC0415 - only a refusal needs words

@@ -1,4 +1,4 @@
-"""Sets of NUMA nodes. The one importer of the compiled `alignup.core.bitmask`."""
+"""Sets of NUMA nodes: the only module that imports the compiled `alignup.core.bitmask`."""
 
 from __future__ import annotations
 

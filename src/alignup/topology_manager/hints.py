@@ -1,6 +1,6 @@
 """Hints, packed lists of hints, and the functions that make them from amounts.
 
-The one importer of the compiled `alignup.core.hints` and `alignup.core.feasible`.
+The only module that imports the compiled `alignup.core.hints` and `alignup.core.feasible`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 Sequence.register(HintList)
 
 NO_PREFERENCE = HintList([TopologyHint(None, True)])
-"""What a merge sees of a provider or resource that has no preference: any node, and preferred."""
+"""Stands in a merge for a provider or resource without a preference: any node, and preferred."""
 
 IMPOSSIBLE = HintList([TopologyHint(None, False)])
-"""What a merge sees of a resource that cannot be satisfied: any node, and not preferred."""
+"""Stands in a merge for a resource that cannot be satisfied: any node, and not preferred."""

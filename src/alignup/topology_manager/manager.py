@@ -1,7 +1,7 @@
-"""The Topology Manager: admits a pod or leaves everything as it was.
+"""The Topology Manager: admits a pod, or refuses it and takes back all that it was given.
 
-It puts scope, policy, providers and Store together, undoes what a refused pod already got, and tells an observer.
-What a refusal means in words is the business of `alignup.topology_manager.refusal_message`.
+Puts scope, policy, providers and Store together and reports to an observer. The sentence about a refusal is made in
+`alignup.topology_manager.refusal_message`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Observer", "TopologyManager"]
 
 
 class Observer(Protocol):
-    """Somebody who is told about every admission, such as `alignup.metrics`; it must not raise."""
+    """Is told about every admission, for example to count them (`alignup.metrics`); must not raise."""
 
     def admission(self, seconds: float, admitted: bool) -> None:
-        """Note one admission, how long it took and how it ended."""
+        """Record one admission: its duration and its verdict."""
 
 
 class TopologyManager:
@@ -70,7 +70,7 @@ class TopologyManager:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods that are admitted now, in the order in which they came."""
+        """The pods that are admitted now, in the order of their admission."""
         return tuple(self._pods.values())
 
     def add_provider(self, provider: HintProvider) -> None:
@@ -79,13 +79,16 @@ class TopologyManager:
             self._providers = (*self._providers, checked_provider(provider))
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
-        """Admit the pod, or refuse it and leave every provider as it was.
+        """Admit the pod, or refuse it and take back all that it was given.
+
+        What a provider keeps after it has released something is its own rule: like the kubelet's, the memory provider
+        can leave a memory binding behind.
 
         Args:
             pod: a `Pod`, or a manifest.
 
         Returns:
-            The verdict, with the affinity of each container. What containers got is known to the providers.
+            The verdict, with the affinity of each container. The providers know the resources of each container.
 
         Raises:
             InputError: the manifest is not one of a pod.
@@ -103,7 +106,7 @@ class TopologyManager:
             )
 
     def decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
-        """Admit or refuse under a given policy and scope, telling the observer; None means admitted."""
+        """Admit or refuse under the given policy and scope and tell the observer; None means admitted."""
         if self._observer is None:
             return self._decide(pod, policy, scope)
         start = time.perf_counter()
@@ -126,9 +129,9 @@ class TopologyManager:
         return refusal
 
     def _take_back(self, pod: Pod) -> None:
-        """Undo in the opposite order, so that each provider passes through the states it came by.
+        """Release all containers of the pod in reverse order, so that each provider retraces its states.
 
-        A provider that fails to take back keeps none of the others from it; its error is raised at the end.
+        If a provider fails, the others are still called; the first error is raised at the end.
         """
         failed: BaseException | None = None
         for container in reversed(pod.all_containers):
@@ -142,7 +145,7 @@ class TopologyManager:
             raise failed
 
     def remove(self, pod_uid: str) -> Pod:
-        """Take back everything that a pod holds, and return it.
+        """Take back everything that a pod holds, and return the pod.
 
         Raises:
             UnknownPodError: no such pod is admitted.
@@ -155,26 +158,26 @@ class TopologyManager:
             return pod
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
-        """Return the affinity of a container; no mask and not preferred where none was decided."""
+        """Return the affinity of a container; no mask and not preferred if none was decided."""
         return self._store.affinity(pod_uid, container_name)
 
     def affinities(self, pod_uid: str) -> Mapping[str, TopologyHint]:
-        """Return the affinities of a pod by container name; none where nothing was decided."""
+        """Return the affinities of a pod by container name; empty if nothing was decided."""
         return self._store.pod_affinities(pod_uid)
 
     def add_container(self, pod: Pod, container_name: str, container_id: str) -> None:
-        """Let a container runtime's id stand for a container of the pod."""
+        """Associate a container runtime's id with a container of the pod."""
         with self.lock:
             self._store.add_container(pod.uid, container_name, container_id)
 
     def remove_container(self, container_id: str) -> None:
-        """Forget a container id; its affinity goes with the last id of that container. Unknown ids are no error."""
+        """Forget a container id, and the affinity with the last id of that container; unknown ids are ignored."""
         with self.lock:
             self._store.remove_container(container_id)
 
 
 def checked_provider(provider: object) -> HintProvider:
-    """Return the provider if it has the methods of one.
+    """Return the provider after checking that it has all methods of a `HintProvider`.
 
     Raises:
         TypeError: a method is missing.

@@ -1,7 +1,6 @@
-"""Policies: what a machine's owner wants of alignment, and whether a merged hint is good enough for it.
+"""Policies: merge the providers' hints and decide whether the result is good enough to admit.
 
-A policy merges the hints of all providers into one and says whether to admit. It knows no provider and no
-resource; the merge itself is compiled (`alignup.core.merge`, imported only here).
+A policy knows no provider and no resource. The merge itself is compiled (`alignup.core.merge`, imported only here).
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ __all__ = [
 
 
 class Policy(Protocol):
-    """What a scope needs of a policy."""
+    """The interface of a policy towards a scope."""
 
     @property
     def name(self) -> str:
         """The kubelet's name for the policy."""
 
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
-        """Return the best hint that all providers can agree on, and whether to admit with it."""
+        """Return the best hint that combines those of all providers, and whether to admit with it."""
 
 
 def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
     """Return one packed list for each resource of each provider.
 
-    No preference and impossible get their own spelling here, once: a provider without hints, or a resource
-    without a list, joins any other hint and is preferred; an empty list joins any hint and spoils its preference.
+    The two special cases become hints here: a provider without hints, or a resource without a list, has no
+    preference (`NO_PREFERENCE`); an empty list cannot be satisfied (`IMPOSSIBLE`), so that no result is preferred.
     """
     lists: list[HintList] = []
     for resources in providers_hints:
@@ -91,7 +90,7 @@ class NonePolicy:
 
 @dataclass(frozen=True, slots=True)
 class BestEffortPolicy:
-    """Align as well as can be, and admit whatever came of it."""
+    """Align as well as possible, and always admit."""
 
     merger: Merger
     name: ClassVar[str] = "best-effort"
@@ -103,7 +102,7 @@ class BestEffortPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RestrictedPolicy:
-    """Admit only what is aligned as well as the machine allows when it is empty."""
+    """Admit only pods that are aligned as well as they would be on the empty machine."""
 
     merger: Merger
     name: ClassVar[str] = "restricted"
@@ -116,7 +115,7 @@ class RestrictedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SingleNUMANodePolicy:
-    """Admit only what comes from exactly one NUMA node."""
+    """Admit only pods whose resources come from exactly one NUMA node."""
 
     merger: Merger
     name: ClassVar[str] = "single-numa-node"
@@ -124,7 +123,7 @@ class SingleNUMANodePolicy:
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
         """Return the best hint of one node, and admit if it is preferred.
 
-        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as the kubelet does.
+        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as in the kubelet.
         """
         best = self.merger.merge(flatten(providers_hints), single_nodes=True)
         if best.affinity is not None and best.affinity.count() == self.merger.numa_nodes:
@@ -152,11 +151,11 @@ def make_policy(
         name: one of `POLICY_NAMES`.
         numa_nodes: how many NUMA nodes the machine has.
         distances: a row for each node, needed for `prefer-closest-numa-nodes` only.
-        options: `topologyManagerPolicyOptions` of a KubeletConfiguration, or what they were parsed into.
+        options: `topologyManagerPolicyOptions` of a KubeletConfiguration, parsed or not.
 
     Raises:
-        ConfigError: the policy or an option is not known, distances are needed and missing, or the machine has
-            more nodes than `max-allowable-numa-nodes` (8 unless set; 64 is the most there can be).
+        ConfigError: the policy or an option is unknown, distances are needed and missing, or the machine has
+            more nodes than `max-allowable-numa-nodes` (8 unless set; at most 64).
     """
     if name not in POLICY_NAMES:
         raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(POLICY_NAMES)}", name)

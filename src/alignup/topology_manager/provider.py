@@ -1,6 +1,6 @@
-"""The contract between the Topology Manager and whoever hands out a resource.
+"""The interface between the Topology Manager and the providers that hand out resources.
 
-The built-in providers (CPUs, memory, devices) follow it, and so may any object of yours.
+The built-in providers (CPUs, memory, devices) implement it, and so may any object of a user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["HintProvider", "ResourceHints"]
 
 ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | None] | None"
-"""What a provider can offer, by resource.
+"""The hints of a provider, by resource.
 
 `None` or an empty mapping: no preference about anything. A resource that maps to `None`: no preference about
 that resource. A resource that maps to an empty list: it cannot be satisfied on any set of NUMA nodes. The two
@@ -27,11 +27,28 @@ are easily confused in the kubelet, where both are spelled as an empty slice; in
 
 @runtime_checkable
 class HintProvider(Protocol):
-    """Somebody who can say where a resource could come from, and then hands it out.
+    """Offers sets of NUMA nodes for a resource (hints), then allocates it near the set that was chosen.
 
-    A provider may also have `account(pod, container)`, which returns by resource a function that says, in words,
-    what is asked for and what is free where now; it is called when somebody reads the refusal. `container` None
-    asks for the pod as a whole.
+    Optionally, a provider has `account(pod, container)`: for each resource, a function that returns the text "N asked
+    for, M free on ...". It has to capture the amounts when `account` is called, since it runs only when the message is
+    read. `container` is None for the pod as a whole.
+
+    A provider of licences that are bound to NUMA node 0:
+
+        class Licences:
+            def topology_hints(self, pod, container):
+                wanted = dict(container.devices).get("example.com/licence")
+                return {"example.com/licence": [TopologyHint(BitMask([0]), True)]} if wanted else None
+
+            def pod_topology_hints(self, pod):
+                wanted = dict(pod.devices).get("example.com/licence")
+                return {"example.com/licence": [TopologyHint(BitMask([0]), True)]} if wanted else None
+
+            def allocate(self, pod, container, affinity):
+                pass
+
+            def release(self, pod_uid, container_name):
+                pass
     """
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
@@ -41,10 +58,10 @@ class HintProvider(Protocol):
         """Return the same for the pod's effective request, all containers together."""
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container what it asks for, near `affinity` (null: anywhere).
+        """Give the container what it asks for, near `affinity` (without a mask: anywhere).
 
         Raises:
-            AllocationError: it cannot be had; nothing was given to this container.
+            AllocationError: the request cannot be met; nothing was given to this container.
         """
 
     def release(self, pod_uid: str, container_name: str) -> None:

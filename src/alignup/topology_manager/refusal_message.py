@@ -1,6 +1,6 @@
-"""Say why a pod was refused: first as data, then in a sentence.
+"""Explains a refusal: first as data, then as a sentence.
 
-The facts come from a `Refusal`: what each provider offered, and what the policy made of it. Nothing is decided here.
+The facts come from a `Refusal`: the hints of each provider and the result of the policy. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ NodeSet = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """What one resource offered: the first sets of NUMA node ids, narrowest first, and how many there are."""
+    """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are."""
 
     resource: str
     preferred: tuple[NodeSet, ...]
-    """Sets from which it can be had now, on as few nodes as this machine allows."""
+    """Sets that can supply the request now, with as few nodes as on the empty machine."""
     other: tuple[NodeSet, ...]
-    """Sets from which it can be had now, on more nodes than would be needed were the machine empty."""
+    """Sets that can supply the request now, with more nodes than on the empty machine."""
     anywhere: bool
-    """It has no preference."""
+    """Whether the resource has no preference."""
     preferred_count: int = 0
     other_count: int = 0
     account: str = ""
-    """What was asked for and what was free where, in words; empty where the provider does not say."""
+    """The requested amount and the free amounts as text; empty if the provider does not tell."""
 
     @property
     def is_impossible(self) -> bool:
-        """Whether it cannot be had from any set of nodes now."""
+        """Whether no set of nodes can supply the request now."""
         return not (self.anywhere or self.preferred or self.other)
 
     @property
@@ -96,8 +96,8 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
     """Return the facts of a refusal with NUMA node ids instead of masks.
 
     Args:
-        refusal: what an admission carries when it is refused.
-        numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
+        refusal: the `refusal` of an `Admission`.
+        numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
     """
     views = [
         view_of(resource, hints, numa_node_ids, account_of(refusal, resource))
@@ -115,7 +115,7 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
 
 
 def account_of(refusal: Refusal, resource: str) -> str:
-    """Return what was asked for and what was free where; empty where no provider says."""
+    """Return the requested amount and the free amounts as text; empty if no provider tells."""
     say = refusal.accounts.get(resource)
     return "" if say is None else say()
 
@@ -126,7 +126,7 @@ def view_of(
     numa_node_ids: Sequence[int] | None,
     account: str = "",
 ) -> ResourceView:
-    """Return what a resource's hints say about NUMA node ids."""
+    """Return the hints of a resource as sets of NUMA node ids."""
     if hints is None:
         return ResourceView(resource, (), (), anywhere=True, account=account)
     seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
@@ -146,12 +146,12 @@ def view_of(
 
 
 def narrowness(mask: BitMask) -> tuple[int, int]:
-    """Return what orders masks: size, then value."""
+    """Return the sort key of a mask: its size, then its value."""
     return mask.count(), int(mask)
 
 
 def sets_of(masks: Sequence[BitMask], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
-    """Return the first masks as sets of ids; those that name no node of the machine are left out."""
+    """Return the first masks as sets of ids; masks without a node of the machine are left out."""
     return tuple(nodes for mask in masks[:KEPT] if (nodes := ids_of(mask, numa_node_ids)))
 
 
@@ -166,7 +166,7 @@ def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
-    """Return why a pod was refused, in a sentence that names the resources and NUMA nodes concerned."""
+    """Return the cause of a refusal as a sentence that names the resources and NUMA nodes concerned."""
     explanation = explain(refusal, numa_node_ids)
     subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
     if explanation.detail:
@@ -180,7 +180,7 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
 
 
 def cause(explanation: Explanation) -> str:
-    """Return what keeps the resources from being aligned as the policy wants."""
+    """Return the reason why the resources cannot be aligned as the policy requires."""
     impossible = [view for view in explanation.resources if view.is_impossible]
     if impossible:
         nodes = f" ({', '.join(map(str, explanation.numa_nodes))})" if explanation.numa_nodes else ""
@@ -203,12 +203,12 @@ def cause(explanation: Explanation) -> str:
 
 
 def accounted(view: ResourceView) -> str:
-    """Return what was asked for and what was free, in brackets, if it is known."""
+    """Return the requested and free amounts in brackets, if they are known."""
     return f" ({view.account})" if view.account else ""
 
 
 def no_single_node(bound: Sequence[ResourceView]) -> str:
-    """Return why no single NUMA node will do."""
+    """Return the reason why no single NUMA node can supply everything."""
     spread = [view for view in bound if not view.single_nodes]
     if spread:
         return "; ".join(
@@ -223,7 +223,7 @@ def no_single_node(bound: Sequence[ResourceView]) -> str:
 
 
 def listed(sets: Sequence[NodeSet], count: int = 0) -> str:
-    """Return sets of nodes as a person reads them: the first few of so many."""
+    """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`."""
     texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
     more = max(count, len(sets)) - SHOWN
     return " or ".join(texts) + (f" or {more} more" if more > 0 else "")

@@ -1,7 +1,7 @@
-"""Scopes: for what a policy decides at once, each container or the pod as a whole.
+"""A scope is the unit of alignment: one affinity for each container, or one for the whole pod.
 
-A scope asks all providers for hints, lets the policy merge them, keeps the answer in the Store and lets the
-providers allocate. It knows no resource.
+It asks all providers for hints, has the policy merge them, keeps the affinity in the Store and has the providers
+allocate. It knows no resource.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ ANYWHERE = TopologyHint(None, False)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a pod was not admitted: the facts, from which `alignup.topology_manager.refusal_message` makes sentences."""
+    """The facts about a refusal; `alignup.topology_manager.refusal_message` makes a sentence of them."""
 
     reason: str
-    """The word that goes into the pod's status."""
+    """The reason in the pod's status."""
     detail: str = ""
-    """What the failing provider said; empty when the policy refused."""
+    """The message of the provider that failed; empty when the policy refused."""
     container: str | None = None
     """The container concerned; None when the pod was judged as a whole."""
     policy: str = ""
     best: TopologyHint | None = None
-    """The best hint there was."""
+    """The best merged hint."""
     hints: tuple[ResourceHints, ...] = field(default=())
-    """What each provider offered, in the order of the providers."""
+    """The hints of each provider, in the order of the providers."""
     accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict, compare=False)
-    """By resource, what says in words what was asked for and what was free where at that moment; not compared."""
+    """By resource, a function that returns the requested and free amounts at that moment as text; not compared."""
 
 
 class Scope(Protocol):
-    """What a manager needs of a scope."""
+    """The interface of a scope towards the manager."""
 
     @property
     def name(self) -> str:
@@ -64,18 +64,18 @@ class Scope(Protocol):
     def admit(
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
-        """Decide, keep and allocate for each container; None if all went well.
+        """Decide, store and allocate for each container; None means admitted.
 
-        After a refusal the caller undoes what earlier containers got.
+        After a refusal the caller takes back what earlier containers were given.
         """
 
 
 def accounts_of(
     pod: Pod, container: Container | None, providers: Sequence[HintProvider]
 ) -> Mapping[str, Callable[[], str]]:
-    """Return by resource what will say what was asked for and free, from the providers that can.
+    """Return by resource the functions that describe requested and free amounts, from the providers that can.
 
-    It has to be asked at the moment of the refusal, before what earlier containers got is taken back.
+    Has to be called at the moment of the refusal, before the resources of earlier containers are taken back.
     """
     accounts: dict[str, Callable[[], str]] = {}
     for provider in providers:
@@ -93,7 +93,7 @@ def refused(
     hints: Sequence[ResourceHints],
     providers: Sequence[HintProvider],
 ) -> Refusal:
-    """Return the refusal of a policy; `container` None: of the pod as a whole."""
+    """Return a policy's refusal of a container, or with `container` None of the pod as a whole."""
     name = None if container is None else container.name
     accounts = accounts_of(pod, container, providers)
     return Refusal(TOPOLOGY_AFFINITY_ERROR, "", name, policy.name, best, tuple(hints), accounts)
@@ -102,7 +102,7 @@ def refused(
 def allocate(
     pod: Pod, container: Container, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
-    """Let each provider give the container its share; None if all did."""
+    """Have each provider allocate for the container; None means that all could."""
     try:
         for provider in providers:
             provider.allocate(pod, container, affinity)
@@ -134,14 +134,14 @@ class NoneScope:
 
 @dataclass(frozen=True, slots=True)
 class ContainerScope:
-    """Each container is aligned by itself, given what the earlier ones got."""
+    """Each container is aligned by itself, with the resources that earlier containers left."""
 
     name: ClassVar[str] = "container"
 
     def admit(
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
-        """Ask, merge, keep and allocate, container by container."""
+        """Ask, merge, store and allocate, container by container."""
         for container in pod.all_containers:
             hints = [provider.topology_hints(pod, container) for provider in providers]
             best, admit = policy.merge(hints)
@@ -155,14 +155,14 @@ class ContainerScope:
 
 @dataclass(frozen=True, slots=True)
 class PodScope:
-    """All containers of a pod share one affinity, found for the pod's effective request."""
+    """All containers of a pod share one affinity, decided for the pod's effective request."""
 
     name: ClassVar[str] = "pod"
 
     def admit(
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
-        """Ask and merge once, then keep and allocate for each container."""
+        """Ask and merge once, then store and allocate for each container."""
         hints = [provider.pod_topology_hints(pod) for provider in providers]
         best, admit = policy.merge(hints)
         if not admit:
@@ -178,10 +178,10 @@ SCOPE_NAMES = (ContainerScope.name, PodScope.name)
 
 
 def make_scope(name: str, policy: Policy) -> Scope:
-    """Return the scope of that name; under policy none the scope does not matter.
+    """Return the scope of that name; under policy none it is always `NoneScope`.
 
     Raises:
-        ConfigError: the scope is not known.
+        ConfigError: the scope is unknown.
     """
     if name not in SCOPE_NAMES:
         raise ConfigError.at("topologyManagerScope", f"one of {', '.join(SCOPE_NAMES)}", name)

@@ -1,4 +1,4 @@
-"""What was decided: the affinity of each container, kept for whoever asks later."""
+"""The Store: keeps the affinity decided for each container, so that providers and users can ask for it later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING_DECIDED = TopologyHint(None, False)
 
 
 class Store:
-    """Affinities by pod uid and container name, and which container ids stand for them."""
+    """Affinities by pod uid and container name, and the container ids associated with them."""
 
     __slots__ = ("_affinities", "_containers")
 
@@ -28,7 +28,7 @@ class Store:
         self._affinities.setdefault(pod_uid, {})[container_name] = affinity
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
-        """Return the affinity of a container; no mask and not preferred where none was decided."""
+        """Return the affinity of a container; no mask and not preferred if none was decided."""
         return self._affinities.get(pod_uid, {}).get(container_name, NOTHING_DECIDED)
 
     def pod_affinities(self, pod_uid: str) -> Mapping[str, TopologyHint]:
@@ -36,13 +36,13 @@ class Store:
         return self._affinities.get(pod_uid, {})
 
     def forget_pod(self, pod_uid: str) -> None:
-        """Forget all that is known of a pod."""
+        """Forget all affinities and container ids of a pod."""
         self._affinities.pop(pod_uid, None)
         for container_id in [known for known, (uid, _) in self._containers.items() if uid == pod_uid]:
             del self._containers[container_id]
 
     def add_container(self, pod_uid: str, container_name: str, container_id: str) -> None:
-        """Let `container_id` stand for a container of a pod."""
+        """Associate a container id with a container of a pod."""
         self._containers[container_id] = (pod_uid, container_name)
 
     def remove_container(self, container_id: str) -> None:
