@@ -5,29 +5,31 @@ The rule, in this order:
 1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as many
    devices of each resource. What is left over when cores do not divide evenly belongs to nobody.
 2. Whole cores. No core is in two parts, unless there are more parts than cores.
-3. Aligned. As many parts as can be lie on one NUMA node, devices included; they are dealt out so that the
+3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so that the
    nodes' shares of work are as even as the nodes allow. A part that fits no node takes the fewest nodes
    that hold it, and of these the closest together.
 4. Near. A part has the devices closest to its nodes, sets that belong together first.
 5. Numbered. Ranks follow the devices' order in the inventory, or else the lowest CPU; so on a machine whose
    GPUs are numbered along the nodes, rank i has GPU i.
 
-Nothing here depends on what is in use: equal machines are cut equally, so each rank can do it for itself.
+A CPU that several nodes list counts as the first one's, as everywhere else work is placed. Nothing here depends on
+what is in use: equal machines are cut equally, so each rank can compute its part by itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.providers.devices.plugin import PreferredSets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
 __all__ = ["Part", "split_machine"]
@@ -45,7 +47,7 @@ class Part:
     numa_nodes: tuple[int, ...]
     """Kernel ids of the nodes that its CPUs are of, ascending."""
     memory: tuple[tuple[int, int], ...] = ()
-    """(kernel node id, bytes): of each node's memory, its share as of the CPUs that are given there."""
+    """(kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out there."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Ids by resource, in the order of the inventory."""
 
@@ -56,7 +58,7 @@ def split_machine(
     *,
     cpus_per_part: int = 0,
     devices: Mapping[str, int] | None = None,
-    inventory: Mapping[str, Sequence[Device | Mapping[str, Any]]] | None = None,
+    inventory: Mapping[str, Sequence[Device]] | None = None,
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
 ) -> tuple[Part, ...]:
     """Return the parts of a machine, by rank; see the module for the rule.
@@ -66,7 +68,7 @@ def split_machine(
         parts: how many.
         cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
         devices: by resource, how many each.
-        inventory: by resource, the devices that there are: records, or plain data with `id` and `numa`.
+        inventory: by resource, the devices of the machine.
         preferred_sets: by resource, ids that belong together.
 
     Raises:
@@ -74,32 +76,33 @@ def split_machine(
     """
     if parts < 1:
         raise InputError.at("the split", "at least one part", parts)
+    machine = machine.disjoint()
     wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
-    cut = _core_demand(machine, parts, cpus_per_part)
-    there = _records(machine, {resource: (inventory or {}).get(resource, ()) for resource in wanted})
+    share = _share(machine, parts, cpus_per_part)
+    there = {resource: (inventory or {}).get(resource, ()) for resource in wanted}
     _check_devices(parts, wanted, there)
-    ground = _Ground(machine, wanted, there, preferred_sets or {})
-    ground.cut_cores(cut.cut_cores)
-    drafts = [ground.take(mask, cut) for mask in _masks(ground, parts, cut)]
+    remaining = _Remaining(machine, wanted, there, preferred_sets or {})
+    if share.by_cpu:
+        remaining.split_cores()
+    drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
     for draft in drafts:
-        draft.devices = ground.take_devices(draft.mask)
-    order = ground.inventory_order
+        draft.devices = remaining.take_devices(draft.mask)
+    order = remaining.inventory_order
     drafts.sort(key=lambda draft: (order(draft.devices), draft.cpus & -draft.cpus))
-    given = 0
-    for draft in drafts:
-        given |= draft.cpus
+    given = union(draft.cpus for draft in drafts)
     return tuple(_part(machine, rank, draft, given) for rank, draft in enumerate(drafts))
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """How much of cores each part gets."""
+class _Share:
+    """How many cores and CPUs each part gets."""
 
     cores: int
-    """Cores, or CPUs where cores are cut."""
+    """Cores; CPUs if `by_cpu`."""
     cpus: int
     """CPUs to take of them; 0: all."""
-    cut_cores: bool
+    by_cpu: bool
+    """Whether cores are split, so that each CPU counts as a core of its own."""
 
 
 @dataclass(slots=True)
@@ -111,11 +114,11 @@ class _Draft:
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _core_demand(machine: Machine, parts: int, cpus_per_part: int) -> _Cut:
+def _share(machine: Machine, parts: int, cpus_per_part: int) -> _Share:
     """Return how much each part gets.
 
     Raises:
-        InputError: there is not so much.
+        InputError: the machine has less.
     """
     sizes = sorted((len(core.cpus) for node in machine.numa_nodes for core in node.cores), reverse=True)
     total = sum(sizes)
@@ -123,33 +126,13 @@ def _core_demand(machine: Machine, parts: int, cpus_per_part: int) -> _Cut:
         wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
         raise InputError.at("the split", f"no more than the machine's {total} CPUs", wish)
     if not cpus_per_part:
-        cut = parts > len(sizes)
-        return _Cut(total // parts if cut else len(sizes) // parts, 0, cut)
+        by_cpu = parts > len(sizes)
+        return _Share((total if by_cpu else len(sizes)) // parts, 0, by_cpu)
     smallest = sizes[-1]
     cores = -(-cpus_per_part // smallest)
     if cores * parts <= len(sizes):
-        return _Cut(cores, cpus_per_part, cut_cores=False)
-    return _Cut(cpus_per_part, cpus_per_part, cut_cores=True)
-
-
-def _records(
-    machine: Machine, inventory: Mapping[str, Sequence[Device | Mapping[str, Any]]]
-) -> dict[str, tuple[Device, ...]]:
-    """Return the inventory as records.
-
-    Raises:
-        InputError: a device is described wrongly, or is on a NUMA node that does not exist.
-    """
-    plain = {
-        resource: [
-            {"id": device.id, "numa": device.numa_nodes, "healthy": device.healthy}
-            if isinstance(device, Device)
-            else device
-            for device in devices
-        ]
-        for resource, devices in inventory.items()
-    }
-    return decode_inventory(plain, machine)
+        return _Share(cores, cpus_per_part, by_cpu=False)
+    return _Share(cpus_per_part, cpus_per_part, by_cpu=True)
 
 
 def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]) -> None:
@@ -159,15 +142,15 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
         InputError: there are too few healthy ones.
     """
     for resource, count in wanted.items():
-        there = sum(device.healthy for device in inventory.get(resource, ()))
+        there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
             raise InputError.at(
                 "the split", f"no more than the machine's {there} devices of {resource}", f"{parts} x {count}"
             )
 
 
-class _Ground:
-    """What is left of a machine while it is cut, by position of the NUMA node."""
+class _Remaining:
+    """The cores, by position of the NUMA node, and the devices that no part has yet."""
 
     def __init__(
         self,
@@ -178,14 +161,11 @@ class _Ground:
     ) -> None:
         self.machine = machine
         self.wanted = wanted
-        self.cores = [
-            [sum(1 << cpu for cpu in core.cpus) for core in node.cores] for node in machine.numa_nodes
-        ]
+        self.cores = [[core.bits for core in node.cores] for node in machine.numa_nodes]
         self._sets = {resource: PreferredSets(preferred_sets.get(resource, ())) for resource in wanted}
-        position = {numa_id: i for i, numa_id in enumerate(machine.numa_node_ids)}
         self._places: dict[str, dict[str, int]] = {
             resource: {
-                device.id: sum(1 << position[numa_id] for numa_id in set(device.numa_nodes or ()))
+                device.id: bit_set(map(machine.position, device.numa_nodes or ()))
                 for device in inventory[resource]
                 if device.healthy
             }
@@ -196,10 +176,9 @@ class _Ground:
             for resource, places in self._places.items()
         }
 
-    def cut_cores(self, wanted: bool) -> None:
-        """Count each CPU as a core of its own, where there are more parts than cores."""
-        if wanted:
-            self.cores = [[1 << cpu for cpu in _bits(sum(cores))] for cores in self.cores]
+    def split_cores(self) -> None:
+        """Count each CPU as a core of its own."""
+        self.cores = [[1 << cpu for cpu in bit_numbers(union(cores))] for cores in self.cores]
 
     def local_parts(self) -> list[float]:
         """Return for how many parts the devices near to each node suffice."""
@@ -212,18 +191,18 @@ class _Ground:
                 rooms[i] = min(rooms[i], (near + anywhere) // count)
         return rooms
 
-    def take(self, mask: int, cut: _Cut) -> _Draft:
+    def take(self, mask: int, share: _Share) -> _Draft:
         """Take the cores of a part, evenly from the front of each of its nodes."""
         cpus = 0
-        needed = cut.cores
-        for i in _bits(mask):
+        needed = share.cores
+        for i in bit_numbers(mask):
             taken, self.cores[i] = self.cores[i][:needed], self.cores[i][needed:]
             needed -= len(taken)
-            cpus |= sum(taken)
-        if cut.cpus:
-            # whole cores first: the threads that are too many are those of the last core
+            cpus |= union(taken)
+        if share.cpus:
+            # the lowest CPUs of these cores: the first threads where these are numbered first
             left, cpus = cpus, 0
-            for _ in range(cut.cpus):
+            for _ in range(share.cpus):
                 cpus |= left & -left
                 left &= left - 1
         return _Draft(mask, cpus)
@@ -251,7 +230,7 @@ class _Ground:
             return chosen + near
         together = set(self._sets[resource].preferred_allocation(near, [], count - len(chosen)))
         joined = [ids for ids in self._sets[resource].sets if ids <= together]
-        # the sets' own filling goes by the alphabet, ours by the inventory
+        # PreferredSets fills up in alphabetical order; here the other devices follow the order of the inventory
         first = [identity for identity in near if any(identity in ids for ids in joined)]
         rest = [identity for identity in near if identity not in first]
         return (chosen + first + rest)[:count]
@@ -260,33 +239,33 @@ class _Ground:
         """Return how far a device is from the nodes of a part; one without a place comes after those on them."""
         if not place:
             return _SAME_NODE + 1
-        return min(distance(self.machine, i, j) for i in _bits(mask) for j in _bits(place))
+        return min(distance(self.machine, i, j) for i in bit_numbers(mask) for j in bit_numbers(place))
 
     def inventory_order(self, devices: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
         """Return the positions of a part's devices, by resource."""
         return tuple(self._order[resource][identity] for resource, ids in devices.items() for identity in ids)
 
 
-def _masks(ground: _Ground, parts: int, cut: _Cut) -> list[int]:
-    """Return the nodes of each part: those that fit into one node with devices, without them, the others."""
-    room = [len(cores) for cores in ground.cores]
+def _masks(remaining: _Remaining, parts: int, share: _Share) -> list[int]:
+    """Return the nodes of each part: first parts that fit into one node with devices, then without, then the others."""
+    room = [len(cores) for cores in remaining.cores]
     whole = list(room)
     masks: list[int] = []
-    for rooms in (ground.local_parts(), [float("inf")] * len(room)):
+    for rooms in (remaining.local_parts(), [float("inf")] * len(room)):
         left = [limit - masks.count(1 << i) for i, limit in enumerate(rooms)]
         while len(masks) < parts:
-            fits = [i for i, cores in enumerate(room) if cores >= cut.cores and left[i] >= 1]
+            fits = [i for i, cores in enumerate(room) if cores >= share.cores and left[i] >= 1]
             if not fits:
                 break
             # the node of which the largest share is left
             best = max(fits, key=lambda i: (room[i] / whole[i], -i))
-            room[best] -= cut.cores
+            room[best] -= share.cores
             left[best] -= 1
             masks.append(1 << best)
     while len(masks) < parts:
-        mask = _closest(ground.machine, room, cut.cores)
-        needed = cut.cores
-        for i in _bits(mask):
+        mask = _closest(remaining.machine, room, share.cores)
+        needed = share.cores
+        for i in bit_numbers(mask):
             taken = min(room[i], needed)
             room[i] -= taken
             needed -= taken
@@ -303,7 +282,7 @@ def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
         while cores and have < needed:
             open_nodes = size - mask.bit_count()
             others = [i for i in range(len(room)) if room[i] and not mask >> i & 1]
-            # those with which the nodes after it can still make up the rest
+            # a node is of use if, with it, the nodes that may still follow can hold the rest
             useful = [
                 i
                 for i in others
@@ -348,11 +327,3 @@ def _part(machine: Machine, rank: int, draft: _Draft, given: int) -> Part:
             nodes.append(node.id)
             memory.append((node.id, node.memory * mine // (cpus & given).bit_count()))
     return Part(rank, CPUSet.from_int(draft.cpus), tuple(nodes), tuple(memory), draft.devices)
-
-
-def _bits(mask: int) -> Iterable[int]:
-    """Yield the positions of the one bits, ascending."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from alignup.errors import InputError
+from alignup.machine.bits import bit_numbers
 
 __all__ = ["CPU_LIMIT", "CPUSet"]
 
@@ -96,11 +97,7 @@ class CPUSet(AbstractSet[int]):
         return self._bits.bit_count()
 
     def __iter__(self) -> Iterator[int]:
-        bits = self._bits
-        while bits:
-            lowest = bits & -bits
-            yield lowest.bit_length() - 1
-            bits ^= lowest
+        return bit_numbers(self._bits)
 
     def __contains__(self, cpu: object) -> bool:
         return isinstance(cpu, int) and cpu >= 0 and bool(self._bits >> cpu & 1)

@@ -85,7 +85,9 @@ def check_devices(devices: Iterable[Device], machine: Machine, where: str) -> No
 
 
 def _device(entry: object, where: str) -> Device:
-    """Return the device that one entry of an inventory describes."""
+    """Return the device that one entry of an inventory describes; a record is taken as it is."""
+    if isinstance(entry, Device):
+        return entry
     if not isinstance(entry, Mapping):
         raise InputError.at(where, "a device with an id and its NUMA nodes", entry)
     for key in entry:

@@ -15,11 +15,14 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from alignup.errors import InputError
-from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice, cores_within
-from alignup.machine.sysfs.cpus import bit_numbers
+from alignup.machine.bits import bit_numbers, union
+from alignup.machine.cpu_groups import make_cores, number_groups
+from alignup.machine.machine import HugePages, Machine, NumaNode, PciDevice, cores_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+
+    from alignup.machine.machine import Core
 
 __all__ = ["machine_from_hwloc_xml", "parse_xml"]
 
@@ -62,7 +65,7 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     _collect(top, 0, found)
     if not found.cpus:
         raise InputError(f"expected objects of type PU, got none at {where}")
-    cores = _cores(found)
+    cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
     in_document = [numa_id for numa_id, _, _ in found.nodes]
@@ -74,14 +77,11 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
         _numa_node(numa_id, element, cores_within(cores, cpus), row)
         for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
     )
-    assigned = 0
-    for cpus in owned:
-        assigned |= cpus
     return Machine(
         numa_nodes=nodes,
         offline_cpus=tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~found.cpus)),
         pci_devices=_pci_devices(found, ids, owned),
-        unassigned_cores=cores_within(cores, found.cpus & ~assigned),
+        unassigned_cores=cores_within(cores, found.cpus & ~union(owned)),
     )
 
 
@@ -157,42 +157,10 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and int(text) < (1 << 31) else None
 
 
-def _cores(found: _Found) -> list[Core]:
-    """Return the cores by first CPU; a CPU in no core is one."""
+def _core_groups(found: _Found) -> list[int]:
+    """Return the CPUs of each core; a CPU in no core is one of its own."""
     groups = [core & found.cpus for core in found.cores]
-    grouped = 0
-    for group in groups:
-        grouped |= group
-    groups += [1 << cpu for cpu in bit_numbers(found.cpus & ~grouped)]
-    socket_of = _by_cpu(_numbered(found.packages))
-    l3_of = _by_cpu(enumerate(found.l3_groups))
-    made = []
-    for group in sorted(filter(None, groups), key=lambda group: group & -group):
-        cpus = tuple(bit_numbers(group))
-        made.append(Core(cpus, socket_of.get(cpus[0], 0), l3_of.get(cpus[0])))
-    return made
-
-
-def _numbered(packages: Iterable[tuple[int | None, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the packages with a number each: its own, or the lowest that is free."""
-    listed = list(packages)
-    taken = {number for number, _ in listed if number is not None}
-    used: set[int] = set()
-    free = 0
-    for number, cpus in listed:
-        chosen = number
-        if chosen is None or chosen in used:
-            while free in taken:
-                free += 1
-            chosen = free
-            taken.add(free)
-        used.add(chosen)
-        yield chosen, cpus
-
-
-def _by_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the number of the group that each CPU is in."""
-    return {cpu: number for number, group in groups for cpu in bit_numbers(group)}
+    return groups + [1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups))]
 
 
 def _owned_cpus(found: _Found) -> list[int]:

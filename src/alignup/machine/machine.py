@@ -1,8 +1,8 @@
-"""The record of a machine: NUMA nodes, their cores, memory and distances, and indexes over them.
+"""Holds the record of a machine: NUMA nodes, their cores, memory and distances, and indexes over them.
 
-Where records come from (sysfs, snapshots, JSON, hwloc's XML, the catalog) is the business of
-`alignup.machine`; this module only holds them. CPU sets are ints as bit sets: bit i is the CPU that the
-kernel numbers i. Masks of NUMA nodes are ints whose bit i is position i, `machine.numa_nodes[i]`.
+Reading machines (from sysfs, snapshots, JSON, hwloc's XML, the catalog) is left to the modules beside this one.
+Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i. Masks of NUMA nodes are ints whose
+bit i is position i, `machine.numa_nodes[i]`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.machine.bits import bit_numbers, bit_set, union
 
 if TYPE_CHECKING:
     import os
@@ -50,6 +51,16 @@ class Core:
     """The kernel's `physical_package_id`, or a number unique in the machine where the kernel has none."""
     l3: int | None = None
     """A number unique in the machine for each group of CPUs that share an L3 cache; None: not known."""
+    bits: int = field(init=False, repr=False, compare=False)
+    """The same CPUs as a bit set, computed once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", bit_set(self.cpus))
+
+    @classmethod
+    def of_bits(cls, bits: int, socket: int, l3: int | None = None) -> Core:
+        """Return the core with the CPUs of a bit set."""
+        return cls(tuple(bit_numbers(bits)), socket, l3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class Machine:
     The fields that no argument sets are indexes, worked out once when the record is made.
 
     Raises:
-        InputError: There is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend, or a node
+        InputError: there is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend, or a node
             knows the distances to more or fewer nodes than there are.
     """
 
@@ -159,7 +170,7 @@ class Machine:
     def __post_init__(self) -> None:
         ids = tuple(node.id for node in self.numa_nodes)
         _check_numa_nodes(self.numa_nodes, ids)
-        node_cpus = tuple(_bits(cpu for core in node.cores for cpu in core.cpus) for node in self.numa_nodes)
+        node_cpus = tuple(union(core.bits for core in node.cores) for node in self.numa_nodes)
         socket_cpus, socket_nodes = _by_socket(self.numa_nodes)
         rows = tuple(node.distances for node in self.numa_nodes)
         cpus = overlapping = 0
@@ -184,7 +195,7 @@ class Machine:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
 
         Raises:
-            InputError: The machine has no such node.
+            InputError: the machine has no such node.
         """
         try:
             return self.numa_node_ids.index(numa_id)
@@ -221,23 +232,25 @@ class Machine:
         """Return equal, disjoint, aligned parts of this machine, by rank; `alignup.leases.machine_parts` has the rule.
 
         Args:
-            parts: How many.
-            cpus_per_part: How many CPUs each; 0: as many whole cores as there are for everybody.
-            devices: By resource, how many devices each.
-            inventory: By resource, the devices that there are: `Device` records, or mappings with `id` and `numa`.
-            preferred_sets: By resource, ids of devices that belong together.
+            parts: how many.
+            cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
+            devices: by resource, how many devices each.
+            inventory: by resource, the devices of this machine: `Device` records, or mappings with `id` and `numa`.
+            preferred_sets: by resource, ids of devices that belong together.
 
         Raises:
-            InputError: The machine has too few CPUs or devices.
+            InputError: the machine has too few CPUs or devices, or a device is described wrongly.
         """
-        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415  # keeps `import alignup` light
+        # lazily, since both are built on this module
+        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415
+        from alignup.machine.device_inventory import decode_inventory  # noqa: PLC0415
 
         return split_machine(
             self,
             parts,
             cpus_per_part=cpus_per_part,
             devices=devices,
-            inventory=inventory,
+            inventory=decode_inventory(inventory or {}, self),
             preferred_sets=preferred_sets,
         )
 
@@ -273,7 +286,7 @@ class Machine:
         """Return the machine that the kernel describes in `sys/` and `proc/` beneath `root`.
 
         Raises:
-            InputError: There is nothing to read there, or it describes no machine.
+            InputError: there is nothing to read there, or it describes no machine.
         """
         from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # keeps `import alignup` light
 
@@ -291,9 +304,9 @@ def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
     chosen = []
     for core in cores:
-        inside = tuple(cpu for cpu in core.cpus if cpus >> cpu & 1)
+        inside = core.bits & cpus
         if inside:
-            chosen.append(core if inside == core.cpus else Core(inside, core.socket, core.l3))
+            chosen.append(core if inside == core.bits else Core.of_bits(inside, core.socket, core.l3))
     return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
 
 
@@ -314,20 +327,12 @@ def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None
         raise InputError.at("the machine", f"at most {MEMORY_LIMIT} bytes of memory in all", total)
 
 
-def _bits(numbers: Iterable[int]) -> int:
-    """Return the bit set of `numbers`."""
-    bits = 0
-    for number in numbers:
-        bits |= 1 << number
-    return bits
-
-
 def _by_socket(nodes: tuple[NumaNode, ...]) -> tuple[dict[int, int], dict[int, int]]:
     """Return the CPUs and the NUMA nodes of each socket, by ascending socket id."""
     cpus: dict[int, int] = {}
     masks: dict[int, int] = {}
     for position, node in enumerate(nodes):
         for core in node.cores:
-            cpus[core.socket] = cpus.get(core.socket, 0) | _bits(core.cpus)
+            cpus[core.socket] = cpus.get(core.socket, 0) | core.bits
             masks[core.socket] = masks.get(core.socket, 0) | 1 << position
     return dict(sorted(cpus.items())), dict(sorted(masks.items()))

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 import leasing
 from alignup.errors import InputError
+from alignup.leases.machine_parts import split_machine
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
-from alignup.machine.machine import Machine
+from alignup.machine.machine import Core, Machine, NumaNode
 
 GI = leasing.GI
 GPU = leasing.GPU
@@ -53,6 +54,20 @@ def test_more_parts_than_cores_cut_cores():
     machine = leasing.machine(nodes=1, cores=2)
     assert cpus(machine.split(3)) == ["0", "1", "2"]
     assert cpus(machine.split(4)) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_no_cpu_of_overlapping_nodes_is_in_two_parts(count):
+    """Broken firmware lists CPUs in several nodes; each counts as the first one's."""
+    cores = [Core((cpu,), 0) for cpu in range(6)]
+    machine = Machine((NumaNode(0, GI, tuple(cores[:4])), NumaNode(1, GI, tuple(cores[2:]))))
+    assert machine.overlapping_cpus
+
+    parts = split_machine(machine, count)
+
+    given = [cpu for part in parts for cpu in part.cpus]
+    assert sorted(given) == list(range(6))
+    assert parts == machine.disjoint().split(count)
 
 
 @pytest.mark.parametrize(("wish", "expected"), [(2, "0,8"), (3, "0-1,8"), (1, "0")])

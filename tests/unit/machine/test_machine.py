@@ -233,3 +233,11 @@ def test_more_memory_than_sums_can_hold_is_refused() -> None:
 
     with pytest.raises(InputError, match="at most 2305843009213693952 bytes of memory"):
         Machine(nodes)
+
+
+def test_a_core_is_its_cpus_or_their_bit_set():
+    """Both ways to make one are equal, and the bit set is at hand."""
+    core = Core((1, 5), 0, 2)
+    assert core == Core.of_bits(0b100010, 0, 2)
+    assert hash(core) == hash(Core.of_bits(0b100010, 0, 2))
+    assert core.bits == 0b100010

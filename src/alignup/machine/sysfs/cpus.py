@@ -9,18 +9,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from alignup.machine.bits import bit_numbers
+from alignup.machine.cpu_groups import number_groups
 from alignup.machine.cpuset import CPU_LIMIT
 from alignup.machine.sysfs.text import first_number, number_list, number_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from alignup.machine.sysfs.tree import KernelTree
 
 __all__ = [
     "CPU_FOLDER",
     "CpuNumbers",
-    "bit_numbers",
     "cores",
     "cpu_numbers",
     "partition",
@@ -43,14 +44,6 @@ class CpuNumbers:
 
     online: int
     offline: int
-
-
-def bit_numbers(bits: int) -> Iterator[int]:
-    """Yield the positions of the one bits of `bits`, ascending."""
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
 
 
 def cpu_numbers(tree: KernelTree) -> CpuNumbers:
@@ -167,7 +160,8 @@ def sockets(tree: KernelTree, online: int) -> dict[int, int]:
         return group
 
     groups = list(partition(online, package_of))
-    return _numbered(groups if has_siblings else _by_id(groups, ids), ids)
+    found = groups if has_siblings else _by_id(groups, ids)
+    return number_groups((ids[first], group) for first, group in found)
 
 
 def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tuple[int, int]]:
@@ -177,21 +171,3 @@ def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tu
         earlier = joined.get(ids[first], (first, 0))
         joined[ids[first]] = (earlier[0], earlier[1] | group)
     return list(joined.values())
-
-
-def _numbered(groups: Iterable[tuple[int, int]], ids: dict[int, int | None]) -> dict[int, int]:
-    """Return the groups by number."""
-    numbered: dict[int, int] = {}
-    nameless: list[int] = []
-    for first, group in groups:
-        number = ids[first]
-        if number is None or number in numbered:
-            nameless.append(group)
-        else:
-            numbered[number] = group
-    free = 0
-    for group in nameless:
-        while free in numbered:
-            free += 1
-        numbered[free] = group
-    return numbered

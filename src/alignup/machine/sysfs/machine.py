@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
-from alignup.machine.machine import Core, Machine, NumaNode, cores_within
+from alignup.machine.bits import bit_numbers, union
+from alignup.machine.cpu_groups import make_cores
+from alignup.machine.machine import Machine, NumaNode, cores_within
 from alignup.machine.sysfs.caches import l3_groups
-from alignup.machine.sysfs.cpus import bit_numbers, cores, cpu_numbers, sockets
+from alignup.machine.sysfs.cpus import cores, cpu_numbers, sockets
 from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
 from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, node_cpus, node_ids
 from alignup.machine.sysfs.pci import pci_devices
@@ -18,8 +20,8 @@ from alignup.machine.sysfs.tree import DirectoryTree
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
+    from alignup.machine.machine import Core
     from alignup.machine.sysfs.tree import KernelTree
 
 __all__ = ["describe", "read_machine"]
@@ -41,23 +43,22 @@ def describe(tree: KernelTree) -> Machine:
     the same CPU, both have it, as the kernel says: see `Machine.disjoint`.
 
     Raises:
-        InputError: No CPU is described there, or more than 64 NUMA nodes are.
+        InputError: no CPU is described there, or more than 64 NUMA nodes are.
     """
     numbers = cpu_numbers(tree)
     if not numbers.online:
         expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
         raise InputError(f"expected {expected}, got none at {tree.source}")
-    found = _cores(tree, numbers.online)
+    groups = cores(tree, numbers.online)
+    found = make_cores(groups, sockets(tree, numbers.online), l3_groups(tree, numbers.online, groups))
     ids = node_ids(tree)
     if not ids:
-        nodes = [NumaNode(0, machine_memory(tree), tuple(found), machine_hugepages(tree))]
+        nodes = [NumaNode(0, machine_memory(tree), found, machine_hugepages(tree))]
         listed = [numbers.online]
     else:
         listed = [node_cpus(tree, numa_id) & numbers.online for numa_id in ids]
         nodes = _numa_nodes(tree, ids, listed, found)
-    assigned = 0
-    for bits in listed:
-        assigned |= bits
+    assigned = union(listed)
     if not assigned:
         raise InputError(f"expected a NUMA node with CPUs that are online, got none at {tree.source}")
     return Machine(
@@ -68,24 +69,9 @@ def describe(tree: KernelTree) -> Machine:
     )
 
 
-def _cores(tree: KernelTree, online: int) -> list[Core]:
-    """Return the cores by first CPU, each with its socket and L3 group."""
-    groups = cores(tree, online)
-    socket_of = _by_cpu(sockets(tree, online).items())
-    l3_of = _by_cpu(enumerate(l3_groups(tree, online, groups)))
-    made = []
-    for group in groups:
-        cpus = tuple(bit_numbers(group))
-        made.append(Core(cpus, socket_of[cpus[0]], l3_of.get(cpus[0])))
-    return made
-
-
-def _by_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the number of the group that each CPU is in."""
-    return {cpu: number for number, group in groups for cpu in bit_numbers(group)}
-
-
-def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: list[Core]) -> list[NumaNode]:
+def _numa_nodes(
+    tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]
+) -> list[NumaNode]:
     """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
     rows = distances(tree, ids) or [()] * len(ids)
     nodes = []

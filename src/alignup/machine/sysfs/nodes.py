@@ -1,6 +1,6 @@
 """Reads `sys/devices/system/node`: which NUMA nodes there are, their CPUs, and how far they are apart.
 
-Memory is read by `memory_files`. Sets of CPUs and of nodes are ints as bit sets.
+Memory is read by `alignup.machine.sysfs.memory`. Sets of CPUs and of nodes are ints as bit sets.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from alignup.machine.sysfs.cpus import bit_numbers
+from alignup.machine.bits import bit_numbers
 from alignup.machine.sysfs.text import number_list, number_mask, number_row
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from alignup.errors import ConfigError
+from alignup.machine.bits import union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from alignup.machine.machine import Core, Machine
+    from alignup.machine.machine import Machine
 
 __all__ = ["CpuGroup", "CpuTopology", "cpu_topology"]
 
@@ -81,17 +82,21 @@ def cpu_topology(machine: Machine) -> CpuTopology:
     Raises:
         ConfigError: the machine has no CPUs.
     """
-    cores = [(node.id, core) for node in machine.numa_nodes for core in node.cores]
-    of_node = _cpus_by(cores)
-    of_socket = _cpus_by((core.socket, core) for _, core in cores)
-    # what shares no known cache is taken to share the socket's
-    of_l3 = _cpus_by((core.socket if core.l3 is None else core.l3, core) for _, core in cores)
-    every = _union(of_node.values())
+    every = machine.cpus
     if not every:
         raise ConfigError.at("the machine", "at least one CPU for the CPU manager", 0)
+    cores = [core for node in machine.numa_nodes for core in node.cores]
+    of_node = {
+        numa_id: cpus for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if cpus
+    }
+    of_socket = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
+    # what shares no known cache is taken to share the socket's
+    of_l3: defaultdict[int, int] = defaultdict(int)
+    for core in cores:
+        of_l3[core.socket if core.l3 is None else core.l3] |= core.bits
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
-    core_groups = _groups({min(core.cpus): _bits(core.cpus) for _, core in cores}, whole=per_core)
+    core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
     l3_groups = _groups(of_l3, core_groups)
     sockets_outer = len(of_node) > len(of_socket)
     if sockets_outer:
@@ -102,11 +107,11 @@ def cpu_topology(machine: Machine) -> CpuTopology:
         outer = _groups(of_node, inner, l3_groups)
     return CpuTopology(
         cpus=every,
-        node_cpus=tuple(of_node.get(node.id, 0) for node in machine.numa_nodes),
+        node_cpus=machine.node_cpus,
         node_sockets=tuple(
-            _union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes
+            union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes
         ),
-        socket_cpus=tuple(cpus for _, cpus in sorted(of_socket.items())),
+        socket_cpus=machine.socket_cpus,
         core_cpus=tuple(core.cpus for core in core_groups),
         sockets_outer=sockets_outer,
         outer=outer,
@@ -138,22 +143,3 @@ def _groups(
         )
         for number, cpus in sorted(members.items())
     )
-
-
-def _bits(cpus: Iterable[int]) -> int:
-    return _union(1 << cpu for cpu in cpus)
-
-
-def _union(sets: Iterable[int]) -> int:
-    union = 0
-    for cpus in sets:
-        union |= cpus
-    return union
-
-
-def _cpus_by(cores: Iterable[tuple[int, Core]]) -> dict[int, int]:
-    """Return the CPUs of each group, given the group that each core is in."""
-    groups: defaultdict[int, int] = defaultdict(int)
-    for group, core in cores:
-        groups[group] |= _bits(core.cpus)
-    return dict(groups)

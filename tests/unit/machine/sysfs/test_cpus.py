@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.machine.sysfs.cpus import bit_numbers, cores, cpu_numbers, partition, siblings, sockets
+from alignup.machine.bits import bit_numbers
+from alignup.machine.sysfs.cpus import cores, cpu_numbers, partition, siblings, sockets
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, mask, server
 
