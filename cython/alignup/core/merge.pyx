@@ -14,13 +14,14 @@ policies make of the result is said in `alignup.topology_manager.policy`.
 
 from operator import index as as_whole
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, popcount
-from alignup.core.narrow.family cimport Family, has, is_empty, put, sum_over_supersets, undo_sum_over_supersets
+from alignup.core.narrow.family cimport Family, has, is_empty, sum_over_supersets, undo_sum_over_supersets
 from alignup.core.hints cimport HintList, TopologyHint, hint_of
+from alignup.core.narrow.tables cimport BY_SIZE, OF_SIZE, SIZE_STARTS
 from alignup.core.wide.merge cimport Searched, search_best
 
 
@@ -28,27 +29,6 @@ cdef enum:
     MOST_LISTS = 64
     # Counts of permutations fit 64 bits for so many lists of 256 hints.
     LISTS_A_PRODUCT = 6
-
-
-# All masks of 8 nodes, ascending by size, then by value; where each size starts; and each size as a set of masks.
-cdef uint8_t BY_SIZE[NARROW_MASKS]
-cdef int STARTS[NARROW_NODES + 2]
-cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
-
-
-cdef void fill_tables() noexcept nogil:
-    cdef int size, mask, place = 0
-    for size in range(NARROW_NODES + 1):
-        STARTS[size] = place
-        for mask in range(NARROW_MASKS):
-            if popcount(mask) == size:
-                BY_SIZE[place] = mask
-                put(OF_SIZE[size], mask)
-                place += 1
-    STARTS[NARROW_NODES + 1] = place
-
-
-fill_tables()
 
 
 cdef inline bint fitter(uint64_t one, uint64_t other, const int64_t* distances) noexcept nogil:
@@ -195,7 +175,7 @@ cdef bint best_of_size(
     """Find the best reached mask of a size: the nearest nodes when distances count, then the lowest value."""
     cdef int index, mask
     cdef bint found = False
-    for index in range(STARTS[size], STARTS[size + 1]):
+    for index in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
         mask = BY_SIZE[index]
         if mask >> nodes:
             break

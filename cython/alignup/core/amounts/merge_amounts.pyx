@@ -9,13 +9,14 @@ That is how nearly all nodes of a cluster look. The definition is that of `align
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount
+from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single, lowest, popcount
 from alignup.core.merge cimport Best
 from alignup.core.amounts.node_hints cimport has_memory_anywhere
 from alignup.core.amounts.state cimport (
     MOST_RESOURCES, POLICY_RESTRICTED, Demand, MemoryRule, Plan, Shape, State, memory_rule, rule_allows, sum_of,
     sum_over,
 )
+from alignup.core.narrow.tables cimport BY_SIZE, SIZE_STARTS
 
 
 cdef enum:
@@ -39,25 +40,6 @@ cdef struct Problem:
     MemoryRule rule
     const int64_t* distances
     int steps
-
-
-# All masks of 8 nodes, ascending by size, then by value; and where each size starts.
-cdef int BY_SIZE[NARROW_MASKS]
-cdef int STARTS[NARROW_NODES + 2]
-
-
-cdef void fill_tables() noexcept nogil:
-    cdef int size, mask, place = 0
-    for size in range(NARROW_NODES + 1):
-        STARTS[size] = place
-        for mask in range(NARROW_MASKS):
-            if popcount(mask) == size:
-                BY_SIZE[place] = mask
-                place += 1
-    STARTS[NARROW_NODES + 1] = place
-
-
-fill_tables()
 
 
 cdef bint merge_sums(const State* state, const Demand* demand, const Plan* plan, Best* best) noexcept nogil:
@@ -173,7 +155,7 @@ cdef uint64_t common_mask(const Problem* problem, int size) noexcept nogil:
     cdef int place, index
     cdef uint64_t mask, best = 0
     cdef bint all_met
-    for place in range(STARTS[size], STARTS[size + 1]):
+    for place in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
         mask = BY_SIZE[place]
         if mask >> problem.nodes:
             break
@@ -266,7 +248,7 @@ cdef bint reach_size(Problem* problem, int size, uint64_t* best) noexcept nogil:
     """Find the best reached mask of a size, 0 if there is none; False: gave up."""
     cdef int place
     cdef uint64_t mask
-    for place in range(STARTS[size], STARTS[size + 1]):
+    for place in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
         mask = BY_SIZE[place]
         if mask >> problem.nodes:
             break

@@ -8,24 +8,12 @@ same kernels as the providers' own (`alignup.core.narrow.family`). What a policy
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount
-from alignup.core.narrow.family cimport Family, keep_holding, put
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest
+from alignup.core.narrow.family cimport Family, keep_holding
 from alignup.core.amounts.state cimport (
     Demand, MemoryRule, Plan, Shape, State, holds_memory, knows_memory, memory_rule, rule_allows, sum_of, sum_over,
 )
-
-
-# The masks of each size, as sets of masks.
-cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
-
-
-cdef void fill_sizes() noexcept nogil:
-    cdef int mask
-    for mask in range(NARROW_MASKS):
-        put(OF_SIZE[popcount(mask)], mask)
-
-
-fill_sizes()
+from alignup.core.narrow.tables cimport OF_SIZE
 
 
 cdef uint64_t cpu_candidates(const State* state, const Demand* demand) noexcept nogil:
