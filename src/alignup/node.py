@@ -49,7 +49,10 @@ class Node:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
     """
 
-    __slots__ = ("_pod_policies", "config", "cpu", "devices", "machine", "manager", "memory")
+    __slots__ = (
+        "_pod_policies", "config", "cpu", "devices", "labels", "machine", "manager", "memory",
+        "single_numa_node_exclusive",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,6 +64,8 @@ class Node:
         providers: Iterable[HintProvider] = (),
         observer: Observer | None = None,
         wrap: Callable[[HintProvider], HintProvider] | None = None,
+        labels: Mapping[str, str] | None = None,
+        single_numa_node_exclusive: str = "Required",
     ) -> None:
         if isinstance(machine, Mapping):
             machine = Machine.from_dict(machine)
@@ -70,6 +75,10 @@ class Node:
         self.config = (
             KubeletConfig.from_dict(config) if isinstance(config, Mapping) else config or KubeletConfig()
         )
+        self.labels = dict(labels or {})
+        self.single_numa_node_exclusive = single_numa_node_exclusive
+        if labels or single_numa_node_exclusive != "Required":
+            self._configure_koordinator()
         policy = make_policy(
             self.config.topology_manager_policy,
             len(machine.numa_nodes),
@@ -92,6 +101,14 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
 
+    def _configure_koordinator(self) -> None:
+        """Check what a Koordinator cluster adds to a node, and let its label override the topology policy."""
+        from alignup.koordinator.annotation import check_default_exclusive  # noqa: PLC0415  # few nodes need it
+        from alignup.koordinator.effective import labelled_config  # noqa: PLC0415  # as above
+
+        check_default_exclusive(self.single_numa_node_exclusive, "singleNUMANodeExclusive")
+        self.config = labelled_config(self.config, self.labels)
+
     @classmethod
     def from_dict(
         cls,
@@ -102,10 +119,10 @@ class Node:
         observer: Observer | None = None,
         wrap: Callable[[HintProvider], HintProvider] | None = None,
     ) -> Node:
-        """Return the node that `machine`, `kubelet`, `devices` and `preferredSets` describe.
+        """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
 
-        The keys are those of the conformance vectors; all but `machine` may be missing. `plugins` are used for the
-        resources that `preferredSets` does not name.
+        `singleNUMANodeExclusive` is read too. The keys are those of the conformance vectors; all but `machine` may be
+        missing. `plugins` are used for the resources that `preferredSets` does not name.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -125,6 +142,8 @@ class Node:
             providers=providers,
             observer=observer,
             wrap=wrap,
+            labels=node_labels(mapping_under(data, "labels")),
+            single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
         )
 
     @property
@@ -149,7 +168,9 @@ class Node:
             from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
 
             options = self.config.topology_manager_policy_options
-            self._pod_policies = node_policies.PodPolicies(self.manager, self.machine, options)
+            self._pod_policies = node_policies.PodPolicies(
+                self.manager, self.machine, options, self.single_numa_node_exclusive
+            )
         return self._pod_policies
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
@@ -249,6 +270,18 @@ def mapping_under(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise InputError.at(key, "a mapping", found)
     return found
+
+
+def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the labels of a node if every value is a string.
+
+    Raises:
+        InputError: some value is not.
+    """
+    for name, value in labels.items():
+        if not isinstance(value, str):
+            raise InputError.at(f"labels[{name!r}]", "a string", value)
+    return labels
 
 
 def preferred_sets(

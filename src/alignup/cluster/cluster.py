@@ -51,7 +51,7 @@ class Cluster:
         InputError: A name comes twice, or there are more resources than a word has bits.
     """
 
-    __slots__ = ("_arrays", "_exact", "_indices", "_readers", "names", "nodes")
+    __slots__ = ("_arrays", "_default_exclusive", "_exact", "_indices", "_readers", "names", "nodes")
 
     def __init__(
         self, names: Sequence[str], shapes: Sequence[Shape], rows: Iterable[Row], *, upper_bound: bool = False
@@ -65,6 +65,7 @@ class Cluster:
         self._arrays = Arrays(shapes, rows)
         self._readers: tuple[NodeReader, ...] = ()
         self._exact = not upper_bound
+        self._default_exclusive = "Required"
 
     @classmethod
     def from_nodes(cls, nodes: Iterable[Node] | Mapping[str, Node]) -> Cluster:
@@ -72,6 +73,9 @@ class Cluster:
 
         Args:
             nodes: By name, or in order: then they are called `node-0`, `node-1` and so on.
+
+        Raises:
+            InputError: the nodes differ in `single_numa_node_exclusive`, which is one scheduler's for all of them.
         """
         by_name = nodes if isinstance(nodes, Mapping) else {f"node-{i}": node for i, node in enumerate(nodes)}
         readers = [NodeReader(node) for node in by_name.values()]
@@ -80,6 +84,7 @@ class Cluster:
         )
         cluster.nodes = tuple(by_name.values())
         cluster._readers = tuple(readers)
+        cluster._default_exclusive = _one_default([node.single_numa_node_exclusive for node in cluster.nodes])
         return cluster
 
     @classmethod
@@ -214,7 +219,7 @@ class Cluster:
         Raises:
             InputError: It asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
-        wanted = pod_policy(pod)
+        wanted = pod_policy(pod, self._default_exclusive)
         demands = [_demand(self._arrays, pod)]
         demands += [_demand(self._arrays, container) for container in pod.all_containers]
         if wanted is None:
@@ -337,6 +342,15 @@ class Cluster:
                 answer.reason[index] = REASONS.index(admission.reason)
                 answer.score[index] = -np.inf
             self.refresh(index)
+
+
+def _one_default(defaults: Sequence[str]) -> str:
+    """Return the default of exclusivity that all nodes share; `Required` if there is no node."""
+    found = sorted(set(defaults))
+    if len(found) > 1:
+        expected = "the same value for every node of a cluster"
+        raise InputError.at("singleNUMANodeExclusive", expected, found)
+    return found[0] if found else "Required"
 
 
 def _demand(

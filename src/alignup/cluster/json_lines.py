@@ -35,6 +35,8 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     devices: msgspec.Raw = msgspec.Raw(b"{}")
     preferred_sets: dict[str, Any] | None = None
     pods: list[dict[str, Any]] = []
+    labels: dict[str, str] = {}
+    single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
 def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[str, Node]:
@@ -79,7 +81,14 @@ class _Reader:
 
         # an inventory is checked against its machine
         inventory = self._once("devices", msgspec.Raw(bytes(wire.devices)), decode, bytes(wire.machine))
-        node = Node(machine, config, inventory, preferred_sets(wire.preferred_sets or {}, inventory))
+        node = Node(
+            machine,
+            config,
+            inventory,
+            preferred_sets(wire.preferred_sets or {}, inventory),
+            labels=wire.labels,
+            single_numa_node_exclusive=wire.single_numa_node_exclusive,
+        )
         for index, manifest in enumerate(wire.pods):
             admission = node.admit(Pod.from_manifest(manifest))
             if not admission.admitted:

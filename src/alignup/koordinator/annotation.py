@@ -26,6 +26,7 @@ __all__ = [
     "RESTRICTED",
     "SINGLE_NUMA_NODE",
     "NumaTopologySpec",
+    "check_default_exclusive",
     "check_policy",
     "check_spec",
     "declared_node_policy",
@@ -111,6 +112,17 @@ def check_policy(policy: str, where: str) -> str:
     if policy not in POLICIES:
         raise InputError.at(where, f"one of {_listed(POLICIES)}", policy)
     return policy
+
+
+def check_default_exclusive(exclusive: object, where: str) -> str:
+    """Return `exclusive` if a scheduler can be configured with it as its default.
+
+    Raises:
+        InputError: it is neither `Required` nor `Preferred`.
+    """
+    if exclusive not in (REQUIRED, PREFERRED):
+        raise InputError.at(where, f"{REQUIRED!r} or {PREFERRED!r}", exclusive)
+    return str(exclusive)
 
 
 def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ()) -> str:

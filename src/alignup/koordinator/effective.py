@@ -8,7 +8,7 @@ them from annotations and labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from alignup.errors import InputError
@@ -31,6 +31,8 @@ from alignup.koordinator.status import Status, StatusCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+
 __all__ = [
     "Annotated",
     "EffectivePolicy",
@@ -39,6 +41,7 @@ __all__ = [
     "default_exclusive",
     "effective_policy",
     "joined_policy",
+    "labelled_config",
     "mismatch_sentence",
     "node_policy",
     "pod_policy",
@@ -101,15 +104,17 @@ class PolicyMismatch:
         return Status(StatusCode.UNRESOLVABLE, (self.reason,))
 
 
-def pod_policy(pod: Annotated) -> PodPolicy | None:
-    """Return what the pod's annotations ask for, None if they say nothing of NUMA topology.
+def pod_policy(pod: Annotated, default: str = REQUIRED) -> PodPolicy | None:
+    """Return what the pod's annotations ask for, None if they do not mention NUMA topology.
 
     Args:
-        pod: The pod; `scheduling.koordinator.sh/numa-topology-spec` is read if it is there, else
+        pod: the pod; `scheduling.koordinator.sh/numa-topology-spec` is read if it is there, else
             `scheduling.koordinator.sh/resource-spec`.
+        default: the exclusivity of a pod that names a policy and no exclusivity; a scheduler's argument
+            `singleNUMANodeExclusive`.
 
     Raises:
-        InputError: The annotation is no JSON object, or holds a value that the design does not know.
+        InputError: the annotation is no JSON object, or holds a value that the design does not know.
     """
     annotations = pod.annotations
     if not annotations:
@@ -118,7 +123,7 @@ def pod_policy(pod: Annotated) -> PodPolicy | None:
     check_spec(spec, present_place(annotations, ANNOTATIONS))
     if not spec.policy and not spec.exclusive:
         return None
-    return PodPolicy(KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive))
+    return PodPolicy(KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive, default))
 
 
 def node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ()) -> str:
@@ -133,6 +138,20 @@ def node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ())
     """
     declared = declared_node_policy(labels, kubelet_policies)
     return KUBELET_NAMES[check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')]
+
+
+def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> KubeletConfig:
+    """Return the configuration with the topology policy that the node's label names, if it names another one.
+
+    Koordinator judges a pod as a whole under such a policy, so the scope becomes `pod`.
+
+    Raises:
+        InputError: the label holds a policy that does not exist.
+    """
+    policy = node_policy(labels)
+    if policy in ("none", config.topology_manager_policy):
+        return config
+    return replace(config, topology_manager_policy=policy, topology_manager_scope="pod")
 
 
 def effective_policy(pod: PodPolicy | None, node: str) -> EffectivePolicy | PolicyMismatch:
@@ -168,9 +187,9 @@ def joined_policy(pod: str, node: str, *, none: str = "") -> str | None:
     return node if pod == none else pod
 
 
-def default_exclusive(policy: str, exclusive: str) -> str:
-    """Return how exclusive a pod is: `Required` if it names a policy (not ""), and nothing else."""
-    return REQUIRED if policy and not exclusive else exclusive
+def default_exclusive(policy: str, exclusive: str, default: str = REQUIRED) -> str:
+    """Return how exclusive a pod is: what it says, else `default` if it names a policy (not "")."""
+    return default if policy and not exclusive else exclusive
 
 
 def mismatch_sentence(pod: str, node: str) -> str:

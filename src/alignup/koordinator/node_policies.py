@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from alignup.koordinator.annotation import REQUIRED
 from alignup.koordinator.effective import PolicyMismatch, effective_policy, pod_policy
 from alignup.koordinator.exclusivity import ExclusivityTracker
 from alignup.topology_manager.policy import NonePolicy, Policy, make_policy
@@ -74,11 +75,19 @@ class PodPolicies:
         manager: the node's manager; its policy is the node's.
         machine: for the policies that pods bring.
         options: the node's topology options; they hold for the pods' policies as well.
+        default_exclusive: the exclusivity of pods that name a policy and no exclusivity.
     """
 
-    __slots__ = ("_distances", "_manager", "_numa_nodes", "_options", "_policies", "tracker")
+    __slots__ = ("_default", "_distances", "_manager", "_numa_nodes", "_options", "_policies", "tracker")
 
-    def __init__(self, manager: TopologyManager, machine: Machine, options: TopologyOptions) -> None:
+    def __init__(
+        self,
+        manager: TopologyManager,
+        machine: Machine,
+        options: TopologyOptions,
+        default_exclusive: str = REQUIRED,
+    ) -> None:
+        self._default = default_exclusive
         self.tracker = ExclusivityTracker()
         self._manager = manager
         self._numa_nodes = len(machine.numa_nodes)
@@ -93,7 +102,7 @@ class PodPolicies:
             InputError: the annotation cannot be read.
             ConfigError: the machine has more NUMA nodes than the options allow.
         """
-        wanted = pod_policy(pod)
+        wanted = pod_policy(pod, self._default)
         if wanted is None:
             return None
         own = self._manager.policy

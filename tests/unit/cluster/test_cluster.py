@@ -284,3 +284,26 @@ def test_json_lines_take_any_lines():
     cluster = Cluster.from_json_lines([json.dumps(line).encode(), b"", node_line("b").encode()])
     assert cluster.names == ("a", "b")
     assert cluster.nodes[0].devices is None
+
+
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
+
+def test_the_label_of_a_node_is_its_policy():
+    """In a cluster as on the node itself: a pod too large for one NUMA node is refused where the label says so."""
+    cluster = cluster_of(
+        node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}),
+        node_line("plain", policy="none"),
+    )
+    answer = cluster.evaluate(pod_manifest("large", cpus=9))
+    assert answer.admitted.tolist() == [False, True]
+
+
+def test_a_cluster_has_one_default_of_exclusivity():
+    """It is an argument of the scheduler, and there is one scheduler."""
+    lines = [
+        node_line(name, singleNUMANodeExclusive=value)
+        for name, value in (("a", "Required"), ("b", "Preferred"))
+    ]
+    with pytest.raises(InputError, match="the same value for every node of a cluster"):
+        cluster_of(*lines)

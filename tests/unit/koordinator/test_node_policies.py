@@ -236,3 +236,72 @@ def test_a_pod_without_annotations_has_no_ruling() -> None:
 
     assert policies.ruling(Pod("u", "p")) is None
     policies.removed("never there")
+
+
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
+
+def labelled(label: str, policy: str = "none", **more: Any) -> Node:
+    """Return a node of two NUMA nodes with a label of its policy."""
+    kubelet = {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static"}
+    return Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": kubelet, "labels": {LABEL: label, "zone": "a"}, **more}
+    )
+
+
+def test_a_label_is_the_nodes_policy() -> None:
+    """Silent pods run under it; pods of another policy are refused, those of the same come in."""
+    node = labelled("SingleNUMANode")
+
+    assert node.labels == {LABEL: "SingleNUMANode", "zone": "a"}
+    assert got(node.admit(pod("silent", 3))) == [0]
+    assert node.admit(pod("large", 5)).reason == "TopologyAffinityError"
+    assert got(node.admit(pod("same", 3, "SingleNUMANode"))) == [1]
+    refused = node.admit(pod("other", 1, "Restricted"))
+    assert refused.reason == "UnschedulableAndUnresolvable"
+    assert "the node has single-numa-node" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("label", "kubelet", "policy", "scope"),
+    [
+        ("SingleNUMANode", "none", "single-numa-node", "pod"),
+        ("Restricted", "single-numa-node", "restricted", "pod"),
+        ("BestEffort", "none", "best-effort", "pod"),
+        ("Restricted", "restricted", "restricted", "container"),
+        ("", "restricted", "restricted", "container"),
+        ("", "none", "none", "none"),
+    ],
+)
+def test_a_label_overrides_the_kubelets_policy(label: str, kubelet: str, policy: str, scope: str) -> None:
+    """An empty label is none; under the policy of a label pods are judged as a whole."""
+    node = labelled(label, kubelet)
+
+    assert (node.manager.policy.name, node.scope_name) == (policy, scope)
+
+
+@pytest.mark.parametrize("label", ["single-numa-node", "None", "Bogus"])
+def test_an_unknown_label_is_an_error(label: str) -> None:
+    with pytest.raises(InputError, match=rf'got {label!r} at metadata.labels\["{LABEL}"\]'):
+        labelled(label)
+
+
+def test_labels_are_strings() -> None:
+    with pytest.raises(InputError, match=r"expected a string, got 3 at labels\['a'\]"):
+        Node.from_dict({"machine": machine_of(2, 2), "labels": {"a": 3}})
+
+
+def test_the_default_of_exclusivity_is_configurable() -> None:
+    """It holds for pods that name a policy and no exclusivity, as the argument of the scheduler does."""
+    for default, expected in (("Required", None), ("Preferred", [0, 1])):
+        node = labelled("", singleNUMANodeExclusive=default)
+        assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
+        assert got(node.admit(pod("wide", 5, "Restricted"))) == expected
+        assert node.admit(pod("own", 5, "Restricted", "Required")).admitted is False
+
+
+def test_an_unknown_default_of_exclusivity_is_an_error() -> None:
+    with pytest.raises(
+        InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"
+    ):
+        labelled("", singleNUMANodeExclusive="Always")
