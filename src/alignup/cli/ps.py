@@ -51,7 +51,7 @@ def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
         "state": alive.value,
         "command": lease.command,
         "policy": lease.policy,
-        "cpus": lease.cpu_list,
+        "cpus": str(lease.cpus),
         "numaNodes": list(lease.numa_nodes),
         "memory": [
             {"numaNode": share.numa_node, "type": share.type, "size": share.size}
@@ -71,7 +71,7 @@ def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
             str(lease.process.pid),
             alive.value,
             ",".join(map(str, lease.numa_nodes)) or "-",
-            lease.cpu_list or "-",
+            str(lease.cpus) or "-",
             " ".join(size_text(size) for size in lease.memory_sizes.values()) or "-",
             devices_text(lease.devices),
             lease.command,

@@ -156,13 +156,14 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
 
 def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> Any:
     """Return what the process is told to do."""
+    from alignup.leases.binding import is_strict, memory_nodes  # startup counts
     from alignup.leases.child_process import Start  # startup counts
-    from alignup.leases.lease_environment import is_strict, lease_variables, memory_nodes  # startup counts
+    from alignup.leases.environment import lease_variables  # startup counts
 
     environment = lease_variables(lease, site, file.path)
     if not binds:
         return Start(environment)
-    return Start(environment, lease.cpu_list, memory_nodes(lease, site), is_strict(lease))
+    return Start(environment, str(lease.cpus), memory_nodes(lease, site.machine), is_strict(lease))
 
 
 def _give_back(file: LeaseFile, lease: LeaseRecord) -> None:

@@ -107,7 +107,7 @@ def env_line(site: Site, part: Part, parts: int) -> str:
         "ALIGNUP_PART": f"{part.rank}/{parts}",
         **variables(
             site,
-            cpus=str(part.cpus),
+            cpus=part.cpus,
             numa_nodes=part.numa_nodes,
             memory=sum(size for _, size in part.memory),
             devices=part.devices,

@@ -1,4 +1,4 @@
-"""Gets a lease and gives it back: puts the file, the machine and the placing together."""
+"""Takes a lease of a machine and gives it back: places the request, and writes the lease into the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["acquire", "give_back"]
 def acquire(
     file: LeaseFile, site: Site, request: Request, holder: ProcessIdentity, *, command: str, name: str
 ) -> LeaseRecord:
-    """Return a lease of what a request gets; it is in the file when this returns.
+    """Return the lease that a request gets; it is in the file when this returns.
 
     Leases of processes that are gone are reclaimed on the way.
 
@@ -29,7 +29,7 @@ def acquire(
         site: the machine.
         request: what is asked for.
         holder: the process whose lease it will be: it ends with the process at the latest.
-        command: what the process is, for people.
+        command: the command line of the process, for people.
         name: the lease's name if the request has none; a number is added if it is in use.
 
     Raises:

@@ -1,6 +1,7 @@
-"""Binds the calling thread to CPUs and to the memory of NUMA nodes, and back again, by system calls.
+"""Binds the calling thread to a lease's CPUs and to the memory of its NUMA nodes, and back again, by system calls.
 
-Children and programs that are executed inherit both. To which CPUs and nodes is decided elsewhere.
+Children and programs that are executed inherit both. Which CPUs and memory a lease has is decided in
+`alignup.leases.placement`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from alignup.machine.cpuset import CPUSet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Binding", "bind", "bind_cpus", "bind_memory", "restore"]
+    from alignup.leases.record import LeaseRecord
+    from alignup.machine.machine import Machine
+
+__all__ = ["Binding", "bind", "bind_cpus", "bind_memory", "is_strict", "memory_nodes", "restore"]
+
+_STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
+_UNALIGNED: Final = "none"
 
 _MPOL_PREFERRED: Final = 1
 _MPOL_BIND: Final = 2
@@ -43,13 +50,37 @@ _WORDS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How a thread was bound, so that it can be bound so again."""
+    """The CPUs and memory policy of a thread, to be restored later."""
 
     thread: int
     """The kernel's id."""
     cpus: frozenset[int]
     memory: tuple[int, int] | None
     """The memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched."""
+
+
+def is_strict(lease: LeaseRecord) -> bool:
+    """Return whether memory must come from the lease's nodes: under the policies that promise the same of CPUs."""
+    return lease.policy in _STRICT_POLICIES
+
+
+def memory_nodes(lease: LeaseRecord, machine: Machine) -> tuple[int, ...]:
+    """Return the kernel's ids of the nodes to bind memory to; none if the memory is not to be bound.
+
+    They are those of the memory that was asked for. Where none was, they are those of the CPUs, as far as
+    they have memory; under policy none there are none.
+    """
+    asked = {share.numa_node for share in lease.memory if share.size}
+    if asked:
+        return tuple(sorted(asked))
+    if lease.policy == _UNALIGNED:
+        return ()
+    cpus = int(lease.cpus)
+    return tuple(
+        node.id
+        for node, there in zip(machine.numa_nodes, machine.node_cpus, strict=True)
+        if there & cpus and node.memory
+    )
 
 
 def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Binding, str]:

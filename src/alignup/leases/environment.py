@@ -1,4 +1,4 @@
-"""What a process is told of its lease: environment variables, for itself and for CUDA."""
+"""Names the environment variables that tell a process what it holds, for itself and for CUDA."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.leases.local_machine import GPU_RESOURCE
+from alignup.leases.recovery import VARIABLE, Evidence, evidence_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from alignup.leases.local_machine import Site
+    from alignup.leases.record import LeaseRecord
+    from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 
-__all__ = ["device_variable", "variables"]
+__all__ = ["device_variable", "lease_variables", "variables"]
 
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
 _PCI_ADDRESS: Final = re.compile(
@@ -34,14 +38,39 @@ def device_variable(resource: str) -> str:
     return "ALIGNUP_DEVICE_" + _NOT_IN_NAMES.sub("_", resource).upper()
 
 
-def variables(
-    site: Site, *, cpus: str, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """Return the variables that say what somebody has; what they have nothing of is not among them.
+def lease_variables(lease: LeaseRecord, site: Site, state: Path) -> dict[str, str]:
+    """Return the environment variables of a command that has the lease.
 
     Args:
+        lease: the lease.
         site: the machine that it is of.
-        cpus: a CPU list.
+        state: the file of leases.
+
+    Raises:
+        InputError: there is a GPU that CUDA has no number for.
+    """
+    return {
+        "ALIGNUP_NAME": lease.name,
+        "ALIGNUP_STATE": str(state),
+        VARIABLE: evidence_text(Evidence(str(state), site.identity, lease)),
+        **variables(
+            site,
+            cpus=lease.cpus,
+            numa_nodes=lease.numa_nodes,
+            memory=sum(lease.memory_sizes.values()),
+            devices=lease.devices,
+        ),
+    }
+
+
+def variables(
+    site: Site, *, cpus: CPUSet, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return the variables for some CPUs, NUMA nodes, memory and devices; none for what there is nothing of.
+
+    Args:
+        site: the machine that they are of.
+        cpus: the CPUs.
         numa_nodes: kernel ids.
         memory: bytes that were asked for.
         devices: ids by resource.
@@ -51,7 +80,7 @@ def variables(
     """
     found: dict[str, str] = {}
     if cpus:
-        found["ALIGNUP_CPUS"] = cpus
+        found["ALIGNUP_CPUS"] = str(cpus)
     nodes = ",".join(map(str, numa_nodes))
     if nodes:
         found["ALIGNUP_NUMA_NODES"] = nodes
@@ -66,7 +95,7 @@ def variables(
 
 
 def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[str, str]:
-    """Return what makes CUDA see these GPUs only.
+    """Return the variables that make CUDA see these GPUs only.
 
     CUDA takes UUIDs, and numbers: of PCI addresses, the position among the machine's NVIDIA GPUs in the
     order of the bus; of names that mean nothing to it, the position in the inventory.

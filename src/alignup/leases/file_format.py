@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from alignup.errors import InputError
-from alignup.leases.record import LeaseTable
+from alignup.leases.record import LeaseTable, encode_leases, lease_decoder
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ class _Envelope(msgspec.Struct):
 
 
 _DECODE_ENVELOPE: Final = msgspec.json.Decoder(_Envelope).decode
-_DECODE_TABLE: Final = msgspec.json.Decoder(LeaseTable).decode
+_DECODE_TABLE: Final = lease_decoder(LeaseTable).decode
 
 
 def encode_table(table: LeaseTable) -> bytes:
     """Return the text of a file with these leases."""
-    inner = msgspec.json.encode(table)
+    inner = encode_leases(table)
     return msgspec.json.encode(_Envelope(VERSION, _checksum(inner), msgspec.Raw(inner))) + b"\n"
 
 

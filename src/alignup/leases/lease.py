@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from alignup.leases.acquire import acquire, give_back
-from alignup.leases.binding import Binding, bind, restore
-from alignup.leases.lease_environment import evidence_of, is_strict, lease_variables, memory_nodes
+from alignup.leases.binding import Binding, bind, is_strict, memory_nodes, restore
+from alignup.leases.environment import lease_variables
 from alignup.leases.local_machine import HERE, Site, load_site
 from alignup.leases.process import identify
-from alignup.leases.recovery import show_evidence
+from alignup.leases.recovery import Evidence, show_evidence
 from alignup.leases.request import DEFAULT_POLICY, make_request
 from alignup.leases.store import LeaseFile
 
@@ -42,7 +42,7 @@ class Lease:
         self._site = site
         self._file = file
         self._binding: Binding | None = None
-        self._evidence = show_evidence(evidence_of(record, site, file.path))
+        self._evidence = show_evidence(Evidence(str(file.path), site.identity, record))
 
     @property
     def name(self) -> str:
@@ -101,9 +101,11 @@ class Lease:
         if self._binding is not None:
             return
         record = self._record
-        self._binding, trouble = bind(record.cpus, memory_nodes(record, self._site), strict=is_strict(record))
+        self._binding, trouble = bind(
+            record.cpus, memory_nodes(record, self._site.machine), strict=is_strict(record)
+        )
         if trouble:
-            warnings.warn(f"{trouble}; going on with CPUs {record.cpu_list}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +117,7 @@ class Lease:
 
     def __repr__(self) -> str:
         record = self._record
-        return f"<Lease {record.name!r}: CPUs {record.cpu_list or 'none'}, devices {dict(record.devices)}>"
+        return f"<Lease {record.name!r}: CPUs {str(record.cpus) or 'none'}, devices {dict(record.devices)}>"
 
 
 def lease(

@@ -1,14 +1,14 @@
-"""Decides what a request gets of a machine, given what others hold; or says why it gets nothing.
+"""Decides which CPUs, memory and devices of a machine a request gets, given what others hold, or why none.
 
 The decision is a node's, with a static CPU manager and, if memory is asked for, a Static memory manager;
-what others hold is restored into them, not decided again. A request for a part of the machine gets just
-that part.
+what others hold is restored into them, not decided again. A request for a part of the machine gets exactly
+that part. Writing the lease down is left to `alignup.leases.acquire`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.errors import AllocationError, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from alignup.leases.request import Request
 
 __all__ = ["Placer"]
+
+_Given: TypeAlias = "tuple[CPUSet, Mapping[str, tuple[str, ...]]]"
+"""CPUs, and device ids by resource."""
 
 _CONTAINER: Final = "command"
 _MEMORY: Final = "memory"
@@ -68,29 +71,47 @@ class Placer:
     def place(
         self, holder: ProcessIdentity, name: str, command: str, leases: Sequence[LeaseRecord]
     ) -> LeaseRecord:
-        """Return the lease of what the request gets. To be called once.
+        """Return the lease that the request gets. To be called once.
 
         Args:
             holder: the process that will hold it.
             name: the name of the lease.
-            command: what the process is, for people.
-            leases: what others hold.
+            command: its command line, for people.
+            leases: those of others.
 
         Raises:
-            AllocationError: it cannot be had; the sentence says why, and who has what is missing.
+            AllocationError: the request cannot be met; the sentence says why, and names those who hold something.
             InputError: others hold devices of a resource by other names than those known here.
         """
         self._restore(leases)
-        lease = LeaseRecord(os.urandom(8).hex(), name, holder, command, self._request.policy)
+        lease_id = os.urandom(8).hex()
         try:
-            given = self._place_part(lease, leases, self._part) if self._part else self._admit(lease)
+            if self._part is None:
+                cpus, devices = self._admit(lease_id, name)
+            else:
+                cpus, devices = self._take_part(lease_id, name, leases, self._part)
         except AllocationError as error:
             held = f"; held now: {holders(leases)}" if leases else ""
             raise AllocationError(f"{error.detail}{held}", error.reason) from None
-        return given
+        shares = {} if self._node.memory is None else self._node.memory.shares(lease_id, _CONTAINER)
+        return LeaseRecord(
+            id=lease_id,
+            name=name,
+            process=holder,
+            command=command,
+            policy=self._request.policy,
+            cpus=cpus,
+            numa_nodes=self._numa_nodes(cpus, shares, devices),
+            memory=tuple(
+                MemoryShare(numa_id, kind, size)
+                for kind, taken in shares.items()
+                for numa_id, size in taken.items()
+            ),
+            devices={resource: ids for resource, ids in devices.items() if ids},
+        )
 
     def _restore(self, leases: Iterable[LeaseRecord]) -> None:
-        """Note in the providers what others hold."""
+        """Tell the providers what others hold."""
         node = self._node
         for lease in leases:
             if node.cpu is not None:
@@ -124,14 +145,18 @@ class Placer:
             )
         return ids
 
-    def _admit(self, lease: LeaseRecord) -> LeaseRecord:
-        """Let the node decide."""
+    def _admit(self, lease_id: str, name: str) -> _Given:
+        """Return the CPUs and devices that the node decides on.
+
+        Raises:
+            AllocationError: the node refuses.
+        """
         request = self._request
         memory = ((_MEMORY, request.memory),) if request.memory else ()
         container = Container(_CONTAINER, exclusive_cpus=request.cpus, memory=memory, devices=request.devices)
         pod = Pod(
-            uid=lease.id,
-            name=lease.name,
+            uid=lease_id,
+            name=name,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
             exclusive_cpus=request.cpus,
@@ -146,10 +171,14 @@ class Placer:
             why = explanation.detail or f"policy {explanation.policy}: {cause(explanation)}"
             raise AllocationError(why, admission.reason)
         got = admission.containers[_CONTAINER]
-        return self._record(lease, got.cpus or CPUSet(), got.devices)
+        return got.cpus or CPUSet(), got.devices
 
-    def _place_part(self, lease: LeaseRecord, leases: Iterable[LeaseRecord], part: Part) -> LeaseRecord:
-        """Give the part, if nobody has any of it."""
+    def _take_part(self, lease_id: str, name: str, leases: Iterable[LeaseRecord], part: Part) -> _Given:
+        """Return the CPUs and devices of the part, if no lease has any of them.
+
+        Raises:
+            AllocationError: a lease does, or there is too little memory.
+        """
         number = f"part {part.rank} of the machine (CPUs {part.cpus})"
         for other in leases:
             twice = other.cpus & part.cpus
@@ -166,39 +195,22 @@ class Placer:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
             container = Container(_CONTAINER, memory=((_MEMORY, self._request.memory),))
-            pod = Pod(uid=lease.id, name=lease.name, containers=(container,))
+            pod = Pod(uid=lease_id, name=name, containers=(container,))
             self._node.memory.allocate(pod, container, TopologyHint(mask, True))
-        return self._record(lease, part.cpus, part.devices)
+        return part.cpus, part.devices
 
-    def _record(
-        self, lease: LeaseRecord, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]
-    ) -> LeaseRecord:
-        """Return the lease with what was given."""
-        machine, memory = self._site.machine, self._node.memory
-        shares = memory.shares(lease.id, _CONTAINER) if memory is not None else {}
+    def _numa_nodes(
+        self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
+    ) -> tuple[int, ...]:
+        """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
+        machine = self._site.machine
         nodes = {
             numa_id
             for numa_id, there in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
             if there & int(cpus)
         }
         nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
-        if not nodes:
-            nodes = self._near(devices)
-        return LeaseRecord(
-            id=lease.id,
-            name=lease.name,
-            process=lease.process,
-            command=lease.command,
-            policy=lease.policy,
-            cpu_list=str(cpus),
-            numa_nodes=tuple(sorted(nodes)),
-            memory=tuple(
-                MemoryShare(numa_id, kind, size)
-                for kind, taken in shares.items()
-                for numa_id, size in taken.items()
-            ),
-            devices={resource: ids for resource, ids in devices.items() if ids},
-        )
+        return tuple(sorted(nodes or self._near(devices)))
 
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""

@@ -1,11 +1,11 @@
-"""The record of a lease: who holds which CPUs, memory and devices of a machine, in memory and in the file.
+"""Holds the record of a lease, which CPUs, memory and devices a process has, and its form in JSON.
 
-Who may get what is decided in `alignup.leases.placement`; the file is the business of `alignup.leases.store`.
+Who may get what is decided in `alignup.leases.placement`; the file is kept by `alignup.leases.store`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,8 +15,17 @@ from alignup.machine.cpuset import CPUSet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LeaseRecord", "LeaseTable", "MachineIdentity", "MemoryShare", "holders"]
+__all__ = [
+    "LeaseRecord",
+    "LeaseTable",
+    "MachineIdentity",
+    "MemoryShare",
+    "encode_leases",
+    "holders",
+    "lease_decoder",
+]
 
+_T = TypeVar("_T")
 _SHOWN = 4
 
 
@@ -33,26 +42,21 @@ class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What one process holds."""
+    """One process and the CPUs, memory and devices that it holds."""
 
     id: str
-    """Unique for ever; a name can be used again."""
+    """Never used again; a name can be."""
     name: str
     process: ProcessIdentity
     command: str = ""
     policy: str = ""
-    cpu_list: str = msgspec.field(name="cpus", default="")
-    """As in `0-3,8`."""
+    cpus: CPUSet = CPUSet()
+    """Those of its own, none if it has none; in JSON a list such as `0-3,8`."""
     numa_nodes: tuple[int, ...] = ()
     """Kernel ids of the nodes of its CPUs and memory; without either, those near its devices."""
     memory: tuple[MemoryShare, ...] = ()
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Device ids by resource."""
-
-    @property
-    def cpus(self) -> CPUSet:
-        """The CPUs, empty if it holds none of its own."""
-        return CPUSet.parse(self.cpu_list)
 
     @property
     def memory_sizes(self) -> dict[str, int]:
@@ -72,7 +76,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
-    """Which machine leases are of: a fingerprint that is equal for equal machines, and words for messages."""
+    """The machine that leases are of: a fingerprint that is equal for equal machines, and words for messages."""
 
     fingerprint: str
     description: str
@@ -85,8 +89,32 @@ class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
     leases: tuple[LeaseRecord, ...] = ()
 
 
+def encode_leases(value: msgspec.Struct) -> bytes:
+    """Return records of leases, or what contains them, as JSON."""
+    return msgspec.json.encode(value, enc_hook=_cpu_list)
+
+
+def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    """Return a decoder of records of leases, or of what contains them, from JSON."""
+    return msgspec.json.Decoder(kind, dec_hook=_cpu_set)
+
+
+def _cpu_list(value: object) -> str:
+    """Return a field that JSON has no type for as text."""
+    if isinstance(value, CPUSet):
+        return str(value)
+    raise NotImplementedError(f"no form in JSON for {type(value).__name__}")
+
+
+def _cpu_set(kind: type, value: Any) -> CPUSet:
+    """Return the set of a CPU list."""
+    if kind is not CPUSet or not isinstance(value, str):
+        raise ValueError(f"expected a CPU list, got {value!r}")
+    return CPUSet.parse(value)
+
+
 def holders(leases: Iterable[LeaseRecord]) -> str:
-    """Return in a few words who holds leases."""
+    """Return the names and processes of some leases, in a few words."""
     named = [f"{lease.name} (pid {lease.process.pid})" for lease in leases]
     more = len(named) - _SHOWN
     return ", ".join(named[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.leases.process import Liveness, liveness
-from alignup.leases.record import LeaseRecord, MachineIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.leases.record import LeaseRecord, MachineIdentity, encode_leases, lease_decoder
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Evidence(msgspec.Struct, frozen=True):
     lease: LeaseRecord
 
 
-_DECODE: Final = msgspec.json.Decoder(Evidence).decode
+_DECODE: Final = lease_decoder(Evidence).decode
 
 
 def evidence_text(evidence: Evidence) -> str:
     """Return the text that says it."""
-    return msgspec.json.encode(evidence).decode()
+    return encode_leases(evidence).decode()
 
 
 def show_evidence(evidence: Evidence) -> int | None:

@@ -12,6 +12,7 @@ import leasing
 from alignup.cli.ps import command
 from alignup.leases.record import MachineIdentity, MemoryShare
 from alignup.leases.store import LeaseFile
+from alignup.machine.cpuset import CPUSet
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def state(tmp_path):
         "mine",
         command="train [x]",
         policy="restricted",
-        cpu_list="0-3",
+        cpus=CPUSet.parse("0-3"),
         numa_nodes=(0,),
         memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
         devices={leasing.GPU: ("gpu0", "gpu1")},

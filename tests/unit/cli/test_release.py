@@ -9,6 +9,7 @@ from click.testing import CliRunner
 import leasing
 from alignup.cli.release import command
 from alignup.leases.store import LeaseFile
+from alignup.machine.cpuset import CPUSet
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def file(tmp_path):
 
 
 def hold(file, **process):
-    lease = leasing.record("mine", cpu_list="0")
+    lease = leasing.record("mine", cpus=CPUSet.parse("0"))
     with file.change() as change:
         change.leases.append(
             msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process))

@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+import leasing
 from alignup.errors import AllocationError
 from alignup.leases import binding
-from alignup.leases.binding import bind, bind_memory, restore
+from alignup.leases.binding import bind, bind_memory, is_strict, memory_nodes, restore
+from alignup.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 
 
@@ -141,3 +143,34 @@ def test_kernels_that_tell_no_policy(monkeypatch):
     """There is nothing to restore then."""
     monkeypatch.setattr(binding, "_call", lambda *_arguments: errno.EPERM)
     assert binding._memory_policy() is None
+
+
+SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
+
+
+@pytest.mark.parametrize(
+    ("policy", "strict"),
+    [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)],
+)
+def test_strict_policies_bind_strictly(policy, strict):
+    """Others prefer."""
+    assert is_strict(leasing.record(policy=policy)) is strict
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"cpus": CPUSet.parse("0"), "memory": SHARES, "policy": "none"}, (1,)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "restricted"}, (0, 1)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "none"}, ()),
+        ({}, ()),
+    ],
+)
+def test_memory_follows_what_was_asked_for_and_else_the_cpus(fields, nodes):
+    """Under policy none it follows nothing."""
+    assert memory_nodes(leasing.record(**fields), leasing.machine()) == nodes
+
+
+def test_nodes_without_memory_are_not_bound_to():
+    """The kernel would refuse."""
+    assert memory_nodes(leasing.record(cpus=CPUSet([0])), leasing.machine(memory=0)) == ()

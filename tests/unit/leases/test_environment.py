@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import leasing
 from alignup.errors import InputError
-from alignup.leases.environment import device_variable, variables
+from alignup.leases.environment import device_variable, lease_variables, variables
+from alignup.leases.record import MemoryShare, lease_decoder
+from alignup.leases.recovery import Evidence
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
 
 def told(site, **fields):
-    return variables(site, **{"cpus": "", "numa_nodes": (), "memory": 0, "devices": {}, **fields})
+    return variables(site, **{"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields})
 
 
 def test_all_that_is_had_is_told_and_nothing_else():
     """Empty variables would be taken for something."""
     site = leasing.site()
     assert told(site) == {}
-    assert told(site, cpus="0-3", numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}) == {
+    assert told(
+        site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}
+    ) == {
         "ALIGNUP_CPUS": "0-3",
         "ALIGNUP_NUMA_NODES": "0,2",
         "ALIGNUP_MEMORY": "5",
@@ -69,3 +75,17 @@ def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
 
     with pytest.raises(InputError, match=r"a GPU that CUDA can number, got '0000:02:00\.0'"):
         told(site, devices={leasing.GPU: ("0000:02:00.0", "0000:2a:00.0")})
+
+
+def test_a_command_is_told_its_name_its_file_and_what_it_has():
+    """And carries the lease with it."""
+    lease = leasing.record("n", cpus=CPUSet([0]), memory=(MemoryShare(1, "memory", 5),))
+    found = lease_variables(lease, leasing.site(), Path("/s.json"))
+    evidence = lease_decoder(Evidence).decode(found.pop("ALIGNUP_LEASE"))
+    assert (evidence.lease, evidence.state) == (lease, "/s.json")
+    assert found == {
+        "ALIGNUP_NAME": "n",
+        "ALIGNUP_STATE": "/s.json",
+        "ALIGNUP_CPUS": "0",
+        "ALIGNUP_MEMORY": "5",
+    }

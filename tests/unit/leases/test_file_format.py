@@ -13,8 +13,11 @@ import leasing
 from alignup.errors import InputError
 from alignup.leases.file_format import DamagedError, decode_table, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity
+from alignup.machine.cpuset import CPUSet
 
-TABLE = LeaseTable(MachineIdentity("f", "d"), (leasing.record(cpu_list="0-3"), leasing.record("two")))
+TABLE = LeaseTable(
+    MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two"))
+)
 TEXT = encode_table(TABLE)
 
 

@@ -31,7 +31,7 @@ def test_cpus_memory_and_devices_are_aligned():
     got = place(make_request(cpus=4, memory="4Gi", devices={leasing.GPU: 2}))
 
     assert (got.name, got.process, got.command, got.policy) == ("new", ME, "a command", "best-effort")
-    assert (got.cpu_list, got.numa_nodes) == ("0-1,8-9", (0,))
+    assert (str(got.cpus), got.numa_nodes) == ("0-1,8-9", (0,))
     assert got.memory == (MemoryShare(0, "memory", 4 * GI),)
     assert got.devices == {leasing.GPU: ("gpu0", "gpu1")}
 
@@ -49,7 +49,7 @@ def test_what_others_hold_is_not_given_again():
 def test_an_empty_request_gets_nothing():
     """And is none the worse for it."""
     got = place(make_request())
-    assert (got.cpu_list, got.numa_nodes, got.memory, got.devices) == ("", (), (), {})
+    assert (str(got.cpus), got.numa_nodes, got.memory, got.devices) == ("", (), (), {})
 
 
 def test_devices_alone_say_which_nodes_they_are_near_to():
@@ -100,7 +100,7 @@ def test_a_device_by_another_name_is_not_given():
     held = msgspec.structs.replace(place(make_request()), devices={leasing.GPU: ("0000:01:00.0",)})
     with pytest.raises(InputError, match=r"lease 'new' has them \(0000:01:00.0\), got others"):
         place(make_request(devices={leasing.GPU: 1}), [held])
-    assert place(make_request(cpus=1), [held]).cpu_list == "0"
+    assert place(make_request(cpus=1), [held]).cpus == {0}
 
 
 def test_sets_that_belong_together_are_given_together():
@@ -130,7 +130,7 @@ def test_a_part_is_the_same_whoever_else_is_there():
     first = place(part(0, devices={leasing.GPU: 2}, memory="8Gi"))
     second = place(part(1, devices={leasing.GPU: 2}, memory="8Gi"), [first])
 
-    assert (first.cpu_list, second.cpu_list) == ("0-3,8-11", "4-7,12-15")
+    assert (str(first.cpus), str(second.cpus)) == ("0-3,8-11", "4-7,12-15")
     assert second.devices == {leasing.GPU: ("gpu2", "gpu3")}
     assert second.memory == (MemoryShare(1, "memory", 8 * GI),)
     assert second.numa_nodes == (1,)

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 import leasing
-from alignup.leases.record import LeaseRecord, MemoryShare, holders
+from alignup.leases.record import LeaseRecord, MemoryShare, encode_leases, holders, lease_decoder
+from alignup.machine.cpuset import CPUSet
 
 
 def test_a_record_survives_json():
     """What is written is what is read."""
     lease = leasing.record(
-        cpu_list="0-3,8",
+        cpus=CPUSet.parse("0-3,8"),
         numa_nodes=(0, 1),
         memory=(MemoryShare(0, "memory", 5), MemoryShare(1, "memory", 0), MemoryShare(1, "hugepages-2Mi", 2)),
         devices={"a/b": ("x",)},
     )
 
-    assert msgspec.json.decode(msgspec.json.encode(lease), type=LeaseRecord) == lease
+    assert lease_decoder(LeaseRecord).decode(encode_leases(lease)) == lease
+    assert msgspec.json.decode(encode_leases(lease))["cpus"] == "0-3,8"
     assert list(lease.cpus) == [0, 1, 2, 3, 8]
     assert lease.memory_sizes == {"memory": 5, "hugepages-2Mi": 2}
     assert lease.memory_by_node == {"memory": {0: 5, 1: 0}, "hugepages-2Mi": {1: 2}}
+
+
+@pytest.mark.parametrize("text", ["x", "3-1", 5, None])
+def test_cpus_that_are_no_list_are_refused(text):
+    """A record that was read can be used."""
+    record = msgspec.json.decode(encode_leases(leasing.record())) | {"cpus": text}
+    with pytest.raises(msgspec.ValidationError, match=r"\$.cpus"):
+        lease_decoder(LeaseRecord).decode(msgspec.json.encode(record))
 
 
 def test_many_holders_are_cut_short():

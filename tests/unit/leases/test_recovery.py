@@ -7,6 +7,7 @@ import os
 import leasing
 from alignup.leases.record import MachineIdentity
 from alignup.leases.recovery import VARIABLE, Evidence, evidence_text, find_evidence, show_evidence
+from alignup.machine.cpuset import CPUSet
 
 MACHINE = MachineIdentity("m", "a machine")
 
@@ -14,7 +15,7 @@ MACHINE = MachineIdentity("m", "a machine")
 def test_a_process_that_shows_it_is_found(tmp_path):
     """For the file that it names, and as long as it shows it."""
     state = tmp_path / "leases.json"
-    evidence = Evidence(str(state), MACHINE, leasing.record(cpu_list="3"))
+    evidence = Evidence(str(state), MACHINE, leasing.record(cpus=CPUSet.parse("3")))
     descriptor = show_evidence(evidence)
     try:
         assert find_evidence(state) == (evidence,)
