@@ -12,7 +12,7 @@ from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.loaded import machine_with_devices_from_dict, mapping_under
 from alignup.machine.machine import Machine
 from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
@@ -25,9 +25,10 @@ from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
+    from alignup.machine.device_inventory import Device
     from alignup.topology_manager.provider import HintProvider
 
-__all__ = ["Node"]
+__all__ = ["Node", "plugins_of"]
 
 KOORDINATOR = "scheduling.koordinator.sh/"
 """The prefix of the annotations that carry a pod's own policy."""
@@ -130,15 +131,12 @@ class Node:
         """
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
-        machine = Machine.from_dict(data["machine"])
-        config = KubeletConfig.from_dict(mapping_under(data, "kubelet"))
-        inventory = decode_inventory(mapping_under(data, "devices"), machine)
-        sets = preferred_sets(mapping_under(data, "preferredSets"), inventory)
+        loaded = machine_with_devices_from_dict(data)
         return cls(
-            machine,
-            config,
-            inventory,
-            {**(plugins or {}), **sets},
+            loaded.machine,
+            KubeletConfig.from_dict(loaded.kubelet),
+            loaded.devices,
+            {**(plugins or {}), **plugins_of(loaded.preferred_sets)},
             providers=providers,
             observer=observer,
             wrap=wrap,
@@ -258,20 +256,6 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     return CpuProvider(machine, int(config.reserved_system_cpus), options)
 
 
-def mapping_under(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the mapping under a key, empty if it is missing or null.
-
-    Raises:
-        InputError: the value is not a mapping.
-    """
-    found = data.get(key)
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InputError.at(key, "a mapping", found)
-    return found
-
-
 def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the labels of a node if every value is a string.
 
@@ -284,22 +268,6 @@ def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
     return labels
 
 
-def preferred_sets(
-    sets: Mapping[str, Any], inventory: Mapping[str, Sequence[Device]]
-) -> dict[str, DevicePlugin]:
-    """Return the plugins that `preferredSets` describes.
-
-    Raises:
-        InputError: the inventory lacks a resource or a device, or a value is of the wrong type.
-    """
-    plugins: dict[str, DevicePlugin] = {}
-    for resource, wanted in sets.items():
-        known = {device.id for device in inventory.get(resource, ())}
-        where = f"preferredSets[{resource!r}]"
-        if not isinstance(wanted, list) or not all(isinstance(ids, list) for ids in wanted):
-            raise InputError.at(where, "a list of lists of device ids", wanted)
-        for ids in wanted:
-            if not all(isinstance(identity, str) and identity in known for identity in ids):
-                raise InputError.at(where, f"device ids of {resource!r} ({', '.join(sorted(known))})", ids)
-        plugins[resource] = PreferredSets(wanted)
-    return plugins
+def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:
+    """Return device plugins that prefer these sets of devices, by resource."""
+    return {resource: PreferredSets(sets) for resource, sets in preferred_sets.items()}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.kubernetes.pod import Pod
-    from alignup.machine.machine import Machine
     from alignup.node import Node
 
 __all__ = [
@@ -29,9 +28,9 @@ __all__ = [
     "machine_option",
     "near_cpus_option",
     "open_input",
-    "pci_inventory",
     "read_bytes",
     "read_lines",
+    "read_mapping",
     "read_pods",
 ]
 
@@ -176,40 +175,24 @@ def load_node(
         InputError: an input is not what it should be.
     """
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-    from alignup.machine.device_inventory import decode_inventory
-    from alignup.machine.load import load_machine
-    from alignup.node import Node, preferred_sets
+    from alignup.machine.with_devices import load_with_devices
+    from alignup.node import Node, plugins_of
     from alignup.text.documents import TEXT_LIMIT
 
-    loaded = load_machine(machine)
+    loaded = load_with_devices(
+        machine,
+        devices=read_mapping(devices) if devices else None,
+        where=devices or "devices",
+        selectors=selectors,
+        near_cpus=near_cpus,
+    )
     kubelet = (
         load_config(read_bytes(config, TEXT_LIMIT), config)
         if config
         else KubeletConfig.from_dict(loaded.kubelet)
     )
-    given = dict(read_mapping(devices) if devices else loaded.devices)
-    given |= pci_inventory(loaded.machine, selectors)
-    inventory = decode_inventory(given, loaded.machine, devices or "devices")
-    if near_cpus:
-        from alignup.machine import device_locality
-
-        inventory = decode_inventory(device_locality.near_cpus(loaded.machine, given), loaded.machine)
-    sets = {} if devices else preferred_sets(loaded.preferred_sets, inventory)
-    node = Node(loaded.machine, kubelet, inventory, sets)
-    return LoadedNode(node, title_of(machine, node), frozenset(inventory), loaded.pods)
-
-
-def pci_inventory(machine: Machine, selectors: Sequence[str]) -> dict[str, Any]:
-    """Return the PCI devices that `--device-resource` selects, as an inventory.
-
-    Raises:
-        InputError: a selector cannot be read, or selects nothing.
-    """
-    if not selectors:
-        return {}
-    from alignup.machine.pci_devices import PciSelector, devices_from_pci
-
-    return devices_from_pci(machine, [PciSelector.parse(text) for text in selectors])
+    node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
+    return LoadedNode(node, title_of(machine, node), frozenset(loaded.devices), loaded.pods)
 
 
 def read_mapping(name: str) -> dict[str, Any]:

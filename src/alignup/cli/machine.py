@@ -1,35 +1,19 @@
-"""`alignup machine`: what a machine looks like, for a person, as JSON, or packed to be sent to somebody."""
+"""`alignup machine`: shows a machine to a person, as JSON, or packs its kernel files to be sent to somebody."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
-from alignup.cli.inputs import machine_option, near_cpus_option, pci_inventory
+from alignup.cli.inputs import machine_option, near_cpus_option
 from alignup.cli.options import device_resource_option
 from alignup.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alignup.machine.machine import Machine
-
-__all__ = ["SeenMachine", "command"]
+__all__ = ["command"]
 
 HERE: Final = "/"
-
-
-@dataclass(frozen=True, slots=True)
-class SeenMachine:
-    """A machine and the devices that there are in it, both as in scenarios."""
-
-    machine: Machine
-    title: str
-    devices: Mapping[str, Any] = field(default_factory=dict)
-    preferred_sets: Mapping[str, Any] = field(default_factory=dict)
 
 
 @click.command(name="machine")
@@ -58,58 +42,39 @@ def command(
     With --json, devices are added as `devices` and `preferredSets` beside `machine` if an option asks for
     devices. A snapshot holds no host names, serial numbers or MAC addresses.
     """
+    from alignup.machine.machine import Machine
+    from alignup.machine.with_devices import load_with_devices
+
     if root is not None and machine != HERE:
         raise click.UsageError("--root and --machine exclude each other")
     source = machine if root is None else root
-    seen = look_at(source, selectors, is_root=root is not None, nvidia=nvidia, near_cpus=near_cpus)
+    if nvidia and (root is not None or source != HERE):
+        raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
+    loaded = load_with_devices(
+        source if root is None else Machine.from_sysfs(root),
+        selectors=selectors,
+        nvidia="always" if nvidia else "never",
+        near_cpus=near_cpus,
+    )
     if snapshot is not None:
         pack(source, snapshot)
     if as_json:
         import msgspec
 
-        described: dict[str, Any] = seen.machine.to_dict()
+        from alignup.machine.device_inventory import inventory_to_dict
+
+        described = loaded.machine.to_dict()
         if selectors or nvidia or near_cpus:
             described = {
                 "machine": described,
-                "devices": seen.devices,
-                "preferredSets": seen.preferred_sets,
+                "devices": inventory_to_dict(loaded.devices),
+                "preferredSets": loaded.preferred_sets,
             }
         click.echo(msgspec.json.encode(described))
         return
     from alignup.cli.machine_view import show_machine
 
-    show_machine(seen)
-
-
-def look_at(
-    source: str, selectors: tuple[str, ...], *, is_root: bool, nvidia: bool, near_cpus: bool
-) -> SeenMachine:
-    """Return the machine that is meant, with its devices: those that came with it, and those that were asked for.
-
-    Raises:
-        InputError: there is no such machine, or no such devices in it.
-    """
-    from alignup.machine.device_inventory import decode_inventory
-    from alignup.machine.load import LoadedMachine, load_machine
-    from alignup.machine.machine import Machine
-
-    if nvidia and (is_root or source != HERE):
-        raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
-    loaded = LoadedMachine(Machine.from_sysfs(source)) if is_root else load_machine(source)
-    devices, preferred_sets = dict(loaded.devices), dict(loaded.preferred_sets)
-    devices |= pci_inventory(loaded.machine, selectors)
-    if nvidia:
-        from alignup.machine.nvidia import read_gpus
-
-        gpus = read_gpus(loaded.machine)
-        devices |= gpus.devices
-        preferred_sets |= gpus.preferred_sets
-    decode_inventory(devices, loaded.machine)
-    if near_cpus:
-        from alignup.machine import device_locality
-
-        devices = device_locality.near_cpus(loaded.machine, devices)
-    return SeenMachine(loaded.machine, "this machine" if source == HERE else source, devices, preferred_sets)
+    show_machine("this machine" if source == HERE else source, loaded)
 
 
 def pack(source: str, target: str) -> None:

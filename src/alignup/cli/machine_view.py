@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cli.terminal import make_console, make_table, safe, size_text
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import decode_inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.table import Table
 
-    from alignup.cli.machine import SeenMachine
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.loaded import LoadedMachine
     from alignup.machine.machine import Machine, NumaNode, PciDevice
 
 __all__ = ["show_machine"]
@@ -58,16 +58,16 @@ WIDEST_MATRIX: Final = 120
 """Columns of the terminal, or of a file's line, beyond which nobody finds their way in that matrix."""
 
 
-def show_machine(seen: SeenMachine) -> None:
-    """Print the machine on standard output."""
-    machine = seen.machine
+def show_machine(title: str, loaded: LoadedMachine) -> None:
+    """Print a machine and its devices on standard output, under a title."""
+    machine = loaded.machine
     console = make_console()
-    console.print(f"[bold]{safe(seen.title)}[/]: {summary(machine)}\n")
+    console.print(f"[bold]{safe(title)}[/]: {summary(machine)}\n")
     tables = [nodes_table(machine)]
     if any(kind_of(device) for device in machine.pci_devices):
         tables.append(pci_table(machine))
-    if seen.devices:
-        tables.append(resources_table(seen))
+    if loaded.devices:
+        tables.append(resources_table(loaded.devices))
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
         fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
         tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
@@ -75,7 +75,7 @@ def show_machine(seen: SeenMachine) -> None:
         if number:
             console.print()
         console.print(table)
-    for note in notes(seen):
+    for note in notes(loaded):
         console.print(f"\n{safe(note)}")
 
 
@@ -177,10 +177,10 @@ def pci_table(machine: Machine) -> Table:
     return table
 
 
-def resources_table(seen: SeenMachine) -> Table:
+def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
     """Return the table of the devices of each resource, by the NUMA nodes that they are near."""
     table = make_table("resource", "NUMA node", "count", "devices", numbers=("count",))
-    for resource, devices in sorted(decode_inventory(seen.devices, seen.machine).items()):
+    for resource, devices in sorted(inventory.items()):
         groups: dict[tuple[int, ...] | None, list[str]] = {}
         for device in devices:
             groups.setdefault(device.numa_nodes, []).append(device.id)
@@ -237,9 +237,9 @@ def _alike(rows: Sequence[Sequence[int]], one: int, other: int) -> bool:
     )
 
 
-def notes(seen: SeenMachine) -> Iterator[str]:
+def notes(loaded: LoadedMachine) -> Iterator[str]:
     """Yield what is unusual about the machine, and what goes together, in a sentence each."""
-    machine = seen.machine
+    machine = loaded.machine
     if machine.offline_cpus:
         yield f"offline: CPUs {CPUSet(machine.offline_cpus)}"
     if machine.unassigned_cores:
@@ -248,6 +248,6 @@ def notes(seen: SeenMachine) -> Iterator[str]:
     if machine.overlapping_cpus:
         cpus = CPUSet.from_int(machine.overlapping_cpus)
         yield f"listed by several NUMA nodes, of which the first counts: CPUs {cpus}"
-    for resource, sets in sorted(seen.preferred_sets.items()):
+    for resource, sets in sorted(loaded.preferred_sets.items()):
         if sets:
             yield f"{resource}: {counted(len(sets), 'set')} of devices that go well together"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import read_bytes
 from alignup.cli.terminal import make_console, make_table, safe
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ __all__ = [
     "devices_option",
     "devices_text",
     "print_table",
-    "read_devices",
     "say",
     "state_option",
 ]
@@ -44,21 +42,6 @@ state_option = click.option(
     envvar="ALIGNUP_STATE",
     help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
 )
-
-
-def read_devices(name: str | None) -> Any:
-    """Return the inventory in a file as plain data; None without a file.
-
-    Raises:
-        InputError: it cannot be read, or is no YAML or JSON.
-    """
-    if name is None:
-        return None
-    from alignup.text.documents import TEXT_LIMIT, read_documents  # startup counts
-
-    text = read_bytes(name, TEXT_LIMIT)
-    documents = [document for document in read_documents(text, name) if document is not None]
-    return documents[0] if len(documents) == 1 else documents
 
 
 def say(sentence: str) -> None:

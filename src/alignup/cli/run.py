@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import machine_option
+from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
     device_option,
     device_resource_option,
     devices_option,
-    read_devices,
     say,
     state_option,
 )
@@ -91,7 +90,7 @@ def command(
         machine,
         resources=[resource for resource, _ in request.devices],
         selectors=selectors,
-        devices=read_devices(inventory),
+        devices=read_mapping(inventory) if inventory else None,
     )
     if not (no_bind or site.is_here):
         raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import machine_option
+from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
     device_option,
     device_resource_option,
     devices_option,
     devices_text,
     print_table,
-    read_devices,
 )
 from alignup.cli.terminal import size_text
 
@@ -68,7 +67,7 @@ def command(
         machine,
         resources=[resource for resource, count in counts.items() if count],
         selectors=selectors,
-        devices=read_devices(inventory),
+        devices=read_mapping(inventory) if inventory else None,
     )
     cut = split_machine(
         site.machine,

@@ -13,9 +13,9 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
-from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
 from alignup.machine.machine import Machine
-from alignup.node import Node, preferred_sets
+from alignup.node import Node, plugins_of
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -81,11 +81,12 @@ class _Reader:
 
         # an inventory is checked against its machine
         inventory = self._once("devices", msgspec.Raw(bytes(wire.devices)), decode, bytes(wire.machine))
+        sets = decode_preferred_sets(wire.preferred_sets or {}, inventory)
         node = Node(
             machine,
             config,
             inventory,
-            preferred_sets(wire.preferred_sets or {}, inventory),
+            plugins_of(sets),
             labels=wire.labels,
             single_numa_node_exclusive=wire.single_numa_node_exclusive,
         )

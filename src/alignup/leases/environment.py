@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.local_machine import GPU_RESOURCE
 from alignup.leases.recovery import VARIABLE, Evidence, evidence_text
+from alignup.machine.nvidia import GPU_RESOURCE, NVIDIA_VENDOR
+from alignup.machine.pci_devices import DISPLAY_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +26,6 @@ _PCI_ADDRESS: Final = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 )
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
-_NVIDIA: Final = "10de"
-_DISPLAY_CLASS: Final = "03"
 
 
 def device_variable(resource: str) -> str:
@@ -111,7 +110,7 @@ def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[s
         order = sorted(
             device.address
             for device in machine.pci_devices
-            if device.vendor == _NVIDIA and device.class_.startswith(_DISPLAY_CLASS)
+            if device.vendor == NVIDIA_VENDOR and device.class_.startswith(DISPLAY_CLASS)
         )
     for identity, name in zip(ids, wanted, strict=True):
         if name not in order:  # left out, it would be held and never seen

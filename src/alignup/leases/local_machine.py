@@ -1,28 +1,32 @@
-"""Finds the machine to place work on, cut to what this process may use, with its devices.
+"""Loads the machine to place work on, with its devices, restricted to the CPUs and memory this process may use.
 
-Discovery reads the machine; here it is decided which one is meant, whether it is the one at hand, and which
-of its CPUs, memory and devices there are for this process.
+Reading the machine and its devices is left to `alignup.machine.with_devices`; here it is decided whether the
+machine is the one at hand, and how leases of it are told from those of another.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.leases.process import host_identity
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.machine import Machine, NumaNode, cores_within
+from alignup.machine.nvidia import GPU_RESOURCE
+from alignup.machine.with_devices import load_with_devices
 
-__all__ = ["GPU_RESOURCE", "HERE", "Site", "fingerprint", "load_site", "reachable"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.machine.device_inventory import Device
+
+__all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
 
 HERE: Final = "/"
-GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 
@@ -35,7 +39,7 @@ class Site:
     """As this process may use it: see `reachable`."""
     identity: MachineIdentity
     is_here: bool
-    """Whether it is the machine that this process runs on; else processes cannot be bound to its CPUs."""
+    """Whether this process runs on it; only then can processes be bound to its CPUs."""
     inventory: Mapping[str, Sequence[Device]] = field(default_factory=dict)
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
 
@@ -47,96 +51,59 @@ def load_site(
     selectors: Iterable[str] = (),
     devices: object = None,
 ) -> Site:
-    """Return the machine that is meant and its devices.
+    """Return a machine, and its devices of the resources that will be asked for.
 
-    Devices are those of `devices`, and the PCI devices that `selectors` select; where neither has a resource,
-    those that came with the machine; and where `nvidia.com/gpu` is still missing on the machine at hand, what
-    NVIDIA's driver knows. A device near NUMA nodes without CPUs counts as near the closest ones with CPUs.
+    Devices are those of `devices`, or without it those that come with the machine; PCI devices that `selectors`
+    select take the place of those of the same resource. Where `nvidia.com/gpu` is asked for and still missing on
+    the machine at hand, NVIDIA's driver is asked for GPUs. A device near NUMA nodes without CPUs counts as near
+    the closest ones with CPUs.
 
     Args:
-        source: what `--machine` takes, `/` being the machine at hand; or the record of a machine.
+        source: a machine as `--machine` takes it, `/` being the machine at hand; or its record.
         resources: the resources that will be asked for.
-        selectors: what `--device-resource` takes.
-        devices: an inventory as plain data: resource -> [{"id", "numa"}].
+        selectors: PCI devices of resources, as `--device-resource` takes them.
+        devices: an inventory: resource -> [{"id", "numa"}], or records.
 
     Raises:
-        InputError: one of them is not what it should be, a resource has no devices, or no CPU of the
-            machine at hand may be used.
+        InputError: an argument is of another form, the machine has no such resource, or this process may use no
+            CPU of the machine at hand.
     """
-    carried: Mapping[str, Any] = {}
-    preferred: dict[str, Any] = {}
-    if isinstance(source, Machine):
-        machine = source
-    elif source == HERE:
-        machine = Machine.from_sysfs(source)
-    else:
-        from alignup.machine.load import load_machine  # noqa: PLC0415  # startup counts
-
-        loaded = load_machine(source)
-        machine, carried, preferred = loaded.machine, loaded.devices, dict(loaded.preferred_sets)
-    machine = machine.disjoint()
-    is_here = source == HERE
     wanted = list(resources)
-    found = {**carried, **_chosen(machine, selectors, devices)}
-    if is_here and GPU_RESOURCE in wanted and GPU_RESOURCE not in found:
-        from alignup.machine.nvidia import read_gpus  # noqa: PLC0415  # needed for GPUs only
-
-        gpus = read_gpus(machine)
-        found.update(gpus.devices)
-        preferred.update(gpus.preferred_sets)
+    is_here = source == HERE
+    loaded = load_with_devices(
+        source,
+        devices=devices,
+        selectors=selectors,
+        nvidia="if missing" if is_here and GPU_RESOURCE in wanted else "never",
+        near_cpus=True,
+    )
+    machine = loaded.machine.disjoint()
     return Site(
         machine=reachable(machine) if is_here else machine,
         identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
         is_here=is_here,
-        inventory=_inventory(machine, found, wanted),
-        preferred_sets=preferred,
+        inventory=_of_resources(loaded.devices, wanted),
+        preferred_sets=loaded.preferred_sets,
     )
 
 
-def _chosen(machine: Machine, selectors: Iterable[str], devices: object) -> dict[str, Any]:
-    """Return the inventory of the user's own choosing."""
-    chosen: dict[str, Any] = {}
-    if devices is not None:
-        if not isinstance(devices, Mapping):
-            raise InputError.at("the devices", "a mapping of resources to lists of devices", devices)
-        chosen.update(devices)
-    listed = list(selectors)
-    if listed:
-        from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415  # seldom used
+def _of_resources(
+    inventory: Mapping[str, Sequence[Device]], wanted: Iterable[str]
+) -> dict[str, Sequence[Device]]:
+    """Return the devices of some resources.
 
-        chosen.update(devices_from_pci(machine, [PciSelector.parse(text) for text in listed]))
-    return chosen
-
-
-def _inventory(
-    machine: Machine, found: Mapping[str, Any], wanted: Sequence[str]
-) -> dict[str, tuple[Device, ...]]:
-    """Return the records of the devices of the wanted resources."""
-    if not wanted:
-        return {}
-    from alignup.machine.device_locality import nearest_cpu_nodes  # noqa: PLC0415  # needed for devices only
-
+    Raises:
+        InputError: the machine does not have one of them.
+    """
     for resource in wanted:
-        if resource not in found:
+        if resource not in inventory:
             known = (
-                f"one of {', '.join(sorted(found))}"
-                if found
+                f"one of {', '.join(sorted(inventory))}"
+                if inventory
                 else "one that --device-resource or --devices describes"
             )
             raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
-    inventory = decode_inventory({resource: found[resource] for resource in wanted}, machine)
-    near = {numa_id: nearest_cpu_nodes(machine, numa_id) for numa_id in machine.numa_node_ids}
-    return {
-        resource: tuple(
-            device
-            if device.numa_nodes is None
-            else replace(
-                device, numa_nodes=tuple(sorted({i for node in device.numa_nodes for i in near[node]}))
-            )
-            for device in devices
-        )
-        for resource, devices in inventory.items()
-    }
+    return {resource: inventory[resource] for resource in wanted}
 
 
 def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | None = None) -> Machine:

@@ -15,8 +15,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, Top
 from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.leases.record import LeaseRecord, MemoryShare, holders
 from alignup.machine.cpuset import CPUSet
-from alignup.node import Node
-from alignup.providers.devices.plugin import PreferredSets
+from alignup.node import Node, plugins_of
 from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
 
 if TYPE_CHECKING:
@@ -247,9 +246,5 @@ def _node(site: Site, request: Request) -> Node:
         reserved_memory=reserved,
     )
     inventory = {resource: site.inventory[resource] for resource, _ in request.devices}
-    plugins = {
-        resource: PreferredSets(sets)
-        for resource, sets in site.preferred_sets.items()
-        if resource in inventory
-    }
-    return Node(machine, config, inventory, plugins)
+    sets = {resource: sets for resource, sets in site.preferred_sets.items() if resource in inventory}
+    return Node(machine, config, inventory, plugins_of(sets))

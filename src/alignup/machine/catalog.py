@@ -1,47 +1,29 @@
 """Reads the machines that come with the package, each with its devices: `catalog_data/<name>.json`.
 
-An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description`, and
-maybe `pods`. What the devices mean is left to the device manager's provider.
+An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description` for readers
+of the file, and maybe `pods`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.machine.machine_json import machine_from_dict
+from alignup.machine.loaded import LoadedMachine, machine_with_devices_from_dict
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
-__all__ = ["CatalogEntry", "catalog_entries", "catalog_machines"]
+__all__ = ["catalog_entries", "catalog_machines"]
 
 _SUFFIX: Final = ".json"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
-    """A machine of the catalog, and the devices that its device plugins would report."""
-
-    name: str
-    description: str
-    machine: Machine
-    devices: Mapping[str, Any]
-    """Resource name to a list of {`id`, `numa`}, as in scenarios."""
-    preferred_sets: Mapping[str, Any]
-    """Resource name to lists of ids, as in scenarios; mostly empty."""
-    kubelet: Mapping[str, Any]
-    """Fields of a KubeletConfiguration under which the machine shows what alignment is."""
-    pods: tuple[Mapping[str, Any], ...]
-    """Manifests of example pods; mostly none."""
-
-
-class _Catalog(Mapping[str, CatalogEntry]):
+class _Catalog(Mapping[str, LoadedMachine]):
     """The entries by name. An entry is read when it is looked up, and then kept."""
 
     def __init__(self) -> None:
@@ -51,12 +33,14 @@ class _Catalog(Mapping[str, CatalogEntry]):
             for file in sorted(folder.iterdir(), key=lambda file: file.name)
             if file.name.endswith(_SUFFIX)
         }
-        self._read: dict[str, CatalogEntry] = {}
+        self._read: dict[str, LoadedMachine] = {}
 
-    def __getitem__(self, name: str) -> CatalogEntry:
+    def __getitem__(self, name: str) -> LoadedMachine:
         entry = self._read.get(name)
         if entry is None:
-            entry = self._read[name] = _entry(name, self._files[name].read_bytes())
+            entry = self._read[name] = machine_with_devices_from_dict(
+                msgspec.json.decode(self._files[name].read_bytes()), name
+            )
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -72,7 +56,7 @@ class _Catalog(Mapping[str, CatalogEntry]):
 class _Machines(Mapping[str, "Machine"]):
     """The machines of a catalog, by name."""
 
-    def __init__(self, entries: Mapping[str, CatalogEntry]) -> None:
+    def __init__(self, entries: Mapping[str, LoadedMachine]) -> None:
         self._entries = entries
 
     def __getitem__(self, name: str) -> Machine:
@@ -85,22 +69,8 @@ class _Machines(Mapping[str, "Machine"]):
         return len(self._entries)
 
 
-def _entry(name: str, text: bytes) -> CatalogEntry:
-    """Return the entry that a file of the catalog holds."""
-    data = msgspec.json.decode(text)
-    return CatalogEntry(
-        name=name,
-        description=data["description"],
-        machine=machine_from_dict(data["machine"], f"{name}.machine"),
-        devices=data.get("devices", {}),
-        preferred_sets=data.get("preferredSets", {}),
-        kubelet=data.get("kubelet", {}),
-        pods=tuple(data.get("pods", ())),
-    )
-
-
 @cache
-def catalog_entries() -> Mapping[str, CatalogEntry]:
+def catalog_entries() -> Mapping[str, LoadedMachine]:
     """Return the catalog, sorted by name; to look up a name that is not there is a `KeyError`."""
     return _Catalog()
 

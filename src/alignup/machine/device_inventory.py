@@ -1,6 +1,6 @@
-"""The record of a device, and the reading of inventories: which resources have which devices, and where.
+"""Holds the record of a device, and reads and writes inventories: the devices of each resource, and their nodes.
 
-What is free and who gets it is decided in `alignup.providers.devices.provider`.
+Which devices are free, and which container gets them, is decided in `alignup.providers.devices.provider`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from alignup.machine.machine import Machine
 
-__all__ = ["Device", "check_devices", "decode_inventory"]
+__all__ = ["Device", "check_devices", "decode_inventory", "decode_preferred_sets", "inventory_to_dict"]
 
 _KEYS = frozenset({"id", "numa", "healthy"})
 
@@ -41,12 +41,12 @@ def decode_inventory(
     `healthy` is true when absent.
 
     Args:
-        inventory: The decoded JSON or YAML.
-        machine: The machine the devices sit in.
-        where: How an error names the inventory.
+        inventory: the decoded JSON or YAML; in place of a device's mapping there may be its record.
+        machine: the machine the devices sit in.
+        where: the name of the inventory in errors.
 
     Raises:
-        InputError: Something is not of this shape, an id comes twice in a resource, or a NUMA node
+        InputError: something is not of this shape, an id comes twice in a resource, or a NUMA node
             does not exist.
     """
     if not isinstance(inventory, Mapping):
@@ -64,11 +64,54 @@ def decode_inventory(
     return found
 
 
+def decode_preferred_sets(
+    sets: object, inventory: Mapping[str, Sequence[Device]], where: str = "preferredSets"
+) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return the sets of devices that go well together, from `{"resource": [[id, ...], ...]}` as JSON has it.
+
+    Args:
+        sets: the decoded JSON or YAML.
+        inventory: the devices of each resource.
+        where: the name of the sets in errors.
+
+    Raises:
+        InputError: something is not of this shape, or a set names a device that the inventory lacks.
+    """
+    if not isinstance(sets, Mapping):
+        raise InputError.at(where, "a mapping of resources to lists of sets", sets)
+    found = {}
+    for resource, wanted in sets.items():
+        known = {device.id for device in inventory.get(resource, ())}
+        place = f"{where}[{resource!r}]"
+        if not isinstance(wanted, list) or not all(isinstance(ids, list) for ids in wanted):
+            raise InputError.at(place, "a list of lists of device ids", wanted)
+        for ids in wanted:
+            if not all(isinstance(identity, str) and identity in known for identity in ids):
+                raise InputError.at(place, f"device ids of {resource!r} ({', '.join(sorted(known))})", ids)
+        found[resource] = tuple(tuple(ids) for ids in wanted)
+    return found
+
+
+def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, list[dict[str, Any]]]:
+    """Return plain data for JSON that `decode_inventory` reads back to an equal inventory."""
+    return {
+        resource: [
+            {
+                "id": device.id,
+                "numa": None if device.numa_nodes is None else list(device.numa_nodes),
+                **({} if device.healthy else {"healthy": False}),
+            }
+            for device in devices
+        ]
+        for resource, devices in inventory.items()
+    }
+
+
 def check_devices(devices: Iterable[Device], machine: Machine, where: str) -> None:
     """Check that no id comes twice and that every NUMA node exists; a kubelet would only ignore such a node.
 
     Raises:
-        InputError: One of the two is not so.
+        InputError: an id does, or a NUMA node does not.
     """
     nodes = {node.id for node in machine.numa_nodes}
     seen: set[str] = set()

@@ -8,14 +8,16 @@ reports.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["near_cpus", "nearest_cpu_nodes"]
+__all__ = ["near_cpu_nodes", "nearest_cpu_nodes"]
 
 
 def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
@@ -25,11 +27,11 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     are not known, every node with CPUs is.
 
     Args:
-        machine: The machine.
-        numa_id: The kernel's number of one of its nodes.
+        machine: the machine.
+        numa_id: the kernel's number of one of its nodes.
 
     Raises:
-        InputError: The machine has no such node.
+        InputError: the machine has no such node.
     """
     position = machine.position(numa_id)
     if machine.node_cpus[position]:
@@ -40,26 +42,29 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     return tuple(machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest)
 
 
-def near_cpus(
-    machine: Machine, devices: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> dict[str, list[dict[str, Any]]]:
-    """Return an inventory in which every device is near nodes with CPUs.
+def near_cpu_nodes(
+    machine: Machine, inventory: Mapping[str, Sequence[Device]]
+) -> dict[str, tuple[Device, ...]]:
+    """Return an inventory in which every device that is near any node is near nodes with CPUs.
 
     Args:
-        machine: The machine.
-        devices: Resource to devices, each with `id` and `numa`: node ids, or None for no topology.
+        machine: the machine.
+        inventory: its devices, by resource.
 
     Raises:
-        InputError: A device is near a node that the machine does not have.
+        InputError: a device is near a node that the machine does not have.
     """
-    moved: dict[str, list[dict[str, Any]]] = {}
-    for resource, inventory in devices.items():
-        moved[resource] = [{**device, "numa": _near(machine, device.get("numa"))} for device in inventory]
-    return moved
-
-
-def _near(machine: Machine, numa: Sequence[int] | None) -> list[int] | None:
-    """Return the nodes with CPUs nearest to those in `numa`."""
-    if numa is None:
-        return None
-    return sorted({near for numa_id in numa for near in nearest_cpu_nodes(machine, numa_id)})
+    return {
+        resource: tuple(
+            device
+            if device.numa_nodes is None
+            else replace(
+                device,
+                numa_nodes=tuple(
+                    sorted({near for node in device.numa_nodes for near in nearest_cpu_nodes(machine, node)})
+                ),
+            )
+            for device in devices
+        )
+        for resource, devices in inventory.items()
+    }

@@ -1,48 +1,27 @@
-"""Finds out what a user means by `--machine` and reads it: a name, a folder, or a file of some kind.
+"""Reads the machine that a user names by `--machine`: one of the catalog, a folder, or a file of some kind.
 
-Each kind has a module that reads it. The devices that some of them carry are handed on as they are.
+Each kind has a module that reads it, which is imported when it is needed: a command on the machine at hand should
+start at once.
 """
 
 from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
-from alignup.machine.hwloc_xml import machine_from_hwloc_xml
-from alignup.machine.machine_json import machine_from_dict
-from alignup.machine.snapshot import is_snapshot, load_snapshot
-from alignup.machine.sysfs.machine import describe, read_machine
-from alignup.text.json_text import decode_json
+from alignup.machine.loaded import LoadedMachine, machine_with_devices_from_dict
 
 if TYPE_CHECKING:
-    from alignup.machine.machine import Machine
+    from collections.abc import Mapping
 
-__all__ = ["LoadedMachine", "load_machine"]
+__all__ = ["load_machine"]
 
 _MAX_FILE: Final = 64 << 20
 _HEAD: Final = 512
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedMachine:
-    """A machine, and the devices that came with it; both mappings are as in scenarios, and mostly empty."""
-
-    machine: Machine
-    devices: Mapping[str, Any] = field(default_factory=dict)
-    """Resource name to a list of {`id`, `numa`}. Not checked."""
-    preferred_sets: Mapping[str, Any] = field(default_factory=dict)
-    """Resource name to lists of ids. Not checked."""
-    kubelet: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a KubeletConfiguration that goes with the machine. Not checked."""
-    pods: tuple[Mapping[str, Any], ...] = ()
-    """Manifests of example pods. Not checked."""
 
 
 def load_machine(source: str) -> LoadedMachine:
@@ -53,18 +32,26 @@ def load_machine(source: str) -> LoadedMachine:
     --json` prints it, or anything that has one under the key `machine`, such as a scenario.
 
     Raises:
-        InputError: There is no such machine, or it cannot be read.
+        InputError: there is no such machine, or it cannot be read.
     """
-    entries = catalog_entries()
+    entries = _catalog() if os.sep not in source else {}
     if source in entries:
-        entry = entries[source]
-        return LoadedMachine(entry.machine, entry.devices, entry.preferred_sets, entry.kubelet, entry.pods)
+        return entries[source]
     path = Path(source)
     if path.is_dir():
+        from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # see the module
+
         return LoadedMachine(read_machine(path))
     if not path.exists():
-        raise InputError.at("--machine", f"a file, a directory or one of {', '.join(entries)}", source)
+        raise InputError.at("--machine", f"a file, a directory or one of {', '.join(_catalog())}", source)
     return _load_file(path, source)
+
+
+def _catalog() -> Mapping[str, LoadedMachine]:
+    """Return the machines that come with the package."""
+    from alignup.machine.catalog import catalog_entries  # noqa: PLC0415  # see the module
+
+    return catalog_entries()
 
 
 def _load_file(path: Path, source: str) -> LoadedMachine:
@@ -78,16 +65,25 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
         raise InputError(f"expected a file with a machine, got {error.strerror!r} at {source}") from error
     if len(data) > _MAX_FILE:
         raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
+    from alignup.machine.snapshot import is_snapshot, load_snapshot  # noqa: PLC0415  # see the module
+
     if is_snapshot(data[:_HEAD]):
+        from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
+
         return LoadedMachine(describe(load_snapshot(path)))
     text = data.removeprefix(_BYTE_ORDER_MARK)
     if text.lstrip()[:1] == b"<":
+        from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415  # see the module
+
         return LoadedMachine(machine_from_hwloc_xml(text, source))
     return _load_json(text, source)
 
 
 def _load_json(text: bytes, source: str) -> LoadedMachine:
     """Return the machine in a JSON document, and its devices."""
+    from alignup.machine.machine_json import machine_from_dict  # noqa: PLC0415  # see the module
+    from alignup.text.json_text import decode_json  # noqa: PLC0415  # see the module
+
     document: Any = decode_json(text, "a machine: JSON, hwloc's XML or a snapshot", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
         raise InputError(
@@ -95,26 +91,11 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
         )
     if "numaNodes" in document:
         return LoadedMachine(machine_from_dict(document, source))
-    return LoadedMachine(
-        machine_from_dict(document["machine"], f"{source}: machine"),
-        _mapping(document, "devices", source),
-        _mapping(document, "preferredSets", source),
-        _mapping(document, "kubelet", source),
-    )
+    return machine_with_devices_from_dict(document, source)
 
 
 def _kind(document: object) -> str:
-    """Return in words what a document is instead."""
+    """Return in words what a document is that is no machine."""
     if isinstance(document, dict):
         return f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
     return reprlib.repr(document)[:40]
-
-
-def _mapping(document: dict[str, Any], key: str, source: str) -> Mapping[str, Any]:
-    """Return the mapping under a key, empty if it is missing or null."""
-    found = document.get(key)
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InputError.at(f"{source}: {key}", "a mapping of resource names", found)
-    return found

@@ -1,7 +1,7 @@
 """Asks NVIDIA's driver, through NVML, for GPUs: UUID, NUMA node, and which pairs NVLink joins.
 
-NVML comes with the extra `nvidia` (nvidia-ml-py) and is imported only when somebody asks. Which GPUs a
-container gets is left to the device manager's provider.
+NVML comes with the extra `nvidia` (nvidia-ml-py) and is imported when it is first needed. Which GPUs a container
+gets is decided in `alignup.providers.devices.provider`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.machine.device_inventory import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from alignup.machine.machine import Machine
 
-__all__ = ["GPU_RESOURCE", "GpuInventory", "read_gpus"]
+__all__ = ["GPU_RESOURCE", "NVIDIA_VENDOR", "GpuInventory", "read_gpus"]
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+NVIDIA_VENDOR: Final = "10de"
+"""NVIDIA's number as a vendor of PCI devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The GPUs of a machine as `devices` and `preferredSets` of a scenario."""
+    """The GPUs of a machine, by resource."""
 
-    devices: dict[str, list[dict[str, Any]]]
-    """Resource to a list of {`id`: UUID, `numa`: [node id] or None}, in the driver's order."""
-    preferred_sets: dict[str, list[list[str]]]
-    """Resource to pairs of UUIDs that NVLink joins: those with the most links first."""
+    devices: Mapping[str, tuple[Device, ...]]
+    """With the UUID as id, in the driver's order."""
+    preferred_sets: Mapping[str, tuple[tuple[str, ...], ...]]
+    """Pairs of UUIDs that NVLink joins: those with the most links first."""
 
 
 def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURCE) -> GpuInventory:
@@ -38,15 +41,15 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
 
     A GPU's node is the one that the driver names; where it names none, the one that sysfs has for its PCI
     address. On machines whose GPUs are NUMA nodes of their own (GB200) that node has no CPUs: see
-    `near_cpus`.
+    `near_cpu_nodes`.
 
     Args:
-        machine: The machine that the driver runs on, for its NUMA nodes and PCI devices.
-        nvml: A module with the functions of `pynvml`; by default that one.
-        resource: The name of the resource.
+        machine: the machine that the driver runs on, for its NUMA nodes and PCI devices.
+        nvml: a module with the functions of `pynvml`; by default that one.
+        resource: the name of the resource.
 
     Raises:
-        InputError: The library or the driver is missing, or the driver refuses to answer.
+        InputError: the library or the driver is missing, or the driver refuses to answer.
     """
     library = _import_nvml() if nvml is None else nvml
     with _session(library):
@@ -58,10 +61,9 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
             pairs = _nvlink_pairs(library, handles, uuids)
         except library.NVMLError as error:
             raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
-    devices = [
-        {"id": uuid, "numa": None if node is None else [node]}
-        for uuid, node in zip(uuids, nodes, strict=True)
-    ]
+    devices = tuple(
+        Device(uuid, None if node is None else (node,)) for uuid, node in zip(uuids, nodes, strict=True)
+    )
     return GpuInventory({resource: devices}, {resource: pairs} if pairs else {})
 
 
@@ -92,7 +94,7 @@ def _session(library: Any) -> Iterator[None]:
 
 
 def _text(value: str | bytes) -> str:
-    """Return what old releases of the library give as bytes."""
+    """Return a text that old releases of the library give as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -125,12 +127,12 @@ def _sysfs_node(library: Any, handle: Any, machine: Machine) -> int | None:
 
 
 def _address(text: str) -> tuple[int, str]:
-    """Return what is equal for equal PCI addresses."""
+    """Return a PCI address in a form that is equal however many digits its domain is written with."""
     domain, _, rest = text.lower().partition(":")
     return int(domain, 16), rest
 
 
-def _nvlink_pairs(library: Any, handles: list[Any], uuids: list[str]) -> list[list[str]]:
+def _nvlink_pairs(library: Any, handles: list[Any], uuids: list[str]) -> tuple[tuple[str, ...], ...]:
     """Return the pairs that reach each other over NVLink, those with the most links of their own first.
 
     GPUs behind an NVSwitch all reach each other and none has links of its own to another.
@@ -142,7 +144,7 @@ def _nvlink_pairs(library: Any, handles: list[Any], uuids: list[str]) -> list[li
         direct = links[one].count(own[other])
         if direct or _reaches(library, handles[one], handles[other]):
             ranked.append((-direct, one, other))
-    return [[uuids[one], uuids[other]] for _, one, other in sorted(ranked)]
+    return tuple((uuids[one], uuids[other]) for _, one, other in sorted(ranked))
 
 
 def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
@@ -160,7 +162,7 @@ def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
 
 
 def _reaches(library: Any, one: Any, other: Any) -> bool:
-    """Tell whether two GPUs reach each other over NVLink, perhaps through a switch."""
+    """Return whether two GPUs reach each other over NVLink, perhaps through a switch."""
     try:
         status = library.nvmlDeviceGetP2PStatus(one, other, library.NVML_P2P_CAPS_INDEX_NVLINK)
     except library.NVMLError:

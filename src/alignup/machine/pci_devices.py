@@ -1,29 +1,32 @@
 """Makes a device inventory of the machine's PCI devices, as chosen by class, by vendor and device, or both.
 
-How the devices are given out is left to the device manager's provider.
+Which container gets the devices is decided in `alignup.providers.devices.provider`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.machine.device_inventory import Device
+from alignup.machine.nvidia import GPU_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.machine.machine import Machine, PciDevice
 
-__all__ = ["PciSelector", "devices_from_pci"]
+__all__ = ["DISPLAY_CLASS", "PciSelector", "devices_from_pci"]
+
+DISPLAY_CLASS: Final = "03"
+"""The first two digits of the class of every display controller, GPUs among them."""
 
 _EXPECTED: Final = (
     "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
     "such as nvidia.com/gpu=10de:*"
 )
-_GPU_RESOURCE: Final = "nvidia.com/gpu"
-_DISPLAY_CLASS: Final = "03"
 _SELECTOR: Final = re.compile(
     r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)="
     r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
@@ -33,7 +36,7 @@ _SELECTOR: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PciSelector:
-    """Which PCI devices are devices of a resource. Numbers are in hex, in lower case; empty: any."""
+    """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any."""
 
     resource: str
     class_: str = ""
@@ -44,20 +47,20 @@ class PciSelector:
 
     @classmethod
     def parse(cls, text: str) -> PciSelector:
-        """Return what `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02` selects.
+        """Return the selector of `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02`.
 
         NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu` without
         a class, only display controllers (class 03) count.
 
         Raises:
-            InputError: The text is none of these.
+            InputError: the text is none of these.
         """
         found = _SELECTOR.fullmatch(text)
         if not found:
             raise InputError.at("--device-resource", _EXPECTED, text)
         return cls(
             resource=found["resource"],
-            class_=(found["class"] or (_DISPLAY_CLASS if found["resource"] == _GPU_RESOURCE else "")).lower(),
+            class_=(found["class"] or (DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else "")).lower(),
             vendor=(found["vendor"] or "").lower(),
             device=(found["device"] or "").lower().replace("*", ""),
         )
@@ -67,7 +70,7 @@ class PciSelector:
         return " and ".join(filter(None, (identity, self.class_ and f"class {self.class_}")))
 
     def selects(self, device: PciDevice) -> bool:
-        """Tell whether `device` is one of them."""
+        """Return whether `device` is one of them."""
         return (
             device.class_.startswith(self.class_)
             and device.vendor.startswith(self.vendor)
@@ -75,16 +78,16 @@ class PciSelector:
         )
 
 
-def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict[str, list[dict[str, Any]]]:
-    """Return an inventory: resource to devices, with the PCI address as `id` and the NUMA node as `numa`.
+def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict[str, tuple[Device, ...]]:
+    """Return the selected devices by resource, with the PCI address as id, in the order of the addresses.
 
     A device that several selectors of one resource select is in it once. One that belongs to no node in
-    particular has `numa` None: its place does not matter.
+    particular has no topology.
 
     Raises:
-        InputError: A selector selects nothing, or a device would be of two resources.
+        InputError: a selector selects nothing, or a device would be of two resources.
     """
-    inventory: dict[str, dict[str, dict[str, Any]]] = {}
+    inventory: dict[str, dict[str, Device]] = {}
     owner: dict[str, str] = {}
     for selector in selectors:
         chosen = [device for device in machine.pci_devices if selector.selects(device)]
@@ -97,8 +100,9 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
                 expected = f"PCI device {device.address} in one resource"
                 got = f"{owner[device.address]}, {selector.resource}"
                 raise InputError.at("--device-resource", expected, got)
-            numa = None if device.numa_node is None else [device.numa_node]
-            inventory.setdefault(selector.resource, {})[device.address] = {"id": device.address, "numa": numa}
+            nodes = None if device.numa_node is None else (device.numa_node,)
+            inventory.setdefault(selector.resource, {})[device.address] = Device(device.address, nodes)
     return {
-        resource: [devices[address] for address in sorted(devices)] for resource, devices in inventory.items()
+        resource: tuple(devices[address] for address in sorted(devices))
+        for resource, devices in inventory.items()
     }

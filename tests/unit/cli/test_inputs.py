@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import sys
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from alignup.cli.inputs import (
     load_node,
     open_input,
-    pci_inventory,
     read_bytes,
     read_lines,
     read_mapping,
@@ -123,16 +121,3 @@ def test_a_configuration_must_fit_the_machine(write) -> None:
     config = write("config.json", {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"})
     with pytest.raises(ConfigError, match=r"0-7.*'99'"):
         load_node("align-up-article", config, None)
-
-
-def test_selected_pci_devices() -> None:
-    described = Machine.catalog()["align-up-article"].to_dict()
-    described["pciDevices"] = [
-        {"address": "0000:01:00.0", "class": "0200", "vendor": "8086", "device": "1234", "numaNode": None}
-    ]
-    machine = Machine.from_dict(json.loads(json.dumps(described)))
-
-    assert pci_inventory(machine, []) == {}
-    assert pci_inventory(machine, ["a/nic=class=02"]) == {"a/nic": [{"id": "0000:01:00.0", "numa": None}]}
-    with pytest.raises(InputError, match="10de"):
-        pci_inventory(machine, ["a/gpu=10de:*"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import kernel_trees
-from alignup.cli.machine import SeenMachine
 from alignup.cli.machine_view import runs_of_alike, show_machine, summary
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode
 from kernel_trees import pci, server
 
@@ -209,7 +209,7 @@ def node(numa_id: int, *cpus: int, memory: int = 1 << 30, distances: tuple[int, 
 def test_nodes_that_are_alike_share_a_line(capsys) -> None:
     """Those without CPUs, with the same memory, one after the other."""
     machine = Machine((node(0, 0), node(1), node(2), node(5, memory=0), node(7, memory=0), node(9, 1)))
-    show_machine(SeenMachine(machine, "m"))
+    show_machine("m", LoadedMachine(machine))
     text = words(capsys.readouterr().out)
 
     assert "1-2 - - - - 1Gi each -" in text
@@ -222,7 +222,7 @@ def test_what_is_unusual_is_said(capsys) -> None:
     machine = replace(
         Machine((node(0, 0, 1), node(1, 1, 2))), offline_cpus=(5, 6), unassigned_cores=(Core((4,), 0),)
     )
-    show_machine(SeenMachine(machine, "[red]"))
+    show_machine("[red]", LoadedMachine(machine))
     text = capsys.readouterr().out
 
     assert text.startswith("[red]: ")
@@ -236,7 +236,7 @@ def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     rows = [tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20)) for i in range(20)]
     nodes = tuple(node(i, i, distances=row) for i, row in enumerate(rows))
-    show_machine(SeenMachine(Machine(nodes), "m"))
+    show_machine("m", LoadedMachine(Machine(nodes)))
     text = words(capsys.readouterr().out)
 
     assert "0-9 0-9 10-19 10-19 10-19 0-9" in text

@@ -122,7 +122,7 @@ def test_nobody_reads_the_output(alignup, monkeypatch) -> None:
         raise BrokenPipeError
 
     monkeypatch.setattr("alignup.cli.forget_output", lambda: forgotten.append(True))
-    monkeypatch.setattr("alignup.cli.machine.look_at", fail)
+    monkeypatch.setattr("alignup.machine.with_devices.load_with_devices", fail)
 
     assert alignup("machine").status == 141
     assert forgotten == [True]

@@ -64,3 +64,18 @@ def test_more_than_there_is_is_bad_usage(arguments):
     """In a sentence."""
     done = split(*arguments)
     assert isinstance(done.exception, InputError) or done.exit_code == 2
+
+
+def test_an_inventory_replaces_the_devices_of_the_machine(tmp_path):
+    """As with `admit`: what the file does not name is not there."""
+    path = tmp_path / "devices.json"
+    path.write_text(json.dumps({"example.com/x": [{"id": "x0", "numa": [0]}, {"id": "x1", "numa": [1]}]}))
+
+    done = split("2", "--devices", str(path), "--device", "nvidia.com/gpu=1")
+    assert isinstance(done.exception, InputError)
+    assert "one of example.com/x, got 'nvidia.com/gpu'" in str(done.exception)
+    done = split("2", "--devices", str(path), "--device", "example.com/x=1", "--json")
+    assert [json.loads(line)["devices"] for line in done.output.splitlines()] == [
+        {"example.com/x": ["x0"]},
+        {"example.com/x": ["x1"]},
+    ]

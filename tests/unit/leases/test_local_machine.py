@@ -13,6 +13,7 @@ from alignup.leases import local_machine as module
 from alignup.leases.local_machine import fingerprint, load_site, reachable
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine, PciDevice
 
 
@@ -106,8 +107,7 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
 
     def read_gpus(machine):
         asked.append(machine)
-        ids = [{"id": "GPU-1", "numa": None}]
-        return nvidia.GpuInventory({leasing.GPU: ids}, {leasing.GPU: [["GPU-1"]]})
+        return nvidia.GpuInventory({leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)})
 
     monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
     load_site()
@@ -115,7 +115,7 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
     assert not asked
     site = load_site(resources=[leasing.GPU])
     assert [device.id for device in site.inventory[leasing.GPU]] == ["GPU-1"]
-    assert site.preferred_sets == {leasing.GPU: [["GPU-1"]]}
+    assert site.preferred_sets == {leasing.GPU: (("GPU-1",),)}
 
 
 @pytest.mark.parametrize(

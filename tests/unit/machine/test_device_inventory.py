@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.device_inventory import (
+    Device,
+    decode_inventory,
+    decode_preferred_sets,
+    inventory_to_dict,
+)
 from alignup.machine.machine import Core, Machine, NumaNode
 
 MACHINE = Machine((NumaNode(0, 0, (Core((0,), 0),)), NumaNode(8, 0, ())))
@@ -54,3 +59,46 @@ def test_a_wrong_inventory_says_what_and_where(inventory, message):
     """Errors name the resource, the entry and the field."""
     with pytest.raises(InputError, match=message):
         decode_inventory(inventory, MACHINE)
+
+
+def test_records_are_taken_as_they_are():
+    """Beside plain data; they are checked against the machine all the same."""
+    assert decode_inventory({"r": [Device("a", (8,)), {"id": "b"}]}, MACHINE) == {
+        "r": (Device("a", (8,)), Device("b", None))
+    }
+    with pytest.raises(InputError, match="got 3"):
+        decode_inventory({"r": [Device("a", (3,))]}, MACHINE)
+
+
+def test_an_inventory_survives_json():
+    """As scenarios have it: health only where there is none."""
+    plain = {
+        "r": [{"id": "a", "numa": [0, 8]}, {"id": "b", "numa": None, "healthy": False}],
+        "empty": [],
+    }
+    assert inventory_to_dict(decode_inventory(plain, MACHINE)) == plain
+
+
+INVENTORY = {"r": (Device("a", None), Device("b", None))}
+
+
+def test_preferred_sets_are_decoded():
+    """In their order, which counts."""
+    assert decode_preferred_sets({"r": [["b", "a"], []]}, INVENTORY) == {"r": (("b", "a"), ())}
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([], r"a mapping of resources to lists of sets, got \[\] at preferredSets"),
+        ({"r": "a"}, r"a list of lists of device ids, got 'a' at preferredSets\['r'\]"),
+        ({"r": ["a"]}, "a list of lists"),
+        ({"r": [["c"]]}, r"device ids of 'r' \(a, b\), got \['c'\]"),
+        ({"r": [[["a"]]]}, "device ids of 'r'"),
+        ({"other": [["a"]]}, r"device ids of 'other' \(\)"),
+    ],
+)
+def test_wrong_preferred_sets_say_what_and_where(sets, message):
+    """Sets are of devices that there are."""
+    with pytest.raises(InputError, match=message):
+        decode_preferred_sets(sets, INVENTORY)

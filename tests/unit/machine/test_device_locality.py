@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from alignup.errors import InputError
-from alignup.machine.device_locality import near_cpus, nearest_cpu_nodes
+from alignup.machine.device_inventory import Device
+from alignup.machine.device_locality import near_cpu_nodes, nearest_cpu_nodes
 from alignup.machine.machine import Core, Machine, NumaNode
 
 
@@ -42,15 +43,15 @@ def test_gpus_of_a_gb200_are_near_their_socket():
 
 
 def test_an_inventory_is_moved_as_a_whole():
-    """Devices of no node stay so; other keys are kept."""
+    """Devices of no node stay so; health is kept."""
     inventory = {
-        "a/gpu": [{"id": "g0", "numa": [250]}, {"id": "g1", "numa": [250, 255], "healthy": False}],
-        "a/key": [{"id": "k", "numa": None}, {"id": "l"}],
+        "a/gpu": (Device("g0", (250,)), Device("g1", (250, 255), healthy=False)),
+        "a/key": (Device("k", None),),
     }
 
-    assert near_cpus(gpu_machine(), inventory) == {
-        "a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [0, 8], "healthy": False}],
-        "a/key": [{"id": "k", "numa": None}, {"id": "l", "numa": None}],
+    assert near_cpu_nodes(gpu_machine(), inventory) == {
+        "a/gpu": (Device("g0", (0,)), Device("g1", (0, 8), healthy=False)),
+        "a/key": (Device("k", None),),
     }
 
 

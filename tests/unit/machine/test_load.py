@@ -8,6 +8,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine import load
+from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
 from alignup.machine.machine import Machine
 from alignup.machine.snapshot import take_snapshot
@@ -31,7 +32,7 @@ def test_a_name_of_the_catalog():
     loaded = load_machine("align-up-article")
 
     assert loaded.machine == Machine.catalog()["align-up-article"]
-    assert [device["id"] for device in loaded.devices["nvidia.com/gpu"]] == ["gpu0", "gpu1"]
+    assert [device.id for device in loaded.devices["nvidia.com/gpu"]] == ["gpu0", "gpu1"]
     assert loaded.preferred_sets == {}
 
 
@@ -75,8 +76,8 @@ def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
     (here / "bare.json").write_text(json.dumps({"machine": machine.to_dict(), "devices": None}))
 
     assert load_machine("plain.json").machine == machine
-    assert load_machine("scenario.json").devices == devices
-    assert load_machine("scenario.json").preferred_sets == {"a/b": [["x"]]}
+    assert load_machine("scenario.json").devices == {"a/b": (Device("x", (0,)),)}
+    assert load_machine("scenario.json").preferred_sets == {"a/b": (("x",),)}
     assert load_machine("bare.json").devices == {}
     assert load_machine("bare.json").machine == machine
 
@@ -116,7 +117,7 @@ def test_devices_must_be_a_mapping(here):
     machine = Machine.catalog()["align-up-article"].to_dict()
     (here / "x").write_text(json.dumps({"machine": machine, "devices": [1]}))
 
-    with pytest.raises(InputError, match=r"a mapping of resource names, got .*at x: devices"):
+    with pytest.raises(InputError, match=r"a mapping, got .*at x: devices"):
         load_machine("x")
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from alignup.errors import InputError
+from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
 from alignup.machine.nvidia import read_gpus
 
@@ -88,7 +89,7 @@ def test_gpus_have_their_uuid_and_node():
     nvml = Nvml((0, 2))
     found = read_gpus(MACHINE, nvml=nvml)
 
-    assert found.devices == {"nvidia.com/gpu": [{"id": "GPU-0", "numa": [0]}, {"id": "GPU-1", "numa": [2]}]}
+    assert found.devices == {"nvidia.com/gpu": (Device("GPU-0", (0,)), Device("GPU-1", (2,)))}
     assert found.preferred_sets == {}
     assert nvml.open == 0
 
@@ -98,7 +99,7 @@ def test_where_the_driver_names_no_node_sysfs_does(nvml):
     """It names none, or one that this machine lacks."""
     devices = read_gpus(MACHINE, nvml=nvml, resource="x/gpu").devices["x/gpu"]
 
-    assert [device["numa"] for device in devices] == [[0], [1]]
+    assert [device.numa_nodes for device in devices] == [(0,), (1,)]
 
 
 def test_old_drivers_cannot_be_asked_for_the_node():
@@ -106,13 +107,15 @@ def test_old_drivers_cannot_be_asked_for_the_node():
     functions = {name: getattr(nvml, name) for name in dir(nvml) if name.lower().startswith("nvml")}
     del functions["nvmlDeviceGetNumaNodeId"]
 
-    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1]["numa"] == [1]
+    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1].numa_nodes == (
+        1,
+    )
 
 
 def test_a_gpu_that_nobody_knows_the_place_of_has_no_topology():
     bare = Machine(MACHINE.numa_nodes)
 
-    assert read_gpus(bare, nvml=Nvml(fails=("numa",))).devices["nvidia.com/gpu"][0]["numa"] is None
+    assert read_gpus(bare, nvml=Nvml(fails=("numa",))).devices["nvidia.com/gpu"][0].numa_nodes is None
 
 
 def test_pairs_with_the_most_links_come_first():
@@ -120,14 +123,14 @@ def test_pairs_with_the_most_links_come_first():
     nvml = Nvml((0, 0, 1, 1), links=[(0, 0), (0, 1), (2, 3), (2, 3), (1, 2)])
 
     assert read_gpus(MACHINE, nvml=nvml).preferred_sets == {
-        "nvidia.com/gpu": [["GPU-2", "GPU-3"], ["GPU-0", "GPU-1"], ["GPU-1", "GPU-2"]]
+        "nvidia.com/gpu": (("GPU-2", "GPU-3"), ("GPU-0", "GPU-1"), ("GPU-1", "GPU-2"))
     }
 
 
 def test_gpus_behind_a_switch_are_pairs_too():
     nvml = Nvml((0, 0, 1), switched=[0, 2])
 
-    assert read_gpus(MACHINE, nvml=nvml).preferred_sets == {"nvidia.com/gpu": [["GPU-0", "GPU-2"]]}
+    assert read_gpus(MACHINE, nvml=nvml).preferred_sets == {"nvidia.com/gpu": (("GPU-0", "GPU-2"),)}
     assert read_gpus(MACHINE, nvml=Nvml(fails=("p2p",))).preferred_sets == {}
 
 

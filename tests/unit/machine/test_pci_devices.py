@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
+from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
 from alignup.machine.pci_devices import PciSelector, devices_from_pci
 
@@ -34,7 +35,7 @@ def test_devices_are_chosen_by_vendor_and_device_or_by_class(text, addresses):
     """Numbers are in hex, in either case."""
     inventory = devices_from_pci(MACHINE, [PciSelector.parse(text)])
 
-    assert [device["id"] for device in inventory["x/y"]] == addresses
+    assert [device.id for device in inventory["x/y"]] == addresses
 
 
 def test_nvidias_gpus_are_its_display_controllers():
@@ -44,15 +45,15 @@ def test_nvidias_gpus_are_its_display_controllers():
         ("nvidia.com/gpu=10de:*,class=0680", ["0000:12:00.0"]),
     ):
         inventory = devices_from_pci(MACHINE, [PciSelector.parse(text)])
-        assert [device["id"] for device in inventory["nvidia.com/gpu"]] == addresses
+        assert [device.id for device in inventory["nvidia.com/gpu"]] == addresses
 
 
 def test_numa_is_the_node_or_none():
     inventory = devices_from_pci(MACHINE, map(PciSelector.parse, ["a/gpu=class=0302", "a/nic=15b3:*"]))
 
     assert inventory == {
-        "a/gpu": [{"id": "0000:10:00.0", "numa": [0]}, {"id": "0000:11:00.0", "numa": [1]}],
-        "a/nic": [{"id": "0000:20:00.0", "numa": None}],
+        "a/gpu": (Device("0000:10:00.0", (0,)), Device("0000:11:00.0", (1,))),
+        "a/nic": (Device("0000:20:00.0", None),),
     }
 
 
