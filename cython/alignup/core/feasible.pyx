@@ -8,29 +8,23 @@ from operator import index as as_whole
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, popcount
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single
 from alignup.core.wide.subset_search cimport MOST_DEMANDS, smallest_described
-from alignup.core.narrow.family cimport Family, keep_holding, put_hint, smallest_count
+from alignup.core.narrow.family cimport Family, keep_holding, pack_masks, put, smallest_count
+from alignup.core.narrow.tables cimport OF_SIZE
 from alignup.core.hints cimport HintList
+from alignup.core.wide.limits cimport SEARCH_STEPS
 from alignup.core.wide.family cimport Description, WideFamily, described_family, holds, prefers
 
-MAX_NUMA_NODES = 64
-SEARCH_STEPS = 5_000_000
+MAX_NUMA_NODES = WIDEST
+# The largest sum of the amounts of a demand (in bytes, 64 PiB): a kernel may count each amount once for each of 64
+# nodes, and the sums still fit 63 bits. A request is cut at twice as much, which no amounts reach either.
+cdef int64_t MOST_UNITS = 1 << 56
 
 
 cdef void check_nodes(int numa_nodes) except *:
-    if not 1 <= numa_nodes <= MAX_NUMA_NODES:
-        raise ValueError(f"expected 1 to {MAX_NUMA_NODES} NUMA nodes, got {numa_nodes}")
-
-
-cdef void check_demand(int numa_nodes, object places, object amounts) except *:
-    """Refuse amounts that do not go with the nodes or places that they lie in: kernels read both side by side."""
-    cdef Py_ssize_t count = len(amounts)
-    if places is None:
-        if count != numa_nodes:
-            raise ValueError(f"expected amounts for {numa_nodes} NUMA nodes, got {count}")
-    elif len(places) != count:
-        raise ValueError(f"expected a place for each of {count} amounts, got {len(places)}")
+    if not 1 <= numa_nodes <= WIDEST:
+        raise ValueError(f"expected 1 to {WIDEST} NUMA nodes, got {numa_nodes}")
 
 
 cdef int64_t whole(object number) except? -1:
@@ -38,9 +32,52 @@ cdef int64_t whole(object number) except? -1:
     return number if type(number) is int else as_whole(number)
 
 
-cdef object sequence(object items):
-    """Return items whose length is that of what they are iterated into."""
-    return items if type(items) is list or type(items) is tuple else tuple(items)
+cdef object whole_mask(object place):
+    """Return a mask as an int."""
+    return place if type(place) is int else as_whole(place)
+
+
+cdef tuple snapshot(object items):
+    """Return the items as they are now: reading one may run code of the caller's that changes the rest."""
+    return items if type(items) is tuple else tuple(items)
+
+
+cdef class CheckedDemand:
+    """One demand as the kernels take it: as many amounts as places (or nodes), whole numbers, in bounds."""
+
+    cdef list places            # None: amount i lies in node i
+    cdef list amounts
+    cdef int64_t request        # cut to what no amounts reach
+
+
+cdef list bounded_amounts(object items):
+    """Return whole numbers whose sum, signs aside, no kernel can overflow."""
+    cdef list amounts = []
+    cdef int64_t amount, total = 0
+    for item in snapshot(items):
+        amount = whole(item)
+        if not -MOST_UNITS <= amount <= MOST_UNITS:
+            raise ValueError(f"expected amounts of at most {MOST_UNITS} in all, got {amount}")
+        total += abs(amount)
+        if total > MOST_UNITS:
+            raise ValueError(f"expected amounts of at most {MOST_UNITS} in all, got {total} and more")
+        amounts.append(amount)
+    return amounts
+
+
+cdef CheckedDemand checked_demand(int numa_nodes, object demand):
+    """Read a demand once, and check it."""
+    cdef CheckedDemand checked = CheckedDemand.__new__(CheckedDemand)
+    places, amounts, request = demand
+    checked.places = None if places is None else [whole_mask(place) for place in snapshot(places)]
+    checked.amounts = bounded_amounts(amounts)
+    if checked.places is None:
+        if len(checked.amounts) != numa_nodes:
+            raise ValueError(f"expected amounts for {numa_nodes} NUMA nodes, got {len(checked.amounts)}")
+    elif len(checked.places) != len(checked.amounts):
+        raise ValueError(f"expected a place for each of {len(checked.amounts)} amounts, got {len(checked.places)}")
+    checked.request = max(min(whole(request), 2 * MOST_UNITS), -2 * MOST_UNITS)
+    return checked
 
 
 cdef list checked_demands(int numa_nodes, object demands):
@@ -49,13 +86,12 @@ cdef list checked_demands(int numa_nodes, object demands):
     What is left out of a mask must never add to what it reaches, so that no amount may be negative.
     """
     cdef list checked = []
-    for places, amounts, request in demands:
-        places = None if places is None else sequence(places)
-        amounts = [whole(amount) for amount in amounts]
-        check_demand(numa_nodes, places, amounts)
-        if amounts and min(amounts) < 0:
-            raise ValueError(f"expected amounts of 0 or more beyond {NARROW_NODES} NUMA nodes, got {min(amounts)}")
-        checked.append((places, amounts, whole(request)))
+    cdef CheckedDemand one
+    for demand in demands:
+        one = checked_demand(numa_nodes, demand)
+        if one.amounts and min(one.amounts) < 0:
+            raise ValueError(f"expected amounts of 0 or more beyond {NARROW_NODES} NUMA nodes, got {min(one.amounts)}")
+        checked.append((one.places, one.amounts, one.request))
     if len(checked) > MOST_DEMANDS:
         raise ValueError(
             f"expected at most {MOST_DEMANDS} demands beyond {NARROW_NODES} NUMA nodes, got {len(checked)}"
@@ -64,35 +100,29 @@ cdef list checked_demands(int numa_nodes, object demands):
 
 
 cdef void keep_all_demands(uint8_t* keeps, int numa_nodes, object demands) except *:
+    """Set `keeps[m]` to 1 for each mask that holds every demand, to 0 for the others and past the last mask."""
     cdef uint64_t places[NARROW_MASKS]
     cdef int64_t amounts[NARROW_MASKS]
-    cdef int64_t wanted
+    cdef CheckedDemand checked
+    cdef int64_t request
     cdef int count, index
+    memset(keeps, 0, NARROW_MASKS)
     memset(keeps, 1, 1 << numa_nodes)
     keeps[0] = 0
-    for given_places, given_amounts, request in demands:
-        given_amounts = sequence(given_amounts)
-        given_places = None if given_places is None else sequence(given_places)
-        check_demand(numa_nodes, given_places, given_amounts)
-        count = len(given_amounts)
+    for demand in demands:
+        checked = checked_demand(numa_nodes, demand)
+        request = checked.request
+        count = len(checked.amounts)
         if count > NARROW_MASKS:
             raise ValueError(f"expected at most {NARROW_MASKS} places up to {NARROW_NODES} NUMA nodes, got {count}")
-        index = 0
-        for amount in given_amounts:
-            amounts[index] = whole(amount)
-            index += 1
-        if given_places is None:
-            wanted = whole(request)
-            with nogil:
-                keep_holding(keeps, numa_nodes, count, NULL, amounts, wanted)
+        for index in range(count):
+            amounts[index] = checked.amounts[index]
+        if checked.places is None:
+            keep_holding(keeps, numa_nodes, count, NULL, amounts, request)
             continue
-        index = 0
-        for place in given_places:
-            places[index] = place
-            index += 1
-        wanted = whole(request)
-        with nogil:
-            keep_holding(keeps, numa_nodes, count, places, amounts, wanted)
+        for index in range(count):
+            places[index] = checked.places[index]
+        keep_holding(keeps, numa_nodes, count, places, amounts, request)
 
 
 def smallest_size(int numa_nodes, demands, uint64_t universe):
@@ -151,13 +181,14 @@ def feasible_hints(
     cdef uint8_t keeps[NARROW_MASKS]
     cdef HintList found = HintList.__new__(HintList)
     cdef uint64_t touched
-    cdef int mask, size = 1 << numa_nodes if numa_nodes <= NARROW_NODES else 0
+    cdef int mask, size
     check_nodes(numa_nodes)
-    if not size:
+    if numa_nodes > NARROW_NODES:
         found.wide = wide_feasible(
             numa_nodes, demands, universe, preferred_size, touching, sockets, preferred_sockets, alone, groups, extra
         )
         return found
+    size = 1 << numa_nodes
     keep_all_demands(keeps, numa_nodes, demands)
     for place in touching:
         touched = place
@@ -195,23 +226,37 @@ cdef void mark(
     Family* family, const uint8_t* keeps, int size, int preferred_size, object sockets, int preferred_sockets
 ) except *:
     """Put each kept mask where it belongs: preferred, or not."""
+    cdef uint64_t kept[4]
+    cdef int word
+    pack_masks(keeps, size, kept)
+    kept[0] &= ~<uint64_t>1
+    for word in range(4):
+        family.preferred[word] = 0
+        if 0 <= preferred_size <= NARROW_NODES:
+            family.preferred[word] = kept[word] & OF_SIZE[preferred_size][word]
+    if preferred_sockets >= 0:
+        prefer_by_sockets(family, keeps, size, sockets, preferred_sockets)
+    for word in range(4):
+        family.other[word] = kept[word] & ~family.preferred[word]
+
+
+cdef void prefer_by_sockets(
+    Family* family, const uint8_t* keeps, int size, object sockets, int preferred_sockets
+) except *:
+    """Prefer, too, each kept mask that touches so many of the sockets."""
     cdef uint64_t nodes[NARROW_NODES]
     cdef int mask, index, touched, count = 0
-    if preferred_sockets >= 0:
-        for socket in sockets:
-            if count == NARROW_NODES:
-                raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
-            nodes[count] = socket
-            count += 1
+    for socket in sockets:
+        if count == NARROW_NODES:
+            raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
+        nodes[count] = socket
+        count += 1
     for mask in range(1, size):
-        if not keeps[mask]:
-            continue
-        touched = -2
-        if preferred_sockets >= 0:
-            touched = 0
-            for index in range(count):
-                touched += nodes[index] & <uint64_t>mask != 0
-        put_hint(family, mask, popcount(mask) == preferred_size or touched == preferred_sockets)
+        touched = 0
+        for index in range(count):
+            touched += nodes[index] & <uint64_t>mask != 0
+        if keeps[mask] and touched == preferred_sockets:
+            put(family.preferred, mask)
 
 
 cdef WideFamily wide_feasible(

@@ -17,7 +17,7 @@ cdef class HintList:
     cdef Family family          # complete when `wide` is None; else only its any-node hints count
     cdef WideFamily wide
     cdef tuple given            # the hints in the order they came, when a caller listed them
-    cdef bint holds_nothing(self)
+    cdef bint has_no_hints(self)
     cdef list any_node_pairs(self, list found)
     cdef list all_wide_pairs(self)
 

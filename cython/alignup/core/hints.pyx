@@ -97,7 +97,7 @@ cdef class HintList:
         """Return the list without hints: the resource cannot be satisfied anywhere."""
         return HintList.__new__(HintList)
 
-    cdef bint holds_nothing(self):
+    cdef bint has_no_hints(self):
         if self.given is not None:
             return len(self.given) == 0
         if self.wide is None:
@@ -151,13 +151,14 @@ cdef class HintList:
         return None if total is None else total + self.family.any_preferred + self.family.any_other
 
     def sample(self, int limit):
-        """Return the first `limit` hints; of a described list that are the narrowest.
+        """Return the first `limit` hints, at most 65,536; of a described list that are the narrowest.
 
         Raises:
             ValueError: `limit` is negative.
         """
         if limit < 0:
             raise ValueError(f"expected how many hints to return, got {limit}")
+        limit = min(limit, MOST_HINTS)
         if self.given is not None or self.wide is None:
             return self.hints()[:limit]
         pairs = self.any_node_pairs(sample_pairs(self.wide, limit))
@@ -206,7 +207,7 @@ cdef class HintList:
         return len(self.given) if self.given is not None else len(self.pairs())
 
     def __bool__(self):
-        return not self.holds_nothing()
+        return not self.has_no_hints()
 
     def __iter__(self):
         return iter(self.hints())

@@ -6,7 +6,6 @@ __test__: dict[str, object]
 from alignup.core.hints import HintList
 
 MAX_NUMA_NODES: int
-SEARCH_STEPS: int
 
 def smallest_size(
     numa_nodes: int, demands: Sequence[tuple[Sequence[int] | None, Sequence[int], int]], universe: int

@@ -344,3 +344,66 @@ def test_a_list_is_a_sequence() -> None:
     assert list(reversed(hints)) == [first, second, first]
     with pytest.raises(ValueError, match="not in"):
         hints.index(TopologyHint(BitMask([5]), True))
+
+
+class Growing:
+    """A number that makes the list it is in longer whenever it is read."""
+
+    def __init__(self, home: list[Any]) -> None:
+        self.home = home
+
+    def __index__(self) -> int:
+        self.home.extend([1] * 100_000)
+        return 1
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 8, 9, 20])
+@pytest.mark.parametrize("of_places", [False, True])
+def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(numa_nodes: int, of_places: bool) -> None:
+    """What a caller's numbers do when they are read never reaches beyond the kernels' room."""
+    amounts: list[Any] = [1] * numa_nodes
+    places: list[Any] | None = [1] * numa_nodes if of_places else None
+    for home in (amounts, places):
+        if home is not None:
+            home[0] = Growing(home)
+
+    found = feasible_hints(
+        numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1
+    )
+
+    assert found.best() == (1, True)
+    assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 1)], 3) == 1
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 8, 9, 64])
+@pytest.mark.parametrize("large", [1 << 56, 1 << 62, (1 << 63) - 1, -(1 << 63)])
+def test_amounts_whose_sums_could_overflow_are_refused(numa_nodes: int, large: int) -> None:
+    """The bound is far above any machine's bytes, and its sums fit the kernels' integers."""
+    demand = (None, [large] * numa_nodes, 1)
+
+    with pytest.raises(ValueError, match="expected amounts of at most 72057594037927936 in all, got"):
+        feasible_hints(numa_nodes, [demand], universe=3, preferred_size=1)
+    with pytest.raises(ValueError, match="expected amounts of at most 72057594037927936 in all, got"):
+        smallest_size(numa_nodes, [demand], 3)
+
+
+@pytest.mark.parametrize("numa_nodes", [2, 8, 9, 64])
+def test_the_largest_amounts_and_requests_are_compared_exactly(numa_nodes: int) -> None:
+    """Requests up to 64 bits simply do not fit, or are met by anything."""
+    amounts = [0] * numa_nodes
+    amounts[1] = 1 << 56
+    for request, best in [
+        (1 << 56, (2, True)),
+        ((1 << 56) + 1, None),
+        ((1 << 63) - 1, None),
+        (-(1 << 63), (1, True)),
+    ]:
+        found = feasible_hints(numa_nodes, [(None, amounts, request)], universe=3, preferred_size=1)
+        assert found.best() == best
+
+
+def test_a_sample_is_bounded() -> None:
+    """However much is asked for, no more than 65,536 hints are kept in memory."""
+    everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
+
+    assert len(everything.sample(2**31 - 1)) == 65536

@@ -5,12 +5,13 @@ masks hold an amount, which masks a product of hint lists can reach: each is one
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, popcount
 
 
 cdef struct Family:
-    # Bit m stands for the set of nodes m; a hint is in exactly one of the two.
+    # Bit m stands for the set of nodes m. Computed masks are in one of the two; a caller may list one in both.
     uint64_t preferred[4]
     uint64_t other[4]
     # The hint without a mask: any node will do.
@@ -37,6 +38,43 @@ cdef inline void put_hint(Family* family, int mask, bint preferred) noexcept nog
         put(family.other, mask)
 
 
+cdef extern from *:
+    """
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define alignup_little_endian(word) __builtin_bswap64(word)
+    #else
+    #define alignup_little_endian(word) (word)
+    #endif
+    """
+    uint64_t little_endian "alignup_little_endian"(uint64_t word) noexcept nogil
+
+
+cdef inline void pack_masks(const uint8_t* keeps, int size, uint64_t* masks) noexcept nogil:
+    """Pack `size` bytes, each 0 or 1, into a set of masks; `keeps` is at least 8 long, and 0 past its size."""
+    cdef uint64_t eight
+    cdef int mask
+    memset(masks, 0, 4 * sizeof(uint64_t))
+    for mask in range(0, size, 8):
+        memcpy(&eight, keeps + mask, 8)
+        # One multiplication gathers the lowest bits of eight bytes in the highest byte.
+        masks[mask >> 6] |= (little_endian(eight) * <uint64_t>0x0102040810204080) >> 56 << (mask & 63)
+
+
+cdef inline void cut(uint64_t* masks, int nodes) noexcept nogil:
+    """Cut each mask of a set to the first `nodes` nodes, and drop the empty one."""
+    cdef int node
+    if nodes < 8:
+        masks[0] |= masks[2]
+        masks[1] |= masks[3]
+        masks[2] = masks[3] = 0
+    if nodes < 7:
+        masks[0] |= masks[1]
+        masks[1] = 0
+    for node in range(5, nodes - 1, -1):
+        masks[0] = (masks[0] | masks[0] >> (1 << node)) & (((<uint64_t>1) << (1 << node)) - 1)
+    masks[0] &= ~<uint64_t>1
+
+
 cdef inline bint is_empty(const Family* family) noexcept nogil:
     cdef int word
     for word in range(4):
@@ -53,30 +91,6 @@ cdef inline void sum_over_subsets(int64_t* values, int nodes) noexcept nogil:
         while start < size:
             for offset in range(start, start + step):
                 values[offset + step] += values[offset]
-            start += 2 * step
-        step *= 2
-
-
-cdef inline void sum_over_supersets(uint64_t* values, int nodes) noexcept nogil:
-    """Replace each value by the sum of the values of all supersets of its mask."""
-    cdef int step = 1, start, offset, size = 1 << nodes
-    while step < size:
-        start = 0
-        while start < size:
-            for offset in range(start, start + step):
-                values[offset] += values[offset + step]
-            start += 2 * step
-        step *= 2
-
-
-cdef inline void undo_sum_over_supersets(uint64_t* values, int nodes) noexcept nogil:
-    """Undo `sum_over_supersets`."""
-    cdef int step = 1, start, offset, size = 1 << nodes
-    while step < size:
-        start = 0
-        while start < size:
-            for offset in range(start, start + step):
-                values[offset] -= values[offset + step]
             start += 2 * step
         step *= 2
 

@@ -8,6 +8,7 @@ from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, popcount
 cdef uint8_t BY_SIZE[NARROW_MASKS]
 cdef int SIZE_STARTS[NARROW_NODES + 2]
 cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
+cdef uint8_t SUPERSETS[NARROW_MASKS][8]
 
 
 cdef void fill_tables() noexcept nogil:
@@ -23,3 +24,15 @@ cdef void fill_tables() noexcept nogil:
 
 
 fill_tables()
+
+
+cdef void count_supersets() noexcept nogil:
+    cdef int masks, subset, superset
+    for masks in range(NARROW_MASKS):
+        for subset in range(8):
+            for superset in range(8):
+                if subset & ~superset == 0:
+                    SUPERSETS[masks][subset] += (masks >> superset) & 1
+
+
+count_supersets()

@@ -11,12 +11,12 @@ from libc.string cimport memset
 
 from alignup.core.bits cimport popcount
 from alignup.core.wide.subset_search cimport Cover, add_description, find, finish, prepare, satisfied
+from alignup.core.wide.limits cimport SEARCH_STEPS
 from alignup.core.wide.family cimport Description, prefers
 
 # A family of more kinds of choices than this is not counted.
 MOST_CHOICES = 1_000_000
 SAMPLE_STEPS = 20_000_000
-SEARCH_STEPS = 5_000_000
 
 
 cdef list sample_pairs(WideFamily family, int64_t limit):

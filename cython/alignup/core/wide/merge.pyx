@@ -14,10 +14,9 @@ from alignup.core.bits cimport all_nodes, popcount
 from alignup.core.wide.subset_search cimport Cover, add_description, find, finish, prepare, smallest_described
 from alignup.core.wide.partition cimport MOST_DEALERS, Deal, deal_out, end_deal, start_deal
 from alignup.core.hints cimport HintList
+from alignup.core.wide.limits cimport SEARCH_STEPS
 from alignup.core.wide.family cimport Description, WideFamily
 
-# One step decides one node one way; so many take about a second.
-SEARCH_STEPS = 5_000_000
 # How many steps it is worth to prepare a deal.
 DEAL_STEPS = 500
 # Listed masks are folded as long as a list takes no more ANDs than this; then only some go on, worth so many ANDs.
