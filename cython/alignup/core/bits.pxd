@@ -13,13 +13,26 @@ cdef enum:
 
 
 cdef extern from *:
-    int __builtin_popcountll(unsigned long long) noexcept nogil
+    """
+    /* Without an instruction for it, as on x86-64 before -mpopcnt, the compiler's builtin is a call into a table. */
+    static CYTHON_INLINE int count_ones(unsigned long long word) {
+    #if defined(__POPCNT__) || defined(__aarch64__)
+        return __builtin_popcountll(word);
+    #else
+        word -= (word >> 1) & 0x5555555555555555ULL;
+        word = (word & 0x3333333333333333ULL) + ((word >> 2) & 0x3333333333333333ULL);
+        word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+        return (int)((word * 0x0101010101010101ULL) >> 56);
+    #endif
+    }
+    """
+    int count_ones(unsigned long long) noexcept nogil
     int __builtin_ctzll(unsigned long long) noexcept nogil
 
 
 cdef inline int popcount(uint64_t mask) noexcept nogil:
     """Return how many nodes are in the mask."""
-    return __builtin_popcountll(mask)
+    return count_ones(mask)
 
 
 cdef inline int lowest(uint64_t mask) noexcept nogil:
