@@ -72,3 +72,31 @@ def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
             row.append(Core(cpus, socket, node * l3 + k * l3 // count if l3 else None))
         made.append(row)
     return machine_of(made)
+
+
+@st.composite
+def odd_machines(draw: st.DrawFn) -> Machine:
+    """Draw a machine on which nothing is regular.
+
+    Cores of one to four CPUs; sockets and L3 groups across nodes, or several in a node; nodes without CPUs; CPUs
+    numbered from 0, or far apart, up to 65535.
+    """
+    nodes = draw(st.integers(1, 6))
+    sizes = draw(
+        st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=nodes, max_size=nodes).filter(any)
+    )
+    count = sum(map(sum, sizes))
+    highest = draw(st.sampled_from([count - 1, 4 * count, 65535]))
+    numbers = iter(draw(st.lists(st.integers(0, highest), min_size=count, max_size=count, unique=True)))
+    sockets, l3_groups = draw(st.integers(1, 8)), draw(st.integers(0, 8))
+    crossed = draw(st.booleans())
+    made = []
+    for node, row in enumerate(sizes):
+        cores = []
+        for size in row:
+            cpus = tuple(sorted(next(numbers) for _ in range(size)))
+            socket = draw(st.integers(0, sockets - 1)) if crossed else node * sockets // nodes
+            l3 = draw(st.integers(0, l3_groups - 1)) if l3_groups else None
+            cores.append(Core(cpus, socket, l3))
+        made.append(cores)
+    return machine_of(made)

@@ -1,7 +1,7 @@
-"""Chooses CPUs the kubelet's way: whole big groups while they fit, then whole cores, then single CPUs.
+"""How CPUs are chosen on any machine and with every option, with Python's ints, sorted lists and generators.
 
-Among groups of a kind the one with the fewest free CPUs comes first (best fit), then the lowest id. Who asks,
-and which CPUs may be given to them, is not known here.
+Written after the kubelet's cpu_assignment.go; `model_cpus.pack` says it once more, with sets, for machines of equal
+sockets and cores.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from alignup.providers.cpu.topology import CpuGroup, CpuTopology
-
-__all__ = ["Pick", "node_order", "pack"]
+    from alignup.core.cpu.cpu_group import CpuGroup
+    from alignup.core.cpu.topology import CpuTopology
 
 
 class Pick:
@@ -59,16 +58,16 @@ def pack(
     if not 0 < count <= free.bit_count():
         return 0
     pick = Pick(free, count, held)
-    if pick.needed >= topology.smallest_outer:
+    if pick.needed >= min(group.size for group in topology.outer):
         _take_whole(pick, _outer_order(topology, free))
-    if pick.needed >= topology.smallest_inner:
+    if pick.needed >= min(part.size for group in topology.outer for part in group.parts):
         _take_whole(pick, _inner_order(topology, pick.free))
     if by_l3 and pick.needed > 0:
         _take_l3_groups(pick, topology)
     if spread:
         _take_cpus_by_number(pick, topology)
         return pick.taken
-    if pick.needed >= topology.smallest_core:
+    if pick.needed >= min(cpus.bit_count() for cpus in topology.core_cpus):
         _take_whole_cores(pick, topology)
     if pick.needed > 0:
         _take_cpus_by_core(pick, topology)
@@ -130,7 +129,7 @@ def _take_whole_cores(pick: Pick, topology: CpuTopology) -> None:
     for group in _inner_order(topology, pick.free):
         # whole cores all have the same number of free CPUs, so their order is that of their ids
         _take_whole(pick, group.parts)
-        if pick.needed < topology.smallest_core:
+        if pick.needed < min(cpus.bit_count() for cpus in topology.core_cpus):
             return
 
 

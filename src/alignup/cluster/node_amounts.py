@@ -128,7 +128,7 @@ def _cpu_shape(cpu: CpuProvider) -> CpuShape:
 
 
 def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
-    """Whether a group can count as wholly free while some of its CPUs are not: see `cpu_assignment.pack`.
+    """Whether a group can count as wholly free while some of its CPUs are not: see `CpuTopology.pack`.
 
     Those CPUs are reserved, or belong to another NUMA node than the others.
     """

@@ -1,6 +1,6 @@
 """Spreads CPUs evenly over as few NUMA nodes as can hold them (KEP-2902, distribute-cpus-across-numa).
 
-The sets of nodes are judged here; which CPUs of a node are taken is decided by `cpu_assignment`.
+The sets of nodes are judged here; which CPUs of a node are taken is decided by `CpuTopology.pack`.
 
 A set of k nodes will do when each of its nodes can give an equal share and some of them the remainder. The
 best of such sets leaves the free CPUs most evenly over the nodes: the standard deviation of what is free on
@@ -16,14 +16,13 @@ from math import ceil, isqrt
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
-from alignup.providers.cpu.assignment import Pick, node_order, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from alignup.providers.cpu.topology import CpuGroup, CpuTopology
 
-__all__ = ["Plan", "distribute", "plan_distribution"]
+__all__ = ["Pick", "Plan", "distribute", "plan_distribution"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,28 @@ class Plan:
     """The standard deviation, in thousandths of a CPU, that the plan was chosen for."""
 
 
+class Pick:
+    """CPUs that are being picked: what is still free, how many are still needed, what was taken.
+
+    `held` are CPUs that must not be taken, not even as part of a group that counts as wholly free.
+    """
+
+    __slots__ = ("free", "held", "needed", "taken")
+
+    def __init__(self, free: int, needed: int, held: int) -> None:
+        self.free = free
+        self.needed = needed
+        self.held = held
+        self.taken = 0
+
+    def take(self, cpus: int, count: int) -> None:
+        """Take these CPUs, `count` in number."""
+        self.taken |= cpus
+        self.free &= ~cpus
+        self.held |= cpus
+        self.needed -= count
+
+
 def distribute(topology: CpuTopology, free: int, count: int, held: int, group_size: int) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
@@ -48,16 +69,15 @@ def distribute(topology: CpuTopology, free: int, count: int, held: int, group_si
         topology: the machine.
         free: the CPUs to choose from.
         count: how many.
-        held: the CPUs that must not be taken, as for `pack`.
+        held: the CPUs that must not be taken, as for `CpuTopology.pack`.
         group_size: how many CPUs are taken together.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
     """
     if count % group_size or not 0 < count <= free.bit_count():
-        return pack(topology, free, count, held)
-    # a node in two sockets comes up with each of them, but counts once
-    nodes = tuple({node.id: node for node in node_order(topology, free)}.values())
+        return topology.pack(free, count, held)
+    nodes = topology.node_order(free)
     left = [(free & node.cpus).bit_count() for node in nodes]
     groups = count // group_size
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
@@ -65,7 +85,7 @@ def distribute(topology: CpuTopology, free: int, count: int, held: int, group_si
         plan = plan_distribution(left, size, count, group_size)
         if plan is not None:
             return _hand_out(topology, Pick(free, count, held), nodes, plan, group_size)
-    return pack(topology, free, count, held)
+    return topology.pack(free, count, held)
 
 
 def plan_distribution(left: Sequence[int], size: int, count: int, group_size: int) -> Plan | None:
@@ -204,7 +224,7 @@ def _hand_out(
     """Take what the plan says from each node."""
     needed = pick.needed
     for i in plan.nodes:
-        cpus = pack(topology, pick.free & nodes[i].cpus, plan.share, pick.held)
+        cpus = topology.pack(pick.free & nodes[i].cpus, plan.share, pick.held)
         pick.take(cpus, cpus.bit_count())
     remainder = needed - plan.share * len(plan.nodes)
     while remainder:
@@ -212,7 +232,7 @@ def _hand_out(
         for i in plan.remainder_nodes:
             free = pick.free & nodes[i].cpus
             if remainder and free.bit_count() >= group_size:
-                pick.take(pack(topology, free, group_size, pick.held), group_size)
+                pick.take(topology.pack(free, group_size, pick.held), group_size)
                 remainder -= group_size
         if remainder == before:
             break  # the kubelet would go round forever

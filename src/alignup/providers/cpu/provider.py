@@ -1,7 +1,8 @@
 """The CPU manager's static policy: gives containers of Guaranteed pods whole CPUs of their own.
 
-Keeps who holds which CPUs and says where more could come from. Which of the free CPUs are taken is decided in
-`cpu_assignment` and `cpu_distribution`; which containers get CPUs of their own was worked out with the pod.
+Keeps who holds which CPUs and says where more could come from. Which of the free CPUs are taken is decided by
+`CpuTopology.pack` and `alignup.providers.cpu.distribution`; which containers get CPUs of their own was worked
+out with the pod.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.assignment import pack
 from alignup.providers.cpu.distribution import distribute
 from alignup.providers.cpu.topology import CpuTopology, cpu_topology
 from alignup.topology_manager.hints import HintList, TopologyHint, feasible_hints
@@ -51,8 +51,7 @@ def _take(topology: CpuTopology, options: CpuOptions, free: int, count: int, hel
     if options.distribute_cpus_across_numa:
         group_size = topology.cpus_per_core if options.full_pcpus_only else 1
         return distribute(topology, free, count, held, group_size)
-    return pack(
-        topology,
+    return topology.pack(
         free,
         count,
         held,
@@ -70,7 +69,7 @@ class CpuProvider:
         options: the options of the static policy; which of them exclude each other is checked with the
             configuration.
         keep_reserved: never give away a reserved CPU, not even where the kubelet does by mistake (on machines
-            whose sockets or cores differ in size, see `pack`).
+            whose sockets or cores differ in size, see `CpuTopology.pack`).
 
     Raises:
         ConfigError: the machine has no CPUs, not all of the reserved ones, or, with align-by-socket, more

@@ -1,17 +1,19 @@
-"""Which CPUs are taken: examples, the plain model, and what must hold on any machine."""
+"""Which CPUs are taken: examples, the plain models, and what must hold on any machine."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import model_assignment
 import model_cpus
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
-from alignup.providers.cpu.assignment import pack
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machine_of, machines
+from cpu_machines import grid, machine_of, machines, odd_machines
 
 
 def bits(cpus: str) -> int:
@@ -19,7 +21,7 @@ def bits(cpus: str) -> int:
 
 
 def taken(machine, free, count, **options):
-    return str(CPUSet.from_int(pack(cpu_topology(machine), bits(free), count, 0, **options)))
+    return str(CPUSet.from_int(cpu_topology(machine).pack(bits(free), count, 0, **options)))
 
 
 class TestPacking:
@@ -58,7 +60,7 @@ class TestPacking:
     @pytest.mark.parametrize("count", [0, 5])
     def test_nothing_is_taken_when_nothing_is_asked_or_too_much(self, count):
         assert taken(grid(1, 4), "0-3", count) in ("", "0-3")
-        assert pack(cpu_topology(grid(1, 4)), 0b111, 4, 0) == 0
+        assert cpu_topology(grid(1, 4)).pack(0b111, 4, 0) == 0
 
 
 class TestSpread:
@@ -99,11 +101,11 @@ class TestUnevenMachines:
     def test_a_larger_core_is_whole_when_the_average_is_free(self):
         hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
         assert cpu_topology(hybrid).cpus_per_core == 1
-        assert pack(cpu_topology(hybrid), bits("1-3"), 2, 0) == bits("0-1")
+        assert cpu_topology(hybrid).pack(bits("1-3"), 2, 0) == bits("0-1")
 
     def test_but_never_with_cpus_that_somebody_holds(self):
         hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
-        assert pack(cpu_topology(hybrid), bits("1-3"), 2, bits("0")) == bits("2-3")
+        assert cpu_topology(hybrid).pack(bits("1-3"), 2, bits("0")) == bits("2-3")
 
 
 @st.composite
@@ -118,7 +120,7 @@ def requests(draw, *, even):
 @settings(max_examples=150)
 def test_packing_agrees_with_the_plain_model(case):
     machine, free, count = case
-    got = pack(cpu_topology(machine), int(CPUSet(free)), count, 0)
+    got = cpu_topology(machine).pack(int(CPUSet(free)), count, 0)
     assert set(CPUSet.from_int(got)) == model_cpus.pack(machine, free, count)
 
 
@@ -128,6 +130,58 @@ def test_as_many_as_asked_and_nothing_that_is_held(case, spread, by_l3):
     machine, free, count = case
     topology = cpu_topology(machine)
     held = topology.cpus & ~int(CPUSet(free))
-    got = pack(topology, topology.cpus & ~held, count, held, spread=spread, by_l3=by_l3)
+    got = topology.pack(topology.cpus & ~held, count, held, spread=spread, by_l3=by_l3)
     assert got.bit_count() == count
     assert not got & held
+
+
+@st.composite
+def odd_requests(draw):
+    topology = cpu_topology(draw(odd_machines() | machines()))
+    cpus = list(CPUSet.from_int(topology.cpus))
+    free = int(CPUSet(draw(st.sets(st.sampled_from(cpus), min_size=len(cpus) // 2))))
+    held = int(CPUSet(draw(st.sets(st.sampled_from(cpus), max_size=4))))
+    if draw(st.booleans()):
+        held |= topology.cpus & ~free
+    return topology, free, draw(st.integers(0, free.bit_count() + 1)), held
+
+
+@given(odd_requests(), st.booleans(), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_any_request_agrees_with_the_model_in_python(case, spread, by_l3):
+    topology, free, count, held = case
+    got = topology.pack(free, count, held, spread=spread, by_l3=by_l3)
+    assert got == model_assignment.pack(topology, free, count, held, spread=spread, by_l3=by_l3)
+
+
+@given(odd_requests())
+@settings(max_examples=100, deadline=None)
+def test_nodes_come_in_the_order_of_the_model(case):
+    topology, free, _, _ = case
+    expected = dict.fromkeys(node.id for node in model_assignment.node_order(topology, free))
+    assert [node.id for node in topology.node_order(free)] == list(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_large_machines_agree_with_the_model_in_python(seed):
+    rng = random.Random(seed)
+    machine = grid(
+        rng.choice([1, 2, 4, 8]),
+        rng.choice([8, 12, 40]),
+        smt=rng.choice([1, 2, 4]),
+        sockets=rng.choice([1, 2, 4]),
+        split=rng.random() < 0.5,
+        l3_groups=rng.choice([0, 1, 2, 4]),
+    )
+    topology = cpu_topology(machine)
+    numbers = list(CPUSet.from_int(topology.cpus))
+    for _ in range(300):
+        free = int(CPUSet(rng.sample(numbers, rng.randint(1, len(numbers)))))
+        if rng.random() < 0.3:
+            free |= topology.node_cpus[0]
+        count = rng.randint(1, rng.choice([4, 16, free.bit_count()]))
+        options = {"spread": rng.random() < 0.3, "by_l3": rng.random() < 0.5}
+        held = topology.cpus & ~free
+        got = topology.pack(free, count, held, **options)
+        assert got == model_assignment.pack(topology, free, count, held, **options)

@@ -10,8 +10,7 @@ import model_cpus
 from alignup.errors import AllocationError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
-from alignup.providers.cpu.assignment import Pick
-from alignup.providers.cpu.distribution import Plan, _hand_out, distribute, plan_distribution
+from alignup.providers.cpu.distribution import Pick, Plan, _hand_out, distribute, plan_distribution
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from alignup.errors import ConfigError
@@ -63,3 +65,15 @@ def test_machines_that_are_equal_share_one_topology():
 def test_a_machine_without_cpus_is_refused():
     with pytest.raises(ConfigError, match="at least one CPU"):
         cpu_topology(machine_of([[], []]))
+
+
+def test_machines_that_differ_elsewhere_share_one_topology():
+    machine = grid(2, 2)
+    other = replace(machine, numa_nodes=tuple(replace(node, memory=1 << 40) for node in machine.numa_nodes))
+    assert cpu_topology(other) is cpu_topology(machine)
+    assert cpu_topology(grid(2, 2, sockets=2)) is not cpu_topology(machine)
+
+
+def test_fewer_cpus_than_cores_are_refused():
+    with pytest.raises(ConfigError, match="expected a CPU for each of its 2 cores, got 1"):
+        cpu_topology(machine_of([[Core((0,), 0), Core((0,), 1)]]))

@@ -1,0 +1,40 @@
+"""Which of the free CPUs are taken."""
+
+from libc.stdint cimport uint64_t
+
+from alignup.core.cpu.groups cimport CpuGroup, CpuGroups
+
+
+cdef enum:
+    PACK_SETS = 4       # sets of CPUs that `pack` needs as scratch
+
+
+cdef int pack(
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, bint by_l3,
+    uint64_t* taken, uint64_t* scratch,
+) noexcept nogil
+
+
+# NUMA nodes that have free CPUs, fewest free first, socket by socket if sockets are larger
+
+cdef struct Order:
+    const CpuGroup* groups
+    const int* members          # NULL: all groups
+    int size
+    const uint64_t* free        # must not change while the order is followed
+    const CpuGroup* within      # only groups with free CPUs in this one; NULL: anywhere
+    int count                   # free CPUs of the groups that are coming now
+    int more                    # the next larger such count
+    int place
+
+
+cdef struct Walk:
+    const CpuGroups* groups
+    const uint64_t* free
+    Order outer
+    Order inner
+    Order l3
+
+
+cdef Walk walk(const CpuGroups* groups, const uint64_t* free) noexcept nogil
+cdef const CpuGroup* next_node(Walk* walk) noexcept nogil

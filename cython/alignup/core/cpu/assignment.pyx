@@ -1,0 +1,335 @@
+"""Choose CPUs the kubelet's way: whole big groups while they fit, then whole cores, then single CPUs.
+
+Among groups of a kind the one with the fewest free CPUs comes first (best fit), then the lowest id. Which CPUs may
+be given away, and to whom they are given, is decided elsewhere.
+"""
+
+from libc.limits cimport INT_MAX
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy, memset
+
+from alignup.core.bits cimport popcount
+from alignup.core.cpu.cpu_set cimport (
+    add_cpus, count_common, count_in, highest_of, lowest_of, overlap, remove_cpus,
+)
+from alignup.core.cpu.groups cimport CpuGroup, CpuGroups
+
+
+# CPUs that are being picked: what is still free, how many are still needed, what was taken.
+cdef struct Pick:
+    const CpuGroups* groups
+    const uint64_t* held        # must not be taken, not even as part of a group that counts as wholly free
+    uint64_t* free
+    uint64_t* taken
+    int needed
+    uint64_t* seen              # what was free when the current step began: its order goes by that
+    uint64_t* seen_within       # the same for the step within a step
+    uint64_t* rest
+
+
+cdef enum Kind:
+    OUTER
+    INNER
+    L3_GROUP
+
+
+cdef int pack(
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, bint by_l3,
+    uint64_t* taken, uint64_t* scratch,
+) noexcept nogil:
+    """Take `count` of the free CPUs, on as few groups as possible; return how many, 0 if there are too few.
+
+    On a machine whose sockets, or cores, differ in size there may be CPUs among them that are not free: one that is
+    larger than the average counts as wholly free, and is taken whole, when as many of its CPUs are free as the
+    average has. The kubelet does so, and may give away reserved CPUs, and even CPUs of somebody else, or count some
+    twice and give fewer than asked for. Here it is reserved CPUs at most.
+
+    Args:
+        groups: the machine.
+        free: the CPUs to choose from.
+        count: how many.
+        held: the CPUs that must not be taken whatever happens.
+        spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
+        by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
+        taken: where the set of the CPUs taken is written.
+        scratch: room for `PACK_SETS` sets.
+    """
+    cdef int words = groups.words
+    cdef Pick pick
+    cdef Walk order
+    memset(taken, 0, words * sizeof(uint64_t))
+    if not 0 < count <= count_in(free, 0, words):
+        return 0
+    pick.groups, pick.held, pick.taken, pick.needed = groups, held, taken, count
+    pick.free, pick.seen = scratch, scratch + words
+    pick.seen_within, pick.rest = scratch + 2 * words, scratch + 3 * words
+    memcpy(pick.free, free, words * sizeof(uint64_t))
+    if pick.needed >= groups.smallest_outer:
+        order = walk(groups, free)
+        take_whole(&pick, &order, OUTER, groups.smallest_outer)
+    if pick.needed >= groups.smallest_inner:
+        order = walk_from_now(&pick, pick.seen)
+        take_whole(&pick, &order, INNER, groups.smallest_inner)
+    if by_l3 and pick.needed > 0:
+        take_l3_groups(&pick)
+    if spread:
+        take_cpus_by_number(&pick)
+        return count - pick.needed
+    if pick.needed >= groups.smallest_core:
+        take_whole_cores(&pick)
+    if pick.needed > 0:
+        take_cpus_by_core(&pick)
+    return count - pick.needed
+
+
+# Orders
+
+cdef Walk walk(const CpuGroups* groups, const uint64_t* free) noexcept nogil:
+    """Return a walk over the groups of a machine by what is free; its steps are the functions `next_...`."""
+    cdef Walk found
+    found.groups, found.free = groups, free
+    found.outer = order_of(groups.outer, NULL, groups.outer_count, free, NULL)
+    found.inner = order_of(groups.inner, NULL, 0, free, NULL)
+    found.l3 = order_of(groups.l3_groups, NULL, 0, free, NULL)
+    return found
+
+
+cdef inline Walk walk_from_now(const Pick* pick, uint64_t* seen) noexcept nogil:
+    """Return a walk by what is free now, which is noted in `seen`: taking CPUs does not change its order."""
+    memcpy(seen, pick.free, pick.groups.words * sizeof(uint64_t))
+    return walk(pick.groups, seen)
+
+
+cdef inline Order order_of(
+    const CpuGroup* groups, const int* members, int size, const uint64_t* free, const CpuGroup* within
+) noexcept nogil:
+    """Return the order of groups that have free CPUs: fewest free first, then lowest id."""
+    cdef Order order
+    order.groups, order.members, order.size, order.free, order.within = groups, members, size, free, within
+    order.count, order.more, order.place = 0, INT_MAX, 0
+    return order
+
+
+cdef const CpuGroup* next_in_order(Order* order) noexcept nogil:
+    """Return the next group, NULL after the last.
+
+    The groups are looked through once for each number of free CPUs among them: no room for a sorted list is needed,
+    and little time is lost when the first few will do.
+    """
+    cdef const CpuGroup* group
+    cdef int count
+    while True:
+        while order.place < order.size:
+            group = order.groups + (order.place if order.members is NULL else order.members[order.place])
+            order.place += 1
+            count = count_common(order.free, group.cpus, group.first_word, group.end_word)
+            if order.count < count < order.more:
+                order.more = count
+            elif count == order.count and count and has_free_within(order, group):
+                return group
+        if order.more == INT_MAX:
+            return NULL
+        order.count, order.more, order.place = order.more, INT_MAX, 0
+
+
+cdef inline bint has_free_within(const Order* order, const CpuGroup* group) noexcept nogil:
+    cdef int word
+    if order.within is NULL:
+        return True
+    for word in range(group.first_word, group.end_word):
+        if order.free[word] & group.cpus[word] & order.within.cpus[word]:
+            return True
+    return False
+
+
+cdef inline Order parts_of(
+    const CpuGroups* groups, const CpuGroup* finer, const CpuGroup* group, const uint64_t* free
+) noexcept nogil:
+    """Return the order of a group's parts, which are among the groups of a finer kind."""
+    return order_of(finer, groups.members + group.first_part, group.end_part - group.first_part, free, group)
+
+
+cdef const CpuGroup* next_outer(Walk* walk) noexcept nogil:
+    return next_in_order(&walk.outer)
+
+
+cdef const CpuGroup* next_inner(Walk* walk) noexcept nogil:
+    """Return the next inner group: an outer group's parts come one after the other."""
+    cdef const CpuGroup* group
+    while True:
+        group = next_in_order(&walk.inner)
+        if group is not NULL:
+            return group
+        group = next_outer(walk)
+        if group is NULL:
+            return NULL
+        walk.inner = parts_of(walk.groups, walk.groups.inner, group, walk.free)
+
+
+cdef const CpuGroup* next_node(Walk* walk) noexcept nogil:
+    """Return the next NUMA node; one in two sockets comes with each of them if sockets are larger."""
+    return next_inner(walk) if walk.groups.sockets_outer else next_outer(walk)
+
+
+cdef const CpuGroup* next_l3_group(Walk* walk) noexcept nogil:
+    """Return the next L3 group: those of a NUMA node come one after the other."""
+    cdef const CpuGroup* group
+    while True:
+        group = next_in_order(&walk.l3)
+        if group is not NULL:
+            return group
+        group = next_node(walk)
+        if group is NULL:
+            return NULL
+        walk.l3 = order_of(
+            walk.groups.l3_groups, walk.groups.members + group.first_l3_group,
+            group.end_l3_group - group.first_l3_group, walk.free, group,
+        )
+
+
+# Whole groups
+
+cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int count) noexcept nogil:
+    """Take these CPUs, `count` in number."""
+    add_cpus(pick.taken, cpus, first, end)
+    remove_cpus(pick.free, cpus, first, end)
+    pick.needed -= count
+
+
+cdef inline void take_if_whole(Pick* pick, const CpuGroup* group) noexcept nogil:
+    """Take a group if it is wholly free and not larger than what is needed."""
+    cdef int first = group.first_word, end = group.end_word
+    if pick.needed < group.size or count_common(pick.free, group.cpus, first, end) != group.whole:
+        return
+    # of a group that is larger than the average, CPUs can be held or taken while it counts as wholly free
+    if not (overlap(group.cpus, pick.held, first, end) or overlap(group.cpus, pick.taken, first, end)):
+        take(pick, group.cpus, first, end, group.size)
+
+
+cdef void take_whole(Pick* pick, Walk* walk, Kind kind, int smallest) noexcept nogil:
+    """Take every group of a kind that is wholly free and not larger than what is needed."""
+    cdef const CpuGroup* group
+    while pick.needed >= smallest:
+        if kind == OUTER:
+            group = next_outer(walk)
+        elif kind == INNER:
+            group = next_inner(walk)
+        else:
+            group = next_l3_group(walk)
+        if group is NULL:
+            return
+        take_if_whole(pick, group)
+
+
+cdef void take_whole_cores(Pick* pick) noexcept nogil:
+    """Take whole cores. They all have the same number of free CPUs, so their order is that of their ids."""
+    cdef const CpuGroups* groups = pick.groups
+    cdef const CpuGroup* group
+    cdef Walk walk = walk_from_now(pick, pick.seen)
+    cdef int place
+    while True:
+        group = next_inner(&walk)
+        if group is NULL:
+            return
+        for place in range(group.first_part, group.end_part):
+            take_if_whole(pick, &groups.cores[groups.members[place]])
+            if pick.needed < groups.smallest_core:
+                return
+
+
+# Single CPUs
+
+cdef void take_lowest(Pick* pick, const CpuGroup* group) noexcept nogil:
+    """Take the lowest free CPUs of a group, as many as are needed and it has."""
+    cdef uint64_t cpus
+    cdef int word, count
+    for word in range(group.first_word, group.end_word):
+        cpus = pick.free[word] & group.cpus[word]
+        count = popcount(cpus)
+        if count > pick.needed:
+            count = pick.needed
+            cpus = lowest_of(cpus, count)
+        pick.taken[word] |= cpus
+        pick.free[word] &= ~cpus
+        pick.needed -= count
+
+
+cdef void take_cpus_by_core(Pick* pick) noexcept nogil:
+    """Take single CPUs, from the cores with the fewest free ones first."""
+    cdef const CpuGroups* groups = pick.groups
+    cdef const CpuGroup* group
+    cdef const CpuGroup* core
+    cdef Walk walk = walk_from_now(pick, pick.seen)
+    cdef Order cores
+    while True:
+        group = next_inner(&walk)
+        if group is NULL:
+            return
+        cores = parts_of(groups, groups.cores, group, walk.free)
+        cores.within = NULL
+        while True:
+            core = next_in_order(&cores)
+            if core is NULL:
+                break
+            take_lowest(pick, core)
+            if pick.needed < 1:
+                return
+
+
+cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
+    """Take single CPUs, socket by socket in ascending order: siblings are numbered apart on most machines."""
+    cdef const CpuGroup* socket
+    cdef Walk walk = walk_from_now(pick, pick.seen)
+    while pick.needed > 0:
+        socket = next_outer(&walk) if pick.groups.sockets_outer else next_inner(&walk)
+        if socket is NULL:
+            return
+        take_lowest(pick, socket)
+
+
+# L3 groups
+
+cdef void take_l3_groups(Pick* pick) noexcept nogil:
+    """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
+    cdef const CpuGroup* group
+    cdef Walk walk = walk_from_now(pick, pick.seen), within
+    while True:
+        group = next_l3_group(&walk)
+        if group is NULL:
+            return
+        if pick.needed >= pick.groups.cpus_per_l3_group:
+            within = walk_from_now(pick, pick.seen_within)
+            take_whole(pick, &within, L3_GROUP, 1)
+        if pick.needed < 1:
+            return
+        if find_rest(pick, group) == pick.needed:
+            take(pick, pick.rest, 0, pick.groups.words, pick.needed)
+            return
+
+
+cdef int find_rest(Pick* pick, const CpuGroup* group) noexcept nogil:
+    """Note in `rest` the free CPUs of as many cores of an L3 group as are needed, the lowest first; return how many.
+
+    Where an odd number is needed and cores have several CPUs, one CPU too many is left out; no more than one.
+    """
+    cdef const CpuGroups* groups = pick.groups
+    cdef const CpuGroup* core
+    cdef int per_core = groups.cpus_per_core, cores = (pick.needed + per_core - 1) / per_core
+    cdef int place, word, count, last
+    memset(pick.rest, 0, groups.words * sizeof(uint64_t))
+    for place in range(group.first_part, group.end_part):
+        if not cores:
+            break
+        core = &groups.cores[groups.members[place]]
+        if overlap(pick.free, core.cpus, core.first_word, core.end_word):
+            for word in range(core.first_word, core.end_word):
+                pick.rest[word] |= pick.free[word] & core.cpus[word]
+            cores -= 1
+    count = count_in(pick.rest, 0, groups.words)
+    if pick.needed % 2 and per_core > 1 and count > pick.needed:
+        last = groups.words - 1
+        while not pick.rest[last]:
+            last -= 1
+        pick.rest[last] ^= highest_of(pick.rest[last])
+        count -= 1
+    return count

@@ -1,0 +1,65 @@
+"""Sets of CPUs as arrays of 64-bit words, and the helpers that the loops over them inline.
+
+A range of words, `first` up to but not with `end`, is where a set can have CPUs: a core is in one word mostly.
+"""
+
+from libc.stdint cimport uint64_t
+
+from alignup.core.bits cimport popcount
+
+
+cdef inline int count_in(const uint64_t* cpus, int first, int end) noexcept nogil:
+    """Return how many CPUs the set has in the range."""
+    cdef int word, count = 0
+    for word in range(first, end):
+        count += popcount(cpus[word])
+    return count
+
+
+cdef inline int count_common(const uint64_t* one, const uint64_t* other, int first, int end) noexcept nogil:
+    """Return how many CPUs the sets have in common in the range."""
+    cdef int word, count = 0
+    for word in range(first, end):
+        count += popcount(one[word] & other[word])
+    return count
+
+
+cdef inline bint overlap(const uint64_t* one, const uint64_t* other, int first, int end) noexcept nogil:
+    """Return whether the sets have a CPU in common in the range."""
+    cdef int word
+    for word in range(first, end):
+        if one[word] & other[word]:
+            return True
+    return False
+
+
+cdef inline void add_cpus(uint64_t* cpus, const uint64_t* more, int first, int end) noexcept nogil:
+    """Add to a set what the other one has in the range."""
+    cdef int word
+    for word in range(first, end):
+        cpus[word] |= more[word]
+
+
+cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* others, int first, int end) noexcept nogil:
+    """Remove from a set what the other one has in the range."""
+    cdef int word
+    for word in range(first, end):
+        cpus[word] &= ~others[word]
+
+
+cdef inline uint64_t lowest_of(uint64_t word, int count) noexcept nogil:
+    """Return the `count` lowest CPUs of the word, which must have so many."""
+    cdef uint64_t rest = word
+    for _ in range(count):
+        rest &= rest - 1
+    return word ^ rest
+
+
+cdef inline uint64_t highest_of(uint64_t word) noexcept nogil:
+    """Return the word with nothing but its highest CPU; the word must have one."""
+    cdef int place = 0, step = 32
+    while step:
+        if word >> (place + step):
+            place += step
+        step >>= 1
+    return (<uint64_t>1) << place
