@@ -86,10 +86,10 @@ def load_cluster(name: str) -> Cluster:
 
 
 def is_json_lines(data: bytes) -> bool:
-    """Whether the first line that is not blank is a JSON object by itself, and of a node."""
+    """Return whether the first line that is not blank is a JSON object by itself, and of a node."""
     from alignup.text.json_text import decode_json
 
-    line = next((line for line in data.splitlines() if line.strip()), b"")
+    line = data.lstrip().partition(b"\n")[0]
     try:
         first: object = decode_json(line, "a JSON object")
     except InputError:

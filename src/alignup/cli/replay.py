@@ -10,6 +10,7 @@ import click
 
 from alignup.cli.inputs import open_input, read_lines
 from alignup.errors import InputError
+from alignup.text.json_lines import errors_at, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,10 +37,8 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
 
     refused = False
     for where, scenario in with_progress(scenarios(files), files):
-        try:
+        with errors_at(where):
             answer = replay(scenario, with_hints=with_hints)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
         refused = (
             refused
             or any(not step["admitted"] for step in answer.get("steps", ()))
@@ -53,7 +52,7 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
 
 
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each scenario with where it stands, as soon as its line is there.
+    """Yield each scenario, and before it its place, as soon as its line is there.
 
     Raises:
         InputError: a line is not a JSON object.
@@ -67,17 +66,15 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, scenario
 
 
-def lines(files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield each line that is not blank with where it stands.
+def lines(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
+    """Yield each line that is not blank, and before it its place.
 
     Raises:
         InputError: a file cannot be read, or a line is too long.
     """
     for name in files:
         with open_input(name) as file:
-            for number, line in enumerate(read_lines(file, name), 1):
-                if line.strip():
-                    yield f"{name}:{number}", line.rstrip()
+            yield from numbered_lines(read_lines(file, name), name)
 
 
 def with_progress(

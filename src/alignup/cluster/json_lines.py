@@ -16,6 +16,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
 from alignup.machine.machine import Machine
 from alignup.node import Node, plugins_of
+from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -48,15 +49,11 @@ def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[
     """
     reader = _Reader()
     nodes: dict[str, Node] = {}
-    for number, line in enumerate(lines.splitlines() if isinstance(lines, str | bytes) else lines, 1):
-        if not line.strip():
-            continue
-        try:
+    for where, line in numbered_lines(lines, source):
+        with errors_at(where):
             name, node = reader.node(line)
             if name in nodes:
                 raise InputError.at("name", "a name that no other node has", name)
-        except InputError as error:
-            raise type(error)(f"{source}:{number}: {error}") from error
         nodes[name] = node
     if not nodes:
         raise InputError(f"expected at least one node, got none in {source}")

@@ -22,7 +22,8 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.machine.machine import NUMA_NODE_LIMIT
-from alignup.text.documents import decode, read_documents
+from alignup.text.documents import read_documents
+from alignup.text.typed import decode
 
 __all__ = ["Topology", "read_topologies"]
 

@@ -14,6 +14,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
+from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -75,17 +76,13 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
     seen: set[str] = set()
     events: list[Event] = []
     time = float("-inf")
-    for number, line in enumerate(lines.splitlines() if isinstance(lines, str | bytes) else lines, 1):
-        if not line.strip():
-            continue
-        try:
+    for where, line in numbered_lines(lines, source):
+        with errors_at(where):
             event = _event(decoder, line, templates)
             if event.time < time:
                 raise InputError.at("time", f"a time not before {time:g}", event.time)
             if isinstance(event, Arrival) and event.pod.uid in seen:
                 raise InputError.at("metadata.uid", "a uid that has not come yet", event.pod.uid)
-        except InputError as error:
-            raise InputError(f"{source}:{number}: {error}") from error
         if isinstance(event, Arrival):
             seen.add(event.pod.uid)
         time = event.time

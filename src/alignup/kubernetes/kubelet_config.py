@@ -17,7 +17,8 @@ from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.machine.cpuset import CPUSet
-from alignup.text.documents import decode, read_documents
+from alignup.text.documents import read_documents
+from alignup.text.typed import decode
 
 __all__ = [
     "CPU_OPTIONS",

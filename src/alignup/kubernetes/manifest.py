@@ -14,7 +14,8 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
 from alignup.kubernetes.quantity import parse_quantity, whole_units
-from alignup.text.documents import decode, read_documents
+from alignup.text.documents import read_documents
+from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

@@ -13,7 +13,7 @@ import msgspec
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPU_LIMIT, CPUSet
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice
-from alignup.text.typed_json import convert
+from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     Raises:
         InputError: It does not describe a machine that work can be placed on.
     """
-    wire = convert(data, _MachineWire, where)
+    wire = decode(data, _MachineWire, where)
     if not any(node.cores for node in wire.numa_nodes):
         raise InputError(f"expected at least one CPU, got a machine with no CPUs at {where}.numaNodes")
     _check_cpus(wire, where)

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.text.documents import TEXT_LIMIT, decode, read_documents
+from alignup.text.documents import TEXT_LIMIT, read_documents
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(categories=["L", "N"])),
@@ -22,20 +21,6 @@ PLAIN = st.recursive(
     ),
     max_leaves=20,
 )
-
-
-class Inner(msgspec.Struct):
-    """A field of the type under test."""
-
-    count: int | None = None
-    words: dict[str, str] | None = None
-
-
-class Outer(msgspec.Struct):
-    """A type that names some of a document's fields."""
-
-    name: str = ""
-    parts: list[Inner] | None = None
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), PLAIN))
@@ -140,30 +125,6 @@ def test_a_text_beyond_the_limit_is_refused_at_once():
     ):
         read_documents("a" * 50 * 2**20, "big.yaml")
     assert time.monotonic() - started < 0.5
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("x", "expected a mapping, got 'x' at the top"),
-        ([1], "expected a mapping, got [1] at the top"),
-        ({"name": 3}, "expected a string, got 3 at name"),
-        ({"parts": {"a": 1}}, "expected a list, got {'a': 1} at parts"),
-        ({"parts": [{}, {"count": "2"}]}, "expected a whole number, got '2' at parts[1].count"),
-        ({"parts": [{"words": {"a": "b", "c": 3}}]}, 'expected a string, got 3 at parts[0].words["c"]'),
-        ({"parts": [{"words": {"a": "b", 7: "c"}}]}, "expected a string as key, got 7 at parts[0].words"),
-        ({"parts": [None]}, "expected a mapping, got None at parts[0]"),
-    ],
-)
-def test_types_are_checked_with_the_place_of_the_field(value, message):
-    with pytest.raises(InputError) as caught:
-        decode(value, Outer)
-    assert str(caught.value) == message
-
-
-def test_the_place_of_the_whole_comes_first():
-    with pytest.raises(InputError, match=r"at items\[2\]\.name$"):
-        decode({"name": 3}, Outer, "items[2]")
 
 
 def test_importing_the_package_imports_no_yaml():

@@ -1,0 +1,93 @@
+"""Types decoded documents: turns plain objects into msgspec Structs, or says in one line which field does not fit.
+
+What a document means is decided by the module that declares its Structs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from alignup.errors import InputError
+
+__all__ = ["decode"]
+
+_T = TypeVar("_T")
+# msgspec's names for types, as its messages have them: our words, and the Python type
+_TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
+    "str": ("a string", str),
+    "bool": ("true or false", bool),
+    "int": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "array": ("a list", list),
+    "object": ("a mapping", Mapping),
+    "null": ("null", type(None)),
+}
+# msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that is read here
+_PLACE: Final = re.compile(r"(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_EXPECTED: Final = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, got `[^`]*`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
+
+
+def decode(value: object, kind: type[_T], where: str = "") -> _T:
+    """Return plain objects as a `kind`.
+
+    Args:
+        value: mappings, lists, strings and numbers, as JSON and YAML have them.
+        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored.
+        where: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
+
+    Raises:
+        InputError: a field is missing or of another type.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _input_error(str(error), value, where) from None
+
+
+def _input_error(complaint: str, value: object, where: str) -> InputError:
+    """Return msgspec's complaint in this package's words, with the value it is about."""
+    found = _PLACE.fullmatch(complaint)
+    what, path = (found["what"], found["path"]) if found else (complaint, "")
+    expected = _EXPECTED.fullmatch(what)
+    # of a value that may be null, null is not worth mentioning
+    name = expected["types"].split(" | ")[0] if expected else ""
+    words, python_type = _TYPES.get(name, (name, object))
+    value, place = _look_up(value, path, python_type)
+    place = f"{where}{place}" if where else place.removeprefix(".") or "the top"
+    missing = _MISSING.fullmatch(what)
+    if missing:
+        return InputError(f"expected the field {missing['field']!r}, which is missing at {place}")
+    if expected is None:
+        return InputError(f"{what[:1].lower()}{what[1:]} at {place}")
+    if found and found["key"]:
+        keys = value if isinstance(value, Mapping) else ()
+        strange = next((key for key in keys if not isinstance(key, str)), None)
+        return InputError.at(place, f"{words} as key", strange)
+    return InputError.at(place, f"{words}{expected['limit']}", value)
+
+
+def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> tuple[object, str]:
+    """Return the value at msgspec's path, and the path with the keys that msgspec leaves out.
+
+    Of the entries of a mapping, msgspec does not tell which is wrong: it is the first that is not of the type, or,
+    if that does not tell either, the mapping is returned.
+    """
+    place = ""
+    for step in _STEP.finditer(path):
+        if step["field"]:
+            value, place = value[step["field"]], f"{place}.{step['field']}"  # type: ignore[index]  # msgspec walked there
+        elif step["index"]:
+            value, place = value[int(step["index"])], f"{place}[{step['index']}]"  # type: ignore[index]
+        else:
+            entries = value.items() if isinstance(value, Mapping) else ()
+            wrong = [entry for entry in entries if not isinstance(entry[1], python_type)]
+            if step.end() != len(path) or not wrong:
+                return value, f"{place}{path[step.start() :]}"
+            value, place = wrong[0][1], f'{place}["{wrong[0][0]}"]'
+    return value, place

@@ -1,0 +1,37 @@
+"""JSON lines, numbered."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import ConfigError, InputError
+from alignup.text.json_lines import errors_at, numbered_lines
+
+
+@pytest.mark.parametrize(
+    "lines", ["a\r\n\n  \n b\n", b"a\r\n\n  \n b\n", ["a\n", "\n", "", " b"], iter([b"a", b"", b" ", b"b"])]
+)
+def test_blank_lines_count_and_are_passed_over(lines):
+    """A text, its lines with their ends, or without."""
+    found = [
+        (where, line if isinstance(line, str) else line.decode())
+        for where, line in numbered_lines(lines, "x")
+    ]
+    assert found == [("x:1", "a"), ("x:4", "b")]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_a_line_ends_at_a_newline_only(separator):
+    """JSON allows most of these within a string."""
+    line = f'"a{separator}b"'
+    assert list(numbered_lines(f"{line}\n{line}", "x")) == [("x:1", line), ("x:2", line)]
+
+
+@pytest.mark.parametrize("kind", [InputError, ConfigError])
+def test_errors_name_the_line_and_keep_their_type(kind):
+    """Others pass as they are."""
+    with pytest.raises(InputError, match=r"^x:3: wrong$") as caught, errors_at("x:3"):
+        raise kind("wrong")
+    assert type(caught.value) is kind
+    with pytest.raises(KeyError), errors_at("x:3"):
+        raise KeyError("a")
