@@ -63,3 +63,21 @@ def test_plain_product_of_two_lists(benchmark):
     """What the others are compared with: the literal walk in Python, 65,025 permutations."""
     lists = pairs_of("every-mask-none-preferred", 2)
     assert benchmark.pedantic(model.best_of_product, (lists, 8), rounds=3) == (1, False)
+
+
+GROUPS = 1000
+
+
+@pytest.mark.benchmark(group="many merges at 8 nodes")
+def test_merge_many(benchmark, promise):
+    """1,000 groups of 4 lists of 255, none preferred: under 2 ms in one call, the answers those of one by one."""
+    merger = Merger(8)
+    groups = [flatten(providers_of(pairs_of("every-mask-none-preferred", 4)))] * (GROUPS - 1)
+    groups.append(flatten(providers_of(pairs_of("preferred-exists", 4))))
+    masks, preferred, exact = merger.merge_many(groups)
+    alone = [merger.merge(group) for group in groups]
+    assert masks.tolist() == [int(best.affinity) for best in alone]
+    assert preferred.tolist() == [best.preferred for best in alone] == [False] * (GROUPS - 1) + [True]
+    assert exact.all()
+    benchmark(merger.merge_many, groups)
+    promise(2000)

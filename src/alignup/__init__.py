@@ -3,6 +3,7 @@
 Public names are imported on first use, so that `import alignup` is fast:
 
     BitMask, TopologyHint, HintList         sets of NUMA nodes, and hints over them
+    Merger                                  the merge alone, of one group of hint lists or of many at once
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
     Admission                               the result of admitting a pod
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.bitmask import BitMask
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.policy import make_policy
+    from alignup.topology_manager.policy import Merger, make_policy
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "InputError",
     "KubeletConfig",
     "Machine",
+    "Merger",
     "Node",
     "Pod",
     "PodExistsError",
@@ -73,6 +75,7 @@ _HOMES = {
     "InputError": "errors",
     "KubeletConfig": "kubernetes.kubelet_config",
     "Machine": "machine.machine",
+    "Merger": "topology_manager.policy",
     "Node": "node",
     "Pod": "kubernetes.pod",
     "PodExistsError": "errors",

@@ -1,6 +1,6 @@
 """Hints as Python sees them, over packed families of masks."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from alignup.core.bitmask cimport BitMask
 from alignup.core.narrow.family cimport Family
@@ -17,6 +17,7 @@ cdef class HintList:
     cdef Family family          # complete when `wide` is None; else only its any-node hints count
     cdef WideFamily wide
     cdef tuple given            # the hints in the order they came, when a caller listed them
+    cdef tuple arrays(self)
     cdef bint has_no_hints(self)
     cdef list any_node_pairs(self, list found)
     cdef list all_wide_pairs(self)

@@ -3,6 +3,10 @@
 What providers make lists from is in `alignup.core.feasible`; which hint wins is decided in `alignup.core.merge`.
 """
 
+from array import array
+
+from libc.string cimport memcpy, memset
+
 from alignup.core.bits cimport NARROW_MASKS, is_single, popcount
 from alignup.core.bitmask cimport mask_of
 from alignup.core.narrow.family cimport drop, has, is_empty, put_hint
@@ -11,6 +15,7 @@ from alignup.core.wide.family cimport family_avoiding, listed_family
 
 # A described list of more hints than this is sampled, never walked.
 MOST_HINTS = 65536
+NO_NODE = "expected hints of at least one node: in arrays a mask without nodes means any node"
 
 
 cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
@@ -97,6 +102,68 @@ cdef class HintList:
         """Return the list without hints: the resource cannot be satisfied anywhere."""
         return HintList.__new__(HintList)
 
+    @staticmethod
+    def from_arrays(masks, preferred):
+        """Return the list of the hints that two arrays of one length name: the reverse of `masks` and `preferred`.
+
+        Order and repetitions do not matter; the list is in the order of lists that providers compute.
+
+        Args:
+            masks: the nodes of each hint as an integer, 0 for the hint of any node; any integer type.
+            preferred: whether each hint is preferred; bool.
+
+        Raises:
+            TypeError: the arrays are of other types.
+            ValueError: they differ in length, have not one dimension, or a mask is negative.
+
+        >>> HintList.from_arrays([0b11, 0b01], [False, True])
+        HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])
+        """
+        cdef HintList made = HintList.__new__(HintList)
+        cdef bytes words, flags
+        cdef const char* word
+        cdef const char* flag
+        cdef uint64_t mask, widest = 0
+        cdef Py_ssize_t index
+        words, flags = checked_arrays(masks, preferred)
+        word, flag = words, flags
+        cdef Py_ssize_t count = len(flags)
+        for index in range(count):
+            memcpy(&mask, word + 8 * index, 8)
+            widest |= mask
+            if mask == 0 and flag[index]:
+                made.family.any_preferred = True
+            elif mask == 0:
+                made.family.any_other = True
+            elif mask < NARROW_MASKS:
+                put_hint(&made.family, mask, flag[index])
+        if widest >= NARROW_MASKS:
+            made.wide = family_of_arrays(words, flags)
+            memset(made.family.preferred, 0, sizeof(made.family.preferred))
+            memset(made.family.other, 0, sizeof(made.family.other))
+        return made
+
+    @property
+    def masks(self):
+        """The mask of each hint as an array that cannot be written to: uint8 up to 8 NUMA nodes, else uint64.
+
+        Ascending, each hint once, with 0 for the hint of any node; of two hints of one mask the preferred one comes
+        first. `preferred` goes with it, place by place.
+
+        Raises:
+            OverflowError: a described list has more than 65,536 hints.
+            ValueError: a hint names no node at all, which an array could not tell from any node.
+        """
+        return self.arrays()[0]
+
+    @property
+    def preferred(self):
+        """Whether each hint of `masks` is preferred, as an array of bool that cannot be written to."""
+        return self.arrays()[1]
+
+    cdef tuple arrays(self):
+        return narrow_arrays(&self.family) if self.wide is None else wide_arrays(self.pairs())
+
     cdef bint has_no_hints(self):
         if self.given is not None:
             return len(self.given) == 0
@@ -119,7 +186,7 @@ cdef class HintList:
         for mask in range(NARROW_MASKS):
             if has(self.family.preferred, mask):
                 found.append((mask, True))
-            elif has(self.family.other, mask):
+            if has(self.family.other, mask):
                 found.append((mask, False))
         found.sort(key=narrowest_first)
         return self.any_node_pairs(found)
@@ -134,7 +201,7 @@ cdef class HintList:
 
     cdef list all_wide_pairs(self):
         total = total_of(self.wide)
-        if total is None or total > MOST_HINTS:
+        if self.wide.described and (total is None or total > MOST_HINTS):
             count = "too many to count" if total is None else total
             raise OverflowError(f"expected at most {MOST_HINTS} hints to walk through, got {count}; use sample()")
         return sample_pairs(self.wide, total)
@@ -265,9 +332,73 @@ cdef class HintList:
         return self
 
 
+cdef WideFamily family_of_arrays(bytes words, bytes flags):
+    """Return the family that lists the masks of two arrays, without those of no node."""
+    cdef set pairs = set(zip(array("Q", words), map(bool, flags)))
+    cdef list ordered = sorted([pair for pair in pairs if pair[0]], key=narrowest_first)
+    return listed_family([mask for mask, _ in ordered], [preferred for _, preferred in ordered])
+
+
 cdef bint mixes(TopologyHint hint, uint64_t avoided):
     return hint.affinity is not None and hint.affinity.word & avoided and not is_single(hint.affinity.word)
 
 
 cdef tuple narrowest_first(tuple pair):
-    return popcount(pair[0]), pair[0]
+    return popcount(pair[0]), pair[0], not pair[1]
+
+
+cdef tuple narrow_arrays(const Family* family):
+    """Return the arrays of a list whose masks all fit 8 nodes."""
+    cdef uint8_t masks[2 * NARROW_MASKS]
+    cdef uint8_t preferred[2 * NARROW_MASKS]
+    cdef int mask, count = 0
+    if has(family.preferred, 0) or has(family.other, 0):
+        raise ValueError(NO_NODE)
+    for mask in range(NARROW_MASKS):
+        masks[count] = mask
+        preferred[count] = True
+        count += family.any_preferred if mask == 0 else has(family.preferred, mask)
+        masks[count] = mask
+        preferred[count] = False
+        count += family.any_other if mask == 0 else has(family.other, mask)
+    return array_of((<char*>masks)[:count], "u1"), array_of((<char*>preferred)[:count], "?")
+
+
+cdef tuple wide_arrays(list pairs):
+    """Return the arrays of a list with masks beyond 8 nodes; each pair is (mask or None, preferred)."""
+    cdef list ordered
+    if any([mask == 0 for mask, _ in pairs]):
+        raise ValueError(NO_NODE)
+    ordered = sorted({(mask or 0, not preferred) for mask, preferred in pairs})
+    return (
+        array_of(array("Q", [mask for mask, _ in ordered]).tobytes(), "u8"),
+        array_of(bytes([not other for _, other in ordered]), "?"),
+    )
+
+
+def array_of(data, dtype):
+    """Return the bytes as an array that cannot be written to."""
+    import numpy  # only who asks for arrays pays for it
+
+    return numpy.ndarray(len(data) // numpy.dtype(dtype).itemsize, dtype, data)
+
+
+cdef tuple checked_arrays(object masks, object preferred):
+    """Return two arrays as the bytes of uint64 and of bool."""
+    import numpy  # as above
+
+    masks, preferred = numpy.asarray(masks), numpy.asarray(preferred)
+    if masks.ndim != 1 or masks.shape != preferred.shape:
+        raise ValueError(
+            "expected masks and preferred of one dimension and one length, "
+            f"got shapes {masks.shape} and {preferred.shape}"
+        )
+    if not masks.size:
+        return b"", b""
+    if masks.dtype.kind not in "ui":
+        raise TypeError(f"expected masks of an integer type, got {masks.dtype}")
+    if preferred.dtype != bool:
+        raise TypeError(f"expected preferred of type bool, got {preferred.dtype}")
+    if masks.min() < 0:
+        raise ValueError(f"expected masks of 0 or more, got {masks.min()} at {masks.argmin()}")
+    return masks.astype("u8").tobytes(), preferred.tobytes()

@@ -13,7 +13,9 @@ policies make of the result is said in `alignup.topology_manager.policy`.
 """
 
 from operator import index as as_whole
+from typing import NamedTuple
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -262,6 +264,100 @@ cdef int64_t* table_of(tuple rows) except NULL:
     return table
 
 
+class Merged(NamedTuple):
+    """What `Merger.merge_many` makes of groups of lists: three arrays with an entry for each group."""
+
+    masks: object
+    preferred: object
+    exact: object
+
+
+cdef class Families:
+    """The lists of many groups, copied side by side, so that merging them needs no Python object."""
+
+    cdef Py_ssize_t groups
+    cdef Py_ssize_t* starts         # the lists of group g: from starts[g] to starts[g + 1]
+    cdef Family* all
+    cdef list wide_groups           # the groups that need a search; they have no lists here
+
+    def __cinit__(self, int numa_nodes, list batch):
+        cdef Py_ssize_t group, count = 0
+        cdef list lists
+        self.wide_groups = []
+        self.groups = len(batch)
+        for lists in batch:
+            count += len(lists)
+        self.starts = <Py_ssize_t*>calloc(self.groups + 1, sizeof(Py_ssize_t))
+        self.all = <Family*>calloc(count + 1, sizeof(Family))
+        if self.starts == NULL or self.all == NULL:
+            raise MemoryError
+        for group in range(self.groups):
+            self.starts[group + 1] = self.starts[group]
+            self.copy_lists(group, batch[group], numa_nodes <= NARROW_NODES)
+
+    cdef int copy_lists(self, Py_ssize_t group, list lists, bint narrow) except -1:
+        cdef Py_ssize_t place = self.starts[group]
+        if len(lists) > MOST_LISTS:
+            raise ValueError(f"expected at most {MOST_LISTS} hint lists, got {len(lists)} in group {group}")
+        for hints in lists:
+            if not isinstance(hints, HintList):
+                raise TypeError(f"expected HintList objects, got {hints!r} in group {group}")
+            self.all[place] = (<HintList>hints).family
+            narrow = narrow and (<HintList>hints).wide is None
+            place += 1
+        if narrow:
+            self.starts[group + 1] = place
+        else:
+            self.wide_groups.append(group)
+        return 0
+
+    def __dealloc__(self):
+        free(self.starts)
+        free(self.all)
+
+
+cdef class Results:
+    """The best hint of each group."""
+
+    cdef Py_ssize_t count
+    cdef Best* best
+    cdef bytearray exact
+
+    def __cinit__(self, Py_ssize_t count):
+        self.count = count
+        self.exact = bytearray(b"\x01") * count
+        self.best = <Best*>calloc(count + 1, sizeof(Best))
+        if self.best == NULL:
+            raise MemoryError
+
+    cdef void keep(self, Py_ssize_t group, TopologyHint hint) except *:
+        self.best[group].mask = hint.affinity.word
+        self.best[group].preferred = hint.preferred
+        self.exact[group] = hint.exact
+
+    def merged(self, dtype):
+        """Return the arrays."""
+        import numpy  # only who asks for arrays pays for it
+
+        cdef Py_ssize_t group
+        cdef uint64_t* masks
+        cdef char* preferred
+        cdef bytearray words = bytearray(8 * self.count), flags = bytearray(self.count)
+        masks = <uint64_t*>PyByteArray_AS_STRING(words)
+        preferred = PyByteArray_AS_STRING(flags)
+        for group in range(self.count):
+            masks[group] = self.best[group].mask
+            preferred[group] = self.best[group].preferred != 0
+        return Merged(
+            numpy.ndarray(self.count, "u8", words).astype(dtype),
+            numpy.ndarray(self.count, "?", flags),
+            numpy.ndarray(self.count, "?", self.exact),
+        )
+
+    def __dealloc__(self):
+        free(self.best)
+
+
 cdef class Merger:
     """Merges hint lists on a machine of `numa_nodes` nodes.
 
@@ -283,6 +379,8 @@ cdef class Merger:
     def __init__(self, int numa_nodes, distances=None):
         cdef int row, column, mask
         cdef tuple rows = None
+        if self.numa_nodes:
+            raise TypeError("a Merger cannot be changed: make another")
         if not 1 <= numa_nodes <= 64:
             raise ValueError(f"expected 1 to 64 NUMA nodes, got {numa_nodes}")
         if distances is not None:
@@ -293,8 +391,6 @@ cdef class Merger:
         if not self.closest:
             return
         if numa_nodes > NARROW_NODES:
-            free(self.distances)
-            self.distances = NULL
             self.distances = table_of(rows)
             return
         for mask in range(1 << numa_nodes):
@@ -336,6 +432,43 @@ cdef class Merger:
                     keep_single_nodes(&families[index])
             best = merge_families(families, count, self.numa_nodes, sums)
         return hint_of(best.mask, False, best.preferred)
+
+    def merge_many(self, groups, bint single_nodes=False):
+        """Return the best hint of each of many groups of lists, as `merge` would, in one call.
+
+        The masks of up to 8 nodes are merged without the GIL, so that other threads go on meanwhile.
+
+        Args:
+            groups: sequences of HintList objects, at most 64 in each.
+            single_nodes: as for `merge`.
+
+        Returns:
+            Merged(masks, preferred, exact), an array entry for each group in its place: the mask (uint8 up to 8
+            NUMA nodes, else uint64; all nodes of the machine where nothing is in common), and as bool whether it is
+            preferred, and whether no search ran into its limit.
+
+        Raises:
+            TypeError: a group holds something else than HintList objects.
+            ValueError: a group has more than 64 lists.
+        """
+        cdef list batch = [list(lists) for lists in groups]
+        cdef Results results = Results(len(batch))
+        cdef Families families = Families(self.numa_nodes, batch)
+        cdef const int64_t* sums = self.sums if self.closest and not single_nodes else NULL
+        cdef Py_ssize_t group, place
+        cdef int index, nodes = self.numa_nodes
+        with nogil:
+            for group in range(families.groups):
+                place = families.starts[group]
+                if single_nodes:
+                    for index in range(<int>(families.starts[group + 1] - place)):
+                        keep_single_nodes(&families.all[place + index])
+                results.best[group] = merge_families(
+                    families.all + place, <int>(families.starts[group + 1] - place), nodes, sums
+                )
+        for group in families.wide_groups:
+            results.keep(group, self.merge_wide(batch[group], single_nodes))
+        return results.merged("u1" if nodes <= NARROW_NODES else "u8")
 
     cdef TopologyHint merge_wide(self, list lists, bint single_nodes):
         cdef bint closest = self.closest and not single_nodes

@@ -1,5 +1,8 @@
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 # What Cython adds to a module.
 __test__: dict[str, object]
@@ -7,9 +10,15 @@ __pyx_capi__: dict[str, object]
 
 from alignup.core.hints import HintList, TopologyHint
 
+class Merged(NamedTuple):
+    masks: NDArray[np.uint8] | NDArray[np.uint64]
+    preferred: NDArray[np.bool_]
+    exact: NDArray[np.bool_]
+
 @final
 class Merger:
     def __init__(self, numa_nodes: int, distances: Sequence[Sequence[int]] | None = None) -> None: ...
     @property
     def numa_nodes(self) -> int: ...
     def merge(self, lists: list[HintList], single_nodes: bool = False) -> TopologyHint: ...
+    def merge_many(self, groups: Iterable[Iterable[HintList]], single_nodes: bool = False) -> Merged: ...

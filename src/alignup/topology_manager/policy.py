@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "POLICY_NAMES",
     "BestEffortPolicy",
+    "Merger",
     "NonePolicy",
     "Policy",
     "RestrictedPolicy",

@@ -407,3 +407,79 @@ def test_a_sample_is_bounded() -> None:
     everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
 
     assert len(everything.sample(2**31 - 1)) == 65536
+
+
+def arrays_of(hints: HintList) -> list[tuple[int, bool]]:
+    return list(zip(hints.masks.tolist(), hints.preferred.tolist(), strict=True))
+
+
+@given(st.lists(pairs(8) | pairs(20), max_size=12).map(lambda some: [one for one in some if one[0] != 0]))
+def test_arrays_hold_each_hint_once_in_ascending_order(
+    given_pairs: list[tuple[int | None, bool]],
+) -> None:
+    """0 stands for any node and comes first; a preferred hint comes before the other of its mask."""
+    hints = hints_of(*given_pairs)
+    expected = sorted({(mask or 0, not preferred) for mask, preferred in given_pairs})
+
+    assert arrays_of(hints) == [(mask, not other) for mask, other in expected]
+    assert hints.masks.dtype == ("u1" if all((mask or 0) < 256 for mask, _ in given_pairs) else "u8")
+    assert hints.preferred.dtype == bool
+    assert not hints.masks.flags.writeable
+    assert not hints.preferred.flags.writeable
+
+
+@given(st.lists(pairs(8) | pairs(64), max_size=12).map(lambda some: [one for one in some if one[0] != 0]))
+def test_a_list_from_arrays_is_the_one_they_came_from(given_pairs: list[tuple[int | None, bool]]) -> None:
+    """Up to order and repetitions; it can be walked, counted and sent elsewhere as any other."""
+    hints = hints_of(*given_pairs)
+    again = HintList.from_arrays(hints.masks, hints.preferred)
+
+    assert arrays_of(again) == arrays_of(hints)
+    assert set(again) == set(hints)
+    assert len(again) == len(set(hints)) == again.total()
+    assert pickle.loads(pickle.dumps(again)) == again  # noqa: S301 - our own bytes
+    assert HintList.from_arrays(hints.masks[::-1], hints.preferred[::-1]) == again
+
+
+@given(NARROW)
+@settings(max_examples=50)
+def test_arrays_of_computed_lists(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+    numa_nodes, wanted, options = case
+    hints = feasible_hints(numa_nodes, wanted, **options)
+
+    assert arrays_of(hints) == sorted(model.feasible(numa_nodes, wanted, **options))
+    assert HintList.from_arrays(hints.masks, hints.preferred) == hints
+
+
+def test_arrays_that_are_no_hints_are_refused() -> None:
+    with pytest.raises(TypeError, match="expected masks of an integer type, got float64"):
+        HintList.from_arrays([0.5], [True])
+    with pytest.raises(TypeError, match="expected preferred of type bool, got int64"):
+        HintList.from_arrays([1], [1])
+    with pytest.raises(ValueError, match="expected masks of 0 or more, got -3 at 1"):
+        HintList.from_arrays([1, -3], [True, True])
+    for masks, preferred in ([[1]], [[True]]), ([1, 2], [True]), (1, True):
+        with pytest.raises(ValueError, match="expected masks and preferred of one dimension and one length"):
+            HintList.from_arrays(masks, preferred)
+
+
+@pytest.mark.parametrize("other", [1, 1 << 20])
+def test_a_hint_of_no_node_has_no_array(other: int) -> None:
+    """0 would read as any node."""
+    with pytest.raises(ValueError, match="hints of at least one node"):
+        _ = hints_of((0, True), (other, True)).masks
+
+
+def test_a_list_too_long_to_walk_has_no_arrays() -> None:
+    everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
+
+    with pytest.raises(OverflowError, match="at most 65536 hints"):
+        _ = everything.masks
+
+
+def test_long_lists_that_were_given_can_be_walked() -> None:
+    masks = list(range(1, 70_001))
+    hints = HintList.from_arrays(masks, [False] * len(masks))
+
+    assert hints.total() == len(hints) == 70_000
+    assert hints.masks.tolist() == masks

@@ -355,3 +355,50 @@ def test_lists_too_long_to_fold_are_folded_in_part() -> None:
 
     assert best == hint(False, 39)
     assert not best.exact
+
+
+# ---- many groups at once ----
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10), st.booleans(), st.booleans(), st.data())
+def test_many_merges_are_those_of_one_after_another(
+    numa_nodes: int, single: bool, closest: bool, data: Any
+) -> None:
+    """Every group gets the answer that it gets alone, wide lists among narrow ones too."""
+    hints = pairs(numa_nodes) | pairs(8) | pairs(12)
+    lists = st.lists(hints, max_size=5).map(lambda some: HintList(model.hint_list(some)))
+    groups = data.draw(st.lists(st.lists(lists, max_size=3), max_size=6))
+    merger = Merger(numa_nodes, data.draw(distance_matrices(numa_nodes)) if closest else None)
+
+    merged = merger.merge_many(groups, single_nodes=single)
+
+    assert merged.masks.dtype == ("u1" if numa_nodes <= 8 else "u8")
+    assert merged.preferred.dtype == merged.exact.dtype == bool
+    alone = [merger.merge(group, single_nodes=single) for group in groups]
+    assert merged.masks.tolist() == [int(best.affinity or 0) for best in alone]
+    assert merged.preferred.tolist() == [best.preferred for best in alone]
+    assert merged.exact.tolist() == [best.exact for best in alone]
+
+
+def test_groups_may_come_from_generators() -> None:
+    group = [HintList([hint(True, 0)]), HintList([hint(True, 0, 1)])]
+    masks, preferred, exact = Merger(2).merge_many(iter(group) for _ in range(3))
+
+    assert (masks.tolist(), preferred.tolist(), exact.tolist()) == ([1] * 3, [False] * 3, [True] * 3)
+
+
+def test_wrong_groups_are_refused() -> None:
+    """The error says in which group."""
+    fine = [HintList([hint(True, 0)])]
+    with pytest.raises(TypeError, match=r"expected HintList objects, got TopologyHint.* in group 1"):
+        Merger(2).merge_many([fine, [hint(True, 0)]])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="at most 64 hint lists, got 65 in group 2"):
+        Merger(2).merge_many([fine, fine, fine * 65])
+
+
+def test_a_merger_stays_what_it_is() -> None:
+    """Threads may use it while somebody tries to make it another."""
+    merger = Merger(2)
+    with pytest.raises(TypeError, match="cannot be changed"):
+        merger.__init__(3)  # type: ignore[misc]

@@ -31,8 +31,8 @@ cdef list sample_pairs(WideFamily family, int64_t limit):
 
 
 def narrowest_first(pair):
-    """Return what orders (mask, preferred) pairs: size, then value."""
-    return pair[0].bit_count(), pair[0]
+    """Return what orders (mask, preferred) pairs: size, then value, and the preferred one first."""
+    return pair[0].bit_count(), pair[0], not pair[1]
 
 
 cdef list sample_described(const Description* description, int64_t limit):
