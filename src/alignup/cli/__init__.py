@@ -1,6 +1,7 @@
 """The command line: one module a subcommand, imported when it is called.
 
-Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input; 130 interrupted; 141 nobody read the output.
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
+130 interrupted; 141 nobody read the output.
 """
 
 from __future__ import annotations
@@ -8,11 +9,16 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from alignup.errors import AlignupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["SUBCOMMANDS", "main", "program"]
 
@@ -90,9 +96,40 @@ def program() -> None:
 
 def main() -> None:
     """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         let_write_anything(stream)
-    sys.exit(exit_status(program))
+    status = exit_status(program)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        # the interpreter would make the status 120
+        forget_output(sys.stderr)
+    sys.exit(status)
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that were closed, so that no other file takes their numbers.
+
+    What was closed stays so for whom it matters: reading and writing fail, and children find them closed. Complaints
+    go nowhere.
+    """
+    nothing = os.devnull
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(_opened(0, nothing, os.O_WRONLY), "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_opened(1, nothing, os.O_RDONLY), "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_opened(2, nothing, os.O_WRONLY), "w", closefd=False)
+
+
+def _opened(number: int, name: str, flags: int) -> int:
+    """Open a file under a number that is free, not to be inherited."""
+    descriptor = os.open(name, flags | os.O_CLOEXEC)
+    if descriptor != number:
+        os.dup2(descriptor, number, inheritable=False)
+        os.close(descriptor)
+    return number
 
 
 def let_write_anything(stream: object) -> None:
@@ -107,27 +144,47 @@ def exit_status(command: click.Command) -> int:
 
     Click's own ending of a program would be 1 after Ctrl-C and for some bad input, and 1 means refused here.
     """
-    try:
+
+    def work() -> int:
         # the status that a command exits with; None from one that just returns
-        status = command.main(standalone_mode=False) or 0
+        return int(command.main(standalone_mode=False) or 0)
+
+    return status_of(work)
+
+
+def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
+    """Return the exit status that some work returns; of work that fails, say why in a line, and return `failed`."""
+    try:
+        return work()
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
+        return error.exit_code if error.exit_code > BAD_INPUT else failed
     except AlignupError as error:
-        click.echo(f"alignup: {error}", err=True)
+        complain(str(error))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
-        click.echo("alignup: expected input that fits into memory, got more", err=True)
+        complain("expected input that fits into memory, got more")
     except RecursionError:
-        click.echo("alignup: expected input with values of some ten levels, got far more", err=True)
+        complain("expected input with values of some ten levels, got far more")
+    except ImportError as error:
+        # a compiled module that cannot be opened, for one; a missing extra says itself which it is
+        complain(str(error))
     except OSError as error:
         forget_output()
-        click.echo(f"alignup: {os.strerror(error.errno or 0).lower()}", err=True)
-    else:
-        return int(status)
-    return BAD_INPUT
+        complain(os.strerror(error.errno or 0).lower())
+    return failed
 
 
-def forget_output() -> None:
-    """Let what is still to be written go nowhere, so that the interpreter can end in peace."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def complain(sentence: str) -> None:
+    """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
+    with suppress(OSError):
+        click.echo(f"alignup: {line}", err=True)
+
+
+def forget_output(stream: IO[str] | None = None) -> None:
+    """Let what is still to be written to a stream, standard output by default, go nowhere."""
+    with suppress(OSError):  # too many files may be open, which was said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())

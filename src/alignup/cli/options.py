@@ -45,8 +45,10 @@ state_option = click.option(
 
 
 def say(sentence: str) -> None:
-    """Tell people something, on standard error."""
-    click.echo(f"alignup: {sentence}", err=True)
+    """Tell people something in one line, on standard error, if it can be written."""
+    from alignup.cli import complain  # the program imports this module
+
+    complain(sentence)
 
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:

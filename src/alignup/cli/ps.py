@@ -1,4 +1,4 @@
-"""`alignup ps`: who holds what."""
+"""`alignup ps`: lists the leases and the processes that hold them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def command(state: Path | None, as_json: bool) -> None:
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
     """
-    from alignup.leases.process import liveness  # startup counts
+    from alignup.leases.process import joint_liveness  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
     leases = LeaseFile(state, say).read().leases
-    states = [liveness(lease.process) for lease in leases]
+    states = [joint_liveness(lease.processes) for lease in leases]
     if as_json:
         for lease, alive in zip(leases, states, strict=True):
             click.echo(json.dumps(lease_dict(lease, alive), separators=(",", ":")))

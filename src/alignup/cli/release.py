@@ -25,7 +25,7 @@ def command(ctx: click.Context, name: str, state: Path | None, force: bool) -> N
     A lease whose process runs is refused, exit status 1, unless forced. The process is not ended, and stays
     bound to CPUs that others can then get.
     """
-    from alignup.leases.process import Liveness, liveness  # startup counts
+    from alignup.leases.process import Liveness, joint_liveness  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
     with LeaseFile(state, say).change() as change:
@@ -33,7 +33,7 @@ def command(ctx: click.Context, name: str, state: Path | None, force: bool) -> N
         if lease is None:
             refusal = f"expected the name of a lease, got {name!r}: see `alignup ps`"
         else:
-            alive = liveness(lease.process)
+            alive = joint_liveness(lease.processes)
             holder = f"pid {lease.process.pid}, which is {_words(alive)}"
             refusal = f"lease {name!r} is held by {holder}; --force frees it"
             if force or alive is Liveness.GONE:

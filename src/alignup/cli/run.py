@@ -1,6 +1,7 @@
-"""`alignup run`: a command in, and the command on CPUs, memory and devices that nobody else has.
+"""`alignup run`: runs a command on CPUs, memory and devices that nobody else has.
 
-Exit status: the command's; 1 if it is refused, 2 for bad usage, 126 or 127 if the command cannot be executed.
+Exit status: the command's; 126 or 127 if it cannot be executed, and 125 for whatever else goes wrong before it starts:
+bad usage, bad input, a refusal.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
+    from alignup.leases.child_process import WaitingCommand
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
@@ -33,10 +35,25 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _SHOWN_COMMAND = 100
+_FOR_EVER = "inf"
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")
 
 
-@click.command(name="run", context_settings={"allow_interspersed_args": False})
+class RunCommand(click.Command):
+    """A command whose bad usage has a status of its own, so that it is not taken for that of what it runs."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Parse the words of the command line."""
+        from alignup.leases.child_process import OWN_FAILURE
+
+        try:
+            return super().make_context(*arguments, **options)
+        except click.ClickException as error:
+            error.exit_code = OWN_FAILURE  # type: ignore[misc]  # of this one error
+            raise
+
+
+@click.command(name="run", cls=RunCommand, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--cpus", type=click.IntRange(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
 )
@@ -57,6 +74,14 @@ _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")
 @devices_option
 @state_option
 @click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    is_flag=False,
+    flag_value=_FOR_EVER,
+    metavar="[SECONDS]",
+    help="Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
+)
+@click.option(
     "--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one."
 )
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
@@ -69,6 +94,7 @@ def command(
     selectors: tuple[str, ...],
     inventory: str | None,
     state: Path | None,
+    wait: float | None,
     no_bind: bool,
     words: tuple[str, ...],
     **wishes: Any,
@@ -80,21 +106,31 @@ def command(
     restricted.
 
     Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
-    single-numa-node. The exit status is the command's, 128+N if signal N ended it; 1 with a sentence on
-    standard error if the request is refused.
-    """
-    from alignup.leases.local_machine import load_site  # startup counts
+    single-numa-node. What the command leaves running keeps what it has until that ends too.
 
-    request = _request(**wishes)
-    site = load_site(
-        machine,
-        resources=[resource for resource, _ in request.devices],
-        selectors=selectors,
-        devices=read_mapping(inventory) if inventory else None,
-    )
-    if not (no_bind or site.is_here):
-        raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)
-    ctx.exit(run(site, request, state, words, binds=not no_bind))
+    The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
+    executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
+    """
+    from alignup.cli import status_of
+    from alignup.leases.child_process import OWN_FAILURE
+
+    def work() -> int:
+        from alignup.leases.local_machine import load_site  # startup counts
+
+        request = _request(**wishes)
+        site = load_site(
+            machine,
+            resources=[resource for resource, _ in request.devices],
+            selectors=selectors,
+            devices=read_mapping(inventory) if inventory else None,
+        )
+        if not (no_bind or site.is_here):
+            raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)
+        return run(site, request, LeaseFile(state, say), words, binds=not no_bind, wait=wait)
+
+    from alignup.leases.store import LeaseFile  # startup counts
+
+    ctx.exit(status_of(work, OWN_FAILURE))
 
 
 def _request(
@@ -108,37 +144,33 @@ def _request(
         policy=policy,
         name=name,
         part=None if part is None else parse_part(part, os.environ),
+        prefix="--",
     )
 
 
-def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...], *, binds: bool) -> int:
+def run(
+    site: Site,
+    request: Request,
+    file: LeaseFile,
+    words: tuple[str, ...],
+    *,
+    binds: bool,
+    wait: float | None = None,
+) -> int:
     """Run a command with a lease, and return its exit status.
 
     Raises:
+        AllocationError: the request is refused.
         InputError: the file of leases cannot be used, or CUDA has no number for a GPU of the lease.
     """
-    from alignup.leases.acquire import acquire  # startup counts
-    from alignup.leases.child_process import REFUSED, WaitingCommand  # startup counts
-    from alignup.leases.process import identify  # startup counts
-    from alignup.leases.store import LeaseFile  # startup counts
+    from alignup.leases.child_process import WaitingCommand  # startup counts
+    from alignup.leases.recovery import evidence_file  # startup counts
 
-    file = LeaseFile(state, say)
-    waiting = WaitingCommand(words)
+    evidence = evidence_file()
+    waiting = WaitingCommand(words, () if evidence is None else (evidence,))
     # from here on, whatever ends this process ends the other one too, until that has its lease
     try:
-        stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
-        lease = acquire(
-            file,
-            site,
-            request,
-            identify(waiting.pid),
-            command=" ".join(words)[:_SHOWN_COMMAND],
-            name=f"{stem[:50]}-{waiting.pid}",
-        )
-    except AllocationError as error:
-        waiting.abandon()
-        say(f"refused: {error}")
-        return REFUSED
+        lease = _acquire(site, request, file, words, waiting, evidence, wait)
     except BaseException:
         waiting.abandon()
         raise
@@ -150,7 +182,38 @@ def run(site: Site, request: Request, state: Path | None, words: tuple[str, ...]
             raise
         return waiting.run(start)
     finally:
-        _give_back(file, lease)
+        if waiting.is_over:
+            _give_back(file, lease)
+
+
+def _acquire(
+    site: Site,
+    request: Request,
+    file: LeaseFile,
+    words: tuple[str, ...],
+    waiting: WaitingCommand,
+    evidence: int | None,
+    wait: float | None,
+) -> LeaseRecord:
+    """Return the lease of a command that waits for it."""
+    from alignup.leases.acquire import Claim, acquire  # startup counts
+    from alignup.leases.process import identify  # startup counts
+    from alignup.leases.recovery import evidence_of, show_evidence  # startup counts
+
+    stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
+    claim = Claim(
+        request,
+        identify(waiting.pid),
+        # arguments need not be UTF-8
+        command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
+        name=f"{stem[:50]}-{waiting.pid}",
+        keeper=identify(waiting.keeper),
+        show=lambda lease: show_evidence(evidence_of(lease, site.identity, file.path), evidence),
+    )
+    try:
+        return acquire(file, site, claim, wait)
+    except AllocationError as error:
+        raise AllocationError(f"refused: {error}", error.reason) from None
 
 
 def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> Any:
@@ -159,7 +222,9 @@ def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> A
     from alignup.leases.child_process import Start  # startup counts
     from alignup.leases.environment import lease_variables  # startup counts
 
-    environment = lease_variables(lease, site, file.path)
+    environment = {
+        name: os.fsencode(value) for name, value in lease_variables(lease, site, file.path).items()
+    }
     if not binds:
         return Start(environment)
     return Start(environment, str(lease.cpus), memory_nodes(lease, site.machine), is_strict(lease))

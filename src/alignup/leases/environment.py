@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.recovery import VARIABLE, Evidence, evidence_text
+from alignup.leases.recovery import VARIABLE, evidence_of, evidence_text
 from alignup.machine.nvidia import GPU_RESOURCE, NVIDIA_VENDOR
 from alignup.machine.pci_devices import DISPLAY_CLASS
 
@@ -51,7 +51,7 @@ def lease_variables(lease: LeaseRecord, site: Site, state: Path) -> dict[str, st
     return {
         "ALIGNUP_NAME": lease.name,
         "ALIGNUP_STATE": str(state),
-        VARIABLE: evidence_text(Evidence(str(state), site.identity, lease)),
+        VARIABLE: evidence_text(evidence_of(lease, site.identity, state)),
         **variables(
             site,
             cpus=lease.cpus,

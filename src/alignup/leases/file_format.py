@@ -5,6 +5,7 @@ The checksum is over the very bytes of the table, so that no two ways to write J
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,9 +18,10 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DamagedError", "decode_table", "encode_table"]
+__all__ = ["DamagedError", "checksum", "decode_table", "encode_table", "is_lease_text"]
 
 VERSION: Final = 1
+_BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _T = TypeVar("_T")
 
 
@@ -43,7 +45,12 @@ _DECODE_TABLE: Final = lease_decoder(LeaseTable).decode
 def encode_table(table: LeaseTable) -> bytes:
     """Return the text of a file with these leases."""
     inner = encode_leases(table)
-    return msgspec.json.encode(_Envelope(VERSION, _checksum(inner), msgspec.Raw(inner))) + b"\n"
+    return msgspec.json.encode(_Envelope(VERSION, checksum(inner), msgspec.Raw(inner))) + b"\n"
+
+
+def is_lease_text(text: bytes) -> bool:
+    """Return whether a text is one of this module's, perhaps damaged: it begins so, or the disk lost all of it."""
+    return bool(_BEGINNING.match(text)) or not text.strip(b"\0")
 
 
 def decode_table(text: bytes, where: str) -> LeaseTable:
@@ -61,8 +68,8 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
     if envelope.version > VERSION:
         raise InputError.at(where, f"leases in the form of version {VERSION}", envelope.version)
     inner = bytes(envelope.table)
-    if _checksum(inner) != envelope.checksum:
-        raise DamagedError.at(where, f"leases with the checksum {envelope.checksum}", _checksum(inner))
+    if checksum(inner) != envelope.checksum:
+        raise DamagedError.at(where, f"leases with the checksum {envelope.checksum}", checksum(inner))
     return _decoded(inner, where, _DECODE_TABLE)
 
 
@@ -74,5 +81,6 @@ def _decoded(text: bytes, where: str, decode: Callable[[str | bytes], _T]) -> _T
         raise DamagedError(str(error)) from None
 
 
-def _checksum(data: bytes) -> str:
+def checksum(data: bytes) -> str:
+    """Return the CRC-32 of some bytes, in hex."""
     return f"{zlib.crc32(data):08x}"

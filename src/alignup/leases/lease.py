@@ -1,4 +1,4 @@
-"""Leases from Python: `with alignup.lease(cpus=4) as lease:`."""
+"""Takes leases for the Python process itself: `with alignup.lease(cpus=4) as lease:`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from alignup.leases.acquire import acquire, give_back
+from alignup.errors import AllocationError
+from alignup.leases.acquire import Claim, acquire, give_back
 from alignup.leases.binding import Binding, bind, is_strict, memory_nodes, restore
 from alignup.leases.environment import lease_variables
 from alignup.leases.local_machine import HERE, Site, load_site
 from alignup.leases.process import identify
-from alignup.leases.recovery import Evidence, show_evidence
+from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
 from alignup.leases.request import DEFAULT_POLICY, make_request
 from alignup.leases.store import LeaseFile
 
@@ -35,14 +36,16 @@ class Lease:
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
     """
 
-    __slots__ = ("_binding", "_evidence", "_file", "_record", "_site")
+    __slots__ = ("_binding", "_evidence", "_file", "_is_held", "_record", "_site")
 
-    def __init__(self, record: LeaseRecord, site: Site, file: LeaseFile) -> None:
+    def __init__(self, record: LeaseRecord, site: Site, file: LeaseFile, evidence: int | None) -> None:
         self._record = record
         self._site = site
         self._file = file
         self._binding: Binding | None = None
-        self._evidence = show_evidence(Evidence(str(file.path), site.identity, record))
+        self._evidence = evidence
+        """The descriptor of the file that shows the lease to those who look for lost ones."""
+        self._is_held = True
 
     @property
     def name(self) -> str:
@@ -81,6 +84,7 @@ class Lease:
         """
         if self._record.process.pid != os.getpid():
             return
+        self._is_held = False
         binding, self._binding = self._binding, None
         evidence, self._evidence = self._evidence, None
         try:
@@ -96,8 +100,9 @@ class Lease:
         """Bind the calling thread to the CPUs and the memory, if none is bound yet; `release` undoes it.
 
         Raises:
-            AllocationError: the kernel does not let the thread use these CPUs.
+            AllocationError: the kernel does not let the thread use these CPUs, or the lease was released.
         """
+        self._check_held()
         if self._binding is not None:
             return
         record = self._record
@@ -107,7 +112,12 @@ class Lease:
         if trouble:
             warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
 
+    def _check_held(self) -> None:
+        if not self._is_held:
+            raise AllocationError(f"expected a lease that is held, got {self.name!r}, which was released")
+
     def __enter__(self) -> Self:
+        self._check_held()
         return self
 
     def __exit__(
@@ -115,8 +125,16 @@ class Lease:
     ) -> None:
         self.release()
 
+    def __del__(self) -> None:
+        # not there if the construction failed
+        if getattr(self, "_is_held", False) and self._record.process.pid == os.getpid():
+            words = f"lease {self.name!r} was not released; it is held until this process ends"
+            warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
+
     def __repr__(self) -> str:
         record = self._record
+        if not self._is_held:
+            return f"<Lease {record.name!r}: released>"
         return f"<Lease {record.name!r}: CPUs {str(record.cpus) or 'none'}, devices {dict(record.devices)}>"
 
 
@@ -132,6 +150,7 @@ def lease(
     device_resources: Sequence[str] = (),
     inventory: Mapping[str, Any] | None = None,
     state: str | os.PathLike[str] | None = None,
+    wait: float | None = None,
 ) -> Lease:
     """Take CPUs, memory and devices of this machine that nobody else has a lease of.
 
@@ -156,9 +175,11 @@ def lease(
         device_resources: PCI devices of resources, as in `nvidia.com/gpu=10de:*`.
         inventory: devices of resources, as in `{"nvidia.com/gpu": [{"id": "gpu0", "numa": [0]}]}`.
         state: the file of leases; by default in the user's XDG state directory.
+        wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`: as long as it
+            takes); None: not at all.
 
     Raises:
-        AllocationError: it cannot be had now; the sentence says why.
+        AllocationError: it cannot be had now, or not within that time; the sentence says why.
         InputError: an argument cannot be, or the file of leases cannot be used.
     """
     request = make_request(cpus=cpus, memory=memory, devices=devices, policy=policy, name=name)
@@ -171,15 +192,20 @@ def lease(
     # nobody can be bound to CPUs of another machine
     wants_binding = bind and site.is_here
     file = LeaseFile(Path(state) if state is not None else None, _warn)
-    record = acquire(
-        file,
-        site,
-        request,
-        identify(os.getpid()),
-        command=" ".join(sys.argv)[:100] or "python",
-        name=f"python-{os.getpid()}",
-    )
-    taken = Lease(record, site, file)
+    evidence = evidence_file()
+    try:
+        claim = Claim(
+            request,
+            identify(os.getpid()),
+            command=_text(" ".join(sys.argv))[:100] or "python",
+            name=f"python-{os.getpid()}",
+            show=lambda record: show_evidence(evidence_of(record, site.identity, file.path), evidence),
+        )
+        taken = Lease(acquire(file, site, claim, wait), site, file, evidence)
+    except BaseException:
+        if evidence is not None:
+            os.close(evidence)
+        raise
     if wants_binding:
         try:
             taken.bind()
@@ -187,6 +213,11 @@ def lease(
             taken.release()
             raise
     return taken
+
+
+def _text(words: str) -> str:
+    """Return words that need not be UTF-8 as text that is."""
+    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def _warn(sentence: str) -> None:

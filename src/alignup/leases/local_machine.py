@@ -42,6 +42,8 @@ class Site:
     """Whether this process runs on it; only then can processes be bound to its CPUs."""
     inventory: Mapping[str, Sequence[Device]] = field(default_factory=dict)
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    whole: Machine | None = None
+    """The machine with the CPUs and memory that this process may not use too; None: it may use all."""
 
 
 def load_site(
@@ -78,12 +80,14 @@ def load_site(
         near_cpus=True,
     )
     machine = loaded.machine.disjoint()
+    cut = reachable(machine) if is_here else machine
     return Site(
-        machine=reachable(machine) if is_here else machine,
+        machine=cut,
         identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
         is_here=is_here,
         inventory=_of_resources(loaded.devices, wanted),
         preferred_sets=loaded.preferred_sets,
+        whole=machine if cut is not machine else None,
     )
 
 

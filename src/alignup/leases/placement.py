@@ -233,7 +233,7 @@ def _node(site: Site, request: Request) -> Node:
     if request.memory:
         roomy = max(machine.numa_nodes, key=lambda node: node.memory)
         if roomy.memory <= _PAGE:
-            raise InputError.at("--memory", "a machine with memory that this process may use", request.memory)
+            raise InputError.at("memory", "a machine with memory that this process may use", request.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
     config = KubeletConfig(
         topology_manager_policy=request.policy,

@@ -1,6 +1,7 @@
-"""Tells processes apart, for ever: reads /proc for who a process is, and whether that one still runs.
+"""Tells processes apart, for ever: reads /proc for the identity of a process, and whether that one still runs.
 
-What a process holds is not known here.
+What a process holds is not known here. Hosts are told apart by machine id and name. Two hosts that were cloned with
+both, and share a file of leases, take each other's running processes for those of an earlier boot.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from alignup.errors import InputError
 
-__all__ = ["Liveness", "ProcessIdentity", "host_identity", "identify", "liveness"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Liveness", "ProcessIdentity", "host_identity", "identify", "joint_liveness", "liveness"]
 
 _PROC: Final = "/proc"
 _DEAD_STATES: Final = frozenset("ZXx")
@@ -47,6 +51,10 @@ class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
     """The inode number of the namespace that `pid` is a number in."""
     host: str = ""
     """See `host_identity`."""
+    host_name: str = ""
+    """The host's own name: hosts made of one image can have one identity."""
+    time_namespace: int = 0
+    """The inode number of the namespace that `start_time` is a time in; 0: not known."""
 
 
 def host_identity() -> str:
@@ -79,8 +87,10 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
         pid=pid,
         start_time=int(fields[_START_TIME]),
         boot_id=_boot_id(proc),
-        pid_namespace=_pid_namespace(proc),
+        pid_namespace=_namespace(proc, "pid"),
         host=host_identity(),
+        host_name=os.uname().nodename,
+        time_namespace=_namespace(proc, "time"),
     )
 
 
@@ -88,23 +98,40 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     """Return whether a process still runs, as far as it can be seen from here.
 
     A process of an earlier boot of this host is gone. A zombie runs no more: it waits to be looked at by its
-    parent, which in a container may never happen.
+    parent, which in a container may never happen. Start times differ between time namespaces: there, a process of
+    this number may or may not be the one that is meant.
 
     Args:
-        process: who is meant.
+        process: the one that is meant.
         proc: where the kernel's proc file system is.
     """
+    is_visible = process.pid_namespace == _namespace(proc, "pid")
+    fields = _stat(process.pid, proc) if is_visible else None
+    runs = fields is not None and not _has_ended(fields)
+    is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
     if process.boot_id != _boot_id(proc):
-        return Liveness.GONE if process.host == host_identity() else Liveness.UNKNOWN
-    if process.pid_namespace != _pid_namespace(proc):
+        if process.host != host_identity() or process.host_name not in {"", os.uname().nodename}:
+            return Liveness.UNKNOWN
+        # boot ids can be made up for a container; number and start time are no coincidence
+        return Liveness.RUNNING if runs and is_it else Liveness.GONE
+    if not is_visible:
         return Liveness.UNKNOWN
-    fields = _stat(process.pid, proc)
-    if fields is None or int(fields[_START_TIME]) != process.start_time:
-        return Liveness.GONE
-    # a main thread that has ended is a zombie while other threads run on
-    if fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1:
-        return Liveness.GONE
-    return Liveness.RUNNING
+    if runs and not is_it and process.time_namespace not in {0, _namespace(proc, "time")}:
+        return Liveness.UNKNOWN
+    return Liveness.RUNNING if runs and is_it else Liveness.GONE
+
+
+def joint_liveness(processes: Iterable[ProcessIdentity]) -> Liveness:
+    """Return whether any of some processes still runs."""
+    found = {liveness(process) for process in processes}
+    if Liveness.RUNNING in found:
+        return Liveness.RUNNING
+    return Liveness.UNKNOWN if Liveness.UNKNOWN in found else Liveness.GONE
+
+
+def _has_ended(fields: list[str]) -> bool:
+    """Return whether a process has ended; a main thread can be a zombie while other threads run on."""
+    return fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1
 
 
 def _stat(pid: int, proc: str) -> list[str] | None:
@@ -117,10 +144,10 @@ def _boot_id(proc: str) -> str:
     return _read(f"{proc}/sys/kernel/random/boot_id").strip()
 
 
-def _pid_namespace(proc: str) -> int:
-    """Return the inode number of this process's PID namespace; 0 where the kernel does not tell."""
+def _namespace(proc: str, kind: str) -> int:
+    """Return the inode number of this process's namespace of a kind; 0 where the kernel does not tell."""
     try:
-        return os.stat(f"{proc}/self/ns/pid").st_ino  # noqa: PTH116  # startup counts
+        return os.stat(f"{proc}/self/ns/{kind}").st_ino  # noqa: PTH116  # startup counts
     except OSError:
         return 0
 

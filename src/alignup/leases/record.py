@@ -20,6 +20,7 @@ __all__ = [
     "LeaseTable",
     "MachineIdentity",
     "MemoryShare",
+    "Waiter",
     "encode_leases",
     "holders",
     "lease_decoder",
@@ -57,6 +58,13 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     memory: tuple[MemoryShare, ...] = ()
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Device ids by resource."""
+    keeper: ProcessIdentity | None = None
+    """The process that lasts as long as the command and whatever the command started."""
+
+    @property
+    def processes(self) -> tuple[ProcessIdentity, ...]:
+        """Those that hold it: it lasts as long as any of them runs."""
+        return (self.process,) if self.keeper is None else (self.process, self.keeper)
 
     @property
     def memory_sizes(self) -> dict[str, int]:
@@ -82,11 +90,23 @@ class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
     description: str
 
 
+class Waiter(msgspec.Struct, frozen=True, rename="camel"):
+    """A process that waits for a lease."""
+
+    id: str
+    """Unique for ever."""
+    process: ProcessIdentity
+    kinds: tuple[str, ...] = ()
+    """What it asks for: `cpu`, `memory`, resources of devices."""
+
+
 class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
     """All leases of one machine, in the order in which they were given."""
 
     machine: MachineIdentity | None = None
     leases: tuple[LeaseRecord, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
+    """In the order in which they came."""
 
 
 def encode_leases(value: msgspec.Struct) -> bytes:

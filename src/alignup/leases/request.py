@@ -1,4 +1,4 @@
-"""What is asked for: CPUs, memory, devices, and how well they must be aligned. Text is parsed here, once."""
+"""Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once."""
 
 from __future__ import annotations
 
@@ -70,37 +70,48 @@ def make_request(
     policy: str = DEFAULT_POLICY,
     name: str = "",
     part: PartOf | None = None,
+    prefix: str = "",
 ) -> Request:
     """Return the request with these wishes, checked.
+
+    Args:
+        cpus: whole CPUs.
+        memory: bytes, or a quantity such as `8Gi`.
+        devices: how many by resource.
+        policy: how well they must be aligned.
+        name: the name of the lease.
+        part: the part of the machine.
+        prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
         InputError: one of them cannot be.
     """
     if not isinstance(cpus, int) or not 0 <= cpus <= _CPUS_AT_MOST:
-        raise InputError.at("--cpus", "a number of whole CPUs", cpus)
+        raise InputError.at(f"{prefix}cpus", "a number of whole CPUs", cpus)
     if policy not in TOPOLOGY_POLICIES:
-        raise InputError.at("--policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
+        raise InputError.at(f"{prefix}policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
     if name and not _NAME.fullmatch(name):
         raise InputError.at(
-            "--name", "a name of up to 100 letters, digits, dots, dashes and underscores", name
+            f"{prefix}name", "a name of up to 100 letters, digits, dots, dashes and underscores", name
         )
     wanted = dict(devices or {})
     for resource, count in wanted.items():
         if not isinstance(count, int) or count < 0:
-            raise InputError.at(f"--device {resource}", "a number of devices", count)
+            place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
+            raise InputError.at(place, "a number of devices", count)
     counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
-    return Request(cpus, parse_memory(memory), counts, policy, name, part)
+    return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part)
 
 
-def parse_memory(amount: int | str) -> int:
-    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`.
+def parse_memory(amount: int | str, where: str = "memory") -> int:
+    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`; `where` is the place that an error names.
 
     Raises:
         InputError: it is no quantity, or negative.
     """
-    size = whole_units(parse_quantity(amount, "--memory"))
+    size = whole_units(parse_quantity(amount, where))
     if size < 0:
-        raise InputError.at("--memory", "bytes that are not negative, such as 8Gi", amount)
+        raise InputError.at(where, "bytes that are not negative, such as 8Gi", amount)
     return size
 
 

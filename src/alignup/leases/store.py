@@ -1,7 +1,10 @@
 """Keeps the leases in one file for each user: changes it under a lock, as a whole or not at all.
 
 A change is written to a second file, which then takes the place of the first; so a process that is killed
-at any moment leaves the old leases or the new ones. Who may get what is not decided here.
+at any moment leaves the old leases or the new ones. What each request gets is not decided here.
+
+A file that is damaged, missing, or not the one that was written last (somebody removed it, or put an old copy back)
+is completed by what running processes show of their leases. A file that was never one of leases is left alone.
 """
 
 from __future__ import annotations
@@ -9,14 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from alignup.errors import InputError
-from alignup.leases.file_format import DamagedError, decode_table, encode_table
-from alignup.leases.file_lock import locked
-from alignup.leases.process import Liveness, liveness
-from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity, holders
+from alignup.leases.file_format import DamagedError, checksum, decode_table, encode_table, is_lease_text
+from alignup.leases.file_lock import Lock, locked
+from alignup.leases.private_file import open_own, open_plain, write_new
+from alignup.leases.process import Liveness, joint_liveness, liveness
+from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity, Waiter, holders
 from alignup.leases.recovery import find_evidence
 
 __all__ = ["LeaseChange", "LeaseFile", "default_state"]
@@ -25,6 +30,7 @@ Tell = Callable[[str], None]
 
 _FILE_NAME: Final = "leases.json"
 _LARGEST: Final = 64 << 20
+_NOBODY: Final = "no running process holds a lease of it"
 
 
 def default_state() -> Path:
@@ -38,16 +44,18 @@ def default_state() -> Path:
 class LeaseChange:
     """The leases while they are being changed; nobody else changes them meanwhile."""
 
-    __slots__ = ("leases", "machine")
+    __slots__ = ("leases", "machine", "waiting")
 
     def __init__(self, table: LeaseTable) -> None:
         self.machine = table.machine
         self.leases = list(table.leases)
+        self.waiting = list(table.waiting)
 
     def reclaim(self) -> list[LeaseRecord]:
-        """Drop and return the leases whose processes are gone."""
-        gone = [lease for lease in self.leases if liveness(lease.process) is Liveness.GONE]
+        """Drop and return the leases whose processes are gone; drop such waiters too."""
+        gone = [lease for lease in self.leases if joint_liveness(lease.processes) is Liveness.GONE]
         self.leases = [lease for lease in self.leases if lease not in gone]
+        self.waiting = [one for one in self.waiting if liveness(one.process) is not Liveness.GONE]
         return gone
 
     def use_for(self, machine: MachineIdentity, where: str) -> None:
@@ -72,9 +80,36 @@ class LeaseChange:
         """Drop a lease, if it is there."""
         self.leases = [lease for lease in self.leases if lease.id != lease_id]
 
+    def join(self, waiter: Waiter) -> None:
+        """Put somebody at the end of the queue, if they are not in it yet."""
+        if waiter not in self.waiting:
+            self.waiting.append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take somebody out of the queue, if they are in it."""
+        self.waiting = [one for one in self.waiting if one.id != waiter.id]
+
+    def ahead_of(self, waiter: Waiter) -> list[Waiter]:
+        """Return those who came before and ask for something of the same kind; the waiter need not be in the queue."""
+        position = next((i for i, one in enumerate(self.waiting) if one.id == waiter.id), len(self.waiting))
+        return [one for one in self.waiting[:position] if set(one.kinds) & set(waiter.kinds)]
+
     def table(self) -> LeaseTable:
         """Return what they have become."""
-        return LeaseTable(self.machine, tuple(self.leases))
+        return LeaseTable(self.machine, tuple(self.leases), tuple(self.waiting))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look at the file found."""
+
+    table: LeaseTable
+    """The leases that there are, wherever it is known from."""
+    checksum: str = ""
+    """Of the file's text; empty if there is no whole file."""
+    damage: DamagedError | None = None
+    text: bytes = b""
+    """Of a damaged file."""
 
 
 class LeaseFile:
@@ -83,7 +118,8 @@ class LeaseFile:
     Args:
         path: the file; None: the default one. Beside it there are a lock and, while it is written, its next
             version.
-        tell: called with a sentence when the file turned out to be damaged.
+        tell: called with a sentence when the file turned out to be damaged or not the last one, or when one waits
+            long for the lock.
     """
 
     __slots__ = ("_tell", "path")
@@ -93,92 +129,117 @@ class LeaseFile:
         self._tell = tell
 
     def read(self) -> LeaseTable:
-        """Return the leases as they are now, dead ones included.
+        """Return the leases as they are now, dead ones included; nothing is written.
 
         Raises:
-            InputError: the file cannot be read, or is of a later release.
+            InputError: the file cannot be read, is none of leases, or is of a later release.
         """
-        try:
-            return self._read()
-        except DamagedError:
-            with self.change() as change:
-                return change.table()
+        found = self._look(must_be_own=False)
+        if found.checksum:
+            return found.table
+        table, words = self._completed(found.table)
+        if found.damage is not None:
+            self._tell(f"the file of leases is damaged: {found.damage}; {words or _NOBODY}")
+        return table
 
     @contextmanager
     def change(self) -> Iterator[LeaseChange]:
         """Let the leases be changed; if they are, they are written when the block ends without an error.
 
         Raises:
-            InputError: the file cannot be read, locked or written, or is of a later release.
+            InputError: the file cannot be read, locked or written, is another user's, is none of leases, or is of
+                a later release.
         """
-        with locked(self.path.with_name(self.path.name + ".lock")):
-            try:
-                before = self._read()
-            except DamagedError as damage:
-                before = self._set_aside(damage)
+        with locked(self.path.with_name(self.path.name + ".lock"), self._tell) as lock:
+            found = self._look(must_be_own=True)
+            before = found.table
+            if not found.checksum or found.checksum != lock.checksum:
+                before = self._recovered(found, lock)
             change = LeaseChange(before)
             yield change
             after = change.table()
             if after != before:
-                self._write(after)
+                self._write(after, lock)
 
-    def _read(self) -> LeaseTable:
+    def _look(self, *, must_be_own: bool) -> _Found:
+        """Read the file as it is."""
+        opener = open_own if must_be_own else open_plain
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(opener(self.path, os.O_RDONLY), "rb") as file:
                 text = file.read(_LARGEST + 1)
         except FileNotFoundError:
-            return LeaseTable()
+            return _Found(LeaseTable())
         except OSError as error:
             raise self._failure("can be read", error) from error
         if len(text) > _LARGEST:
             raise InputError(f"expected a file of leases of up to {_LARGEST} bytes, got more at {self.path}")
-        return decode_table(text, str(self.path))
-
-    def _write(self, table: LeaseTable) -> None:
-        # one name is enough: there is one writer, and what a killed one left is written over
-        draft = self.path.with_name(self.path.name + ".new")
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(encode_table(table))
-                file.flush()
-                os.fsync(file.fileno())
+            return _Found(decode_table(text, str(self.path)), checksum(text))
+        except DamagedError as damage:
+            if is_lease_text(text) or self.path == default_state():
+                return _Found(LeaseTable(), damage=damage, text=text)
+            raise InputError(
+                f"expected a file of leases or none, got another file at {self.path}; it is left as it is"
+            ) from None
+
+    def _write(self, table: LeaseTable, lock: Lock) -> None:
+        # one name is enough: there is one writer, and what a killed one left is removed
+        draft = self.path.with_name(self.path.name + ".new")
+        text = encode_table(table)
+        try:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+            write_new(draft, text)
             # the folder needs no fsync: should the rename be lost with the power, so are all the processes
             draft.replace(self.path)
         except OSError as error:
             with suppress(OSError):
                 draft.unlink()
             raise self._failure("can be written", error) from error
+        lock.note(checksum(text))
 
-    def _set_aside(self, damage: DamagedError) -> LeaseTable:
-        """Keep the damaged file under another name, say so, and start again with what running processes show.
+    def _completed(self, table: LeaseTable) -> tuple[LeaseTable, str]:
+        """Return the leases with those that running processes show beside them, and words about these."""
+        known = {lease.id for lease in table.leases}
+        shown = [evidence for evidence in find_evidence(self.path) if evidence.lease.id not in known]
+        machine = table.machine if table.leases or not shown else shown[0].machine
+        added = tuple(evidence.lease for evidence in shown if evidence.machine == machine)
+        words = f"found again from running processes: {holders(added)}" if added else ""
+        return LeaseTable(machine, table.leases + added, table.waiting), words
 
-        The new file takes the damaged one's place in one step; killed before that, one only has it set
-        aside twice.
+    def _recovered(self, found: _Found, lock: Lock) -> LeaseTable:
+        """Complete the leases of a file that is damaged, missing, or not the one that was written last; say so.
+
+        A damaged file is kept under another name. The new file takes its place in one step; killed before that, one
+        only has it set aside twice.
         """
-        found = find_evidence(self.path)
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
-            number += 1
-        try:
-            aside.write_bytes(self.path.read_bytes())
-        except OSError as error:
-            raise self._failure("can be set aside", error) from error
-        machine = found[0].machine if found else None
-        table = LeaseTable(
-            machine, tuple(evidence.lease for evidence in found if evidence.machine == machine)
-        )
-        self._write(table)
-        names = holders(table.leases)
-        self._tell(
-            f"the file of leases was damaged and is now {aside}: {damage}; "
-            + (
-                f"found again from running processes: {names}"
-                if names
-                else "no running process holds a lease of it"
+        table, words = self._completed(found.table)
+        if found.damage is not None:
+            aside = self._set_aside(found.text)
+            self._write(table, lock)
+            self._tell(
+                f"the file of leases was damaged and is now {aside}: {found.damage}; {words or _NOBODY}"
             )
-        )
+        elif words:
+            self._write(table, lock)
+            self._tell(f"the file of leases was removed or replaced at {self.path}; {words}")
+        else:
+            lock.note(found.checksum)
         return table
+
+    def _set_aside(self, text: bytes) -> Path:
+        """Keep a damaged text under a name that is free, and return that."""
+        number = 1
+        while True:
+            aside = self.path.with_name(f"{self.path.name}.damaged-{number}")
+            try:
+                write_new(aside, text)
+            except FileExistsError:
+                number += 1
+            except OSError as error:
+                raise self._failure("can be set aside", error) from error
+            else:
+                return aside
 
     def _failure(self, what: str, error: OSError) -> InputError:
         why = (error.strerror or "an error").lower()

@@ -26,10 +26,10 @@ class Ended:
         """Standard output as JSON lines; any other line is an error."""
         return [json.loads(line) for line in self.out.splitlines()]
 
-    def complains(self, *parts: str) -> bool:
-        """Tell whether the end is status 2 with nothing but one line on standard error, which has these parts."""
+    def complains(self, *parts: str, status: int = 2) -> bool:
+        """Return whether the end is that status with nothing but one line on standard error, which has these parts."""
         one_line = self.err.startswith("alignup: ") and self.err.count("\n") == 1 and self.err.endswith("\n")
-        return self.status == 2 and not self.out and one_line and all(part in self.err for part in parts)
+        return self.status == status and not self.out and one_line and all(part in self.err for part in parts)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Input that is deep or endless: one line, exit status 2, and soon, whatever the subcommand."""
+"""Input that is deep or endless: one line, exit status 2 (125 of `run`), and soon, whatever the subcommand."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ WAYS = {
     "simulate -p": ("simulate", "-n", "NODES", "-p", "FILE"),
     "replay": ("replay", "FILE"),
 }
+STATUS = {"run -m": 125}
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_what_is_nested_without_end(end_with, write, way: str) -> None:
     """No subcommand lets the interpreter's stack overflow."""
     ended = end_with(WAYS[way], write("deep.json", DEEP))
 
-    assert ended.complains("nested")
+    assert ended.complains("nested", status=STATUS.get(way, 2))
     assert len(ended.err) < 400
 
 
@@ -64,13 +65,24 @@ def test_what_never_ends(end_with, monkeypatch, way: str) -> None:
     monkeypatch.setattr("alignup.machine.load._MAX_FILE", 1 << 20)
     ended = end_with(WAYS[way], "/dev/zero")
 
-    assert ended.complains("bytes, got", "/dev/zero")
+    assert ended.complains("bytes, got", "/dev/zero", status=STATUS.get(way, 2))
 
 
-def test_a_deep_file_of_leases_is_set_aside(alignup, write, tmp_path) -> None:
-    """As any other damaged one."""
-    ended = alignup("ps", "--state", write("leases.json", DEEP))
+def test_a_deep_file_of_leases_is_damaged(alignup, write) -> None:
+    """As any other damaged one; a look changes nothing."""
+    text = b'{"version":1,"checksum":"00000000","table":' + DEEP
+    path = write("leases.json", text)
+    ended = alignup("ps", "--state", path)
 
     assert (ended.status, ended.out) == (0, "nobody holds anything\n")
-    assert "the file of leases was damaged" in ended.err
-    assert (tmp_path / "leases.json.damaged-1").read_bytes() == DEEP
+    assert "the file of leases is damaged" in ended.err
+    assert Path(path).read_bytes() == text
+
+
+def test_a_file_that_is_none_of_leases_is_left_alone(alignup, write) -> None:
+    """It may be anything of the user's."""
+    path = write("precious", DEEP)
+
+    assert alignup("ps", "--state", path).complains("got another file")
+    assert alignup("run", "--state", path, "true").complains("got another file", status=125)
+    assert Path(path).read_bytes() == DEEP

@@ -137,6 +137,50 @@ def test_the_entry_point_exits_with_the_status(monkeypatch) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("closed", ["1>&-", "0<&- 1>&-"])
+def test_closed_output_is_said(closed: str) -> None:
+    """As of any program that cannot write."""
+    done = run_in_shell(closed, "machine", "--machine", "dgx-h100")
+
+    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor\n")
+
+
+def test_closed_input_is_said() -> None:
+    """It is not taken for an empty file."""
+    done = run_in_shell("0<&-", "admit", "--machine", "dgx-h100", "-")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"alignup: expected a readable file, got '-': bad file descriptor\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    "words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")]
+)
+def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...]) -> None:
+    """They are lost, it is not."""
+    assert run_in_shell("2>/dev/full", *words).returncode == run_in_shell("", *words).returncode > 0
+
+
+def test_too_few_files_may_be_open(tmp_path: Path) -> None:
+    """One line, whichever import or file it is that cannot be opened."""
+    ways = (
+        ("machine", "--machine", "dgx-h100"),
+        ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"),
+    )
+    for limit in (5, 7):  # with fewer, the interpreter itself does not start
+        for words in ways:
+            done = run_in_shell("", *words, before=f"ulimit -n {limit};")
+            assert b"Traceback" not in done.stderr, (limit, done.stderr)
+
+
+def run_in_shell(redirections: str, *words: str, before: str = "") -> subprocess.CompletedProcess[bytes]:
+    """Run the program as a shell does with some redirections."""
+    program = [sys.executable, "-c", "from alignup.cli import main; main()", *words]
+    command = ["/bin/sh", "-c", f'{before} exec "$@" {redirections}', "sh", *program]
+    return subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # ours
+
+
 def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start the installed script, with pipes for its output."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}

@@ -67,8 +67,10 @@ def test_only_cpus_that_this_process_may_use_are_given(state):
     finally:
         os.sched_setaffinity(0, before)
     assert done.stdout == f"{last}\n"
-    assert refused.returncode == 1
+    assert refused.returncode == 125
     assert refused.stderr.startswith("alignup: refused: expected 2 free CPUs, got 1")
+    if len(before) == os.cpu_count() > 1:
+        assert f"this process may use only CPUs {last} of " in refused.stderr
 
 
 def test_the_environment_says_what_it_got(state):
@@ -117,16 +119,15 @@ def test_the_status_is_the_commands(state, words, status, said):
     ],
 )
 def test_bad_usage_is_said_before_anything_is_done(state, arguments):
-    """Status 2 by the program, here the error that makes it so."""
-    done = invoke(state, *arguments)
-    assert isinstance(done.exception, InputError) or done.exit_code == 2
+    """With a status of its own, as of env and timeout."""
+    assert invoke(state, *arguments).exit_code == 125
     assert not state.exists()
 
 
-def test_bad_usage_has_status_two(state):
+def test_bad_usage_has_status_125(state):
     """With one line and no traceback."""
     done = alignup(state, "--memory", "much", "true")
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert done.stderr.startswith("alignup: expected a quantity")
     assert done.stderr.count("\n") == 1
 
@@ -134,7 +135,7 @@ def test_bad_usage_has_status_two(state):
 def test_a_machine_that_is_not_this_one_needs_no_bind(state):
     """Nobody can be bound to its CPUs."""
     done = invoke(state, "--machine", "dgx-h100", "true")
-    assert "or --no-bind" in str(done.exception)
+    assert "or --no-bind" in done.output
 
 
 def test_what_runs_is_in_the_way_of_others(state):
@@ -148,13 +149,13 @@ def test_what_runs_is_in_the_way_of_others(state):
             time.sleep(0.02)
         (lease,) = leases(state)
         refused = invoke(state, *DGX, "--cpus", "1", "true")
-        assert refused.exit_code == 1
+        assert refused.exit_code == 125
         assert "refused: expected 1 free CPUs, got 0" in refused.output
         assert f"held now: all (pid {lease.process.pid})" in refused.output
         holder.kill()
         holder.wait()
         still = invoke(state, *DGX, "--cpus", "1", "true")
-        assert still.exit_code == 1, "the command runs on, and so does its lease"
+        assert still.exit_code == 125, "the command runs on, and so does its lease"
     finally:
         holder.kill()
         holder.wait()
@@ -182,7 +183,7 @@ def test_a_part_is_taken_as_a_launcher_says(state, monkeypatch):
     monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
     done = invoke(state, *DGX, "--part", "auto", "--device", "nvidia.com/gpu=1", "true")
     assert done.exit_code == 0
-    assert (seen["ALIGNUP_CPUS"], seen["CUDA_VISIBLE_DEVICES"]) == ("70-83,182-195", "5")
+    assert (seen["ALIGNUP_CPUS"], seen["CUDA_VISIBLE_DEVICES"]) == (b"70-83,182-195", b"5")
 
 
 def test_this_machine_is_bound(state, monkeypatch):
@@ -206,7 +207,7 @@ def test_names_are_made_of_the_command(state, monkeypatch):
     names = []
 
     def run(self, start):
-        names.append(start.environment["ALIGNUP_NAME"])
+        names.append(start.environment["ALIGNUP_NAME"].decode())
         self.abandon()
         return 0
 
@@ -223,9 +224,7 @@ def test_an_inventory_can_be_in_a_file(state, tmp_path):
     done = invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "--", "test", "1", "=", "1")
     assert done.exit_code == 0
     path.write_text("a: []\n---\nb: []\n")
-    assert isinstance(
-        invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "true").exception, InputError
-    )
+    assert invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "true").exit_code == 125
 
 
 def test_an_interruption_leaves_nothing(state, monkeypatch):
@@ -235,7 +234,7 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("alignup.leases.acquire.acquire", interrupted)
-    assert invoke(state, "--cpus", "1", "true").exit_code == 1
+    assert invoke(state, "--cpus", "1", "true").exit_code == 130
     assert not state.exists()
 
 
@@ -259,9 +258,93 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
     done = alignup(
         state, *DGX, "--devices", str(devices), "--device", "nvidia.com/gpu=1", "--", "touch", str(proof)
     )
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert done.stderr.splitlines() == [
         "alignup: expected a GPU that CUDA can number, got '0000:ff:1f.7' at the devices of nvidia.com/gpu"
     ]
     assert not proof.exists()
     assert leases(state) == ()
+
+
+def test_what_the_command_leaves_running_keeps_the_lease(state):
+    """Its status comes at once; who waits gets what it had when it ends."""
+    wish = (*DGX, "--cpus", "224")
+    done = alignup(
+        state, *wish, "--name", "n", "--", "sh", "-c", "setsid sleep 60 >&- 2>&- & echo $!; exit 4"
+    )
+    assert done.returncode == 4
+    left = int(done.stdout)
+    try:
+        assert [lease.name for lease in leases(state)] == ["n"]
+        assert invoke(state, *DGX, "--cpus", "1", "true").exit_code == 125
+    finally:
+        os.kill(left, signal.SIGKILL)
+    assert invoke(state, *wish, "--wait", "--", "true").exit_code == 0
+    assert leases(state) == ()
+
+
+def test_waiting_ends_in_time(state):
+    """With the refusal that there would have been without."""
+    holder = subprocess.Popen(  # noqa: S603  # ours
+        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--", "sleep", "60"]
+    )
+    try:
+        while not state.exists():
+            assert holder.poll() is None
+            time.sleep(0.02)
+        refused = invoke(state, *DGX, "--cpus", "1", "--wait", "0.1", "true")
+        assert refused.exit_code == 125
+        assert "(waited for 0.1 s)" in refused.output
+    finally:
+        holder.terminate()
+        holder.wait()
+    assert invoke(state, "--wait", "soon", "true").exit_code == 125
+
+
+def test_names_and_arguments_need_not_be_utf8(tmp_path):
+    """They come from the file system."""
+    state = os.fsencode(tmp_path) + b"/\xff.json"
+    done = subprocess.run(  # noqa: S603  # ours
+        [
+            *ALIGNUP,
+            "run",
+            b"--state",
+            state,
+            *DGX,
+            "--cpus",
+            "1",
+            "sh",
+            "-c",
+            b'printf %s "$ALIGNUP_STATE$0"',
+            b"\xfe",
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, state + b"\xfe", b"")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams_change_nothing(state, closed):
+    """The command finds them closed as well."""
+    done = subprocess.run(  # noqa: S603  # ours
+        [
+            "/bin/sh",
+            "-c",
+            f'exec "$@" {closed}',
+            "sh",
+            *ALIGNUP,
+            "run",
+            "--state",
+            str(state),
+            *DGX,
+            "--cpus",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            "exit 5",
+        ],
+        check=False,
+    )
+    assert done.returncode == 5

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
+import time
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 import leasing
 from alignup.errors import AllocationError
-from alignup.leases.acquire import acquire, give_back
+from alignup.leases.acquire import Claim, acquire, give_back
+from alignup.leases.local_machine import reachable
 from alignup.leases.process import identify
 from alignup.leases.request import make_request
 from alignup.leases.store import LeaseFile
@@ -20,10 +25,9 @@ def file(tmp_path):
     return LeaseFile(tmp_path / "leases.json", pytest.fail)
 
 
-def get(file, request, **fields):
-    return acquire(
-        file, leasing.site(), request, identify(os.getpid()), **{"command": "c", "name": "n", **fields}
-    )
+def get(file, request, wait=None, where=None, **fields):
+    claim = Claim(request, identify(os.getpid()), **{"command": "c", "name": "n", **fields})
+    return acquire(file, where or leasing.site(), claim, wait)
 
 
 def test_a_lease_is_in_the_file_until_it_is_given_back(file):
@@ -59,3 +63,86 @@ def test_a_refusal_leaves_the_file_as_it_was(file):
     with pytest.raises(AllocationError):
         get(file, make_request(cpus=7))
     assert file.read().leases == (lease,)
+
+
+def test_the_lease_is_shown_before_it_is_in_the_file(file):
+    """Else it could be lost with the file in between."""
+    seen = []
+    lease = get(file, make_request(cpus=1), show=lambda lease: seen.append((lease, file.read().leases)))
+    assert seen == [(lease, ())]
+
+
+def test_one_who_waits_gets_it_when_it_is_free(file):
+    """And not before."""
+    holder = get(file, make_request(cpus=16))
+    got = []
+    thread = threading.Thread(target=lambda: got.append(get(file, make_request(cpus=2), wait=60)))
+    thread.start()
+    until(lambda: len(file.read().waiting) == 1)
+    assert not got
+    give_back(file, holder)
+    thread.join()
+    assert file.read().leases == tuple(got)
+    assert file.read().waiting == ()
+
+
+def test_nobody_gets_past_one_who_waits_for_the_same(file):
+    """Who came first is served first, and who asks for something else is not kept waiting."""
+    holder = get(file, make_request(cpus=10))
+    order = []
+    threads = []
+    for number, cpus in enumerate((16, 1, 15)):
+        threads.append(
+            threading.Thread(
+                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)),
+                daemon=True,
+            )
+        )
+        threads[-1].start()
+        until(lambda number=number: len(file.read().waiting) == number + 1)
+    with pytest.raises(AllocationError, match=f"got 3 before this: pid {os.getpid()}"):
+        get(file, make_request(cpus=1))
+    give_back(file, get(file, make_request(memory="1Gi")))
+    give_back(file, get(file, make_request(devices={leasing.GPU: 1})))
+    give_back(file, holder)
+    until(lambda: len(order) == 1)
+    give_back(file, order[0])
+    for thread in threads:
+        thread.join()
+    assert [len(lease.cpus) for lease in order][:1] == [16]
+    assert {len(lease.cpus) for lease in order[1:]} == {1, 15}
+
+
+def test_one_who_waits_gives_up_in_time(file):
+    """And leaves the queue."""
+    get(file, make_request(cpus=16))
+    with pytest.raises(AllocationError, match=r"expected 1 free CPUs, got 0.* \(waited for 0.1 s\)"):
+        get(file, make_request(cpus=1), wait=0.1)
+    assert file.read().waiting == ()
+
+
+def test_nobody_waits_for_what_can_never_be_had(file):
+    """The refusal comes at once."""
+    with pytest.raises(AllocationError, match="expected 17 free CPUs, got 16"):
+        get(file, make_request(cpus=17), wait=math.inf)
+    assert file.read().waiting == ()
+
+
+def test_an_affinity_mask_that_is_the_limit_is_named(file):
+    """It is not to be seen from the numbers."""
+    whole = leasing.machine()
+    cut = reachable(whole, cpus=0b1111, memory_nodes=-1)
+    where = replace(leasing.site(cut), whole=whole)
+    with pytest.raises(AllocationError, match=r"may use only CPUs 0-3 of 0-15, by its affinity mask"):
+        get(file, make_request(cpus=5), where=where)
+    with pytest.raises(AllocationError) as refused:
+        get(file, make_request(cpus=17), where=where)
+    assert "affinity" not in str(refused.value)
+
+
+def until(happened):
+    """Wait until something has happened."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

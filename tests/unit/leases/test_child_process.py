@@ -44,13 +44,13 @@ def test_the_status_is_the_commands(script, status):
 def test_the_environment_is_added_to(monkeypatch):
     """What was there stays."""
     monkeypatch.setenv("OLD", "old")
-    assert run('test "$OLD $NEW" = "old new"', Start({"NEW": "new"})) == 0
+    assert run('test "$OLD $NEW" = "old new"', Start({"NEW": b"new"})) == 0
 
 
 def test_the_process_is_the_one_that_was_known_before():
     """Its number is in the lease."""
     waiting = WaitingCommand(["sh", "-c", 'test $$ = "$PID"'])
-    assert waiting.run(Start({"PID": str(waiting.pid)})) == 0
+    assert waiting.run(Start({"PID": str(waiting.pid).encode()})) == 0
 
 
 def test_an_abandoned_process_executes_nothing(tmp_path):
@@ -66,7 +66,8 @@ def test_a_process_that_was_killed_while_it_waited():
     """The status says so."""
     waiting = WaitingCommand(["true"])
     os.kill(waiting.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOWAIT)
+    while os.path.exists(f"/proc/{waiting.pid}"):  # noqa: PTH110  # until the keeper has seen it
+        time.sleep(0.005)
     assert waiting.run(Start({})) == 137
 
 
@@ -112,6 +113,62 @@ def test_python_s_own_signal_handling_is_undone():
     assert run("yes | head -1 > /dev/null; kill -PIPE $$") == 128 + signal.SIGPIPE
 
 
+def test_what_a_command_leaves_behind_is_known(tmp_path):
+    """The status comes at once; the keeper waits, whatever the others do to get away."""
+    pids = tmp_path / "pids"
+    script = f"env -i setsid sh -c '(sleep 60 & echo $! > {pids}) > /dev/null 2>&1 3<&-' & wait; exit 3"
+    waiting = WaitingCommand(["sh", "-c", script])
+    assert waiting.run(Start({})) == 3
+    left = int(pids.read_text())
+    assert not waiting.is_over
+    assert os.waitpid(waiting.keeper, os.WNOHANG) == (0, 0)
+    os.kill(left, signal.SIGKILL)
+    assert os.waitpid(waiting.keeper, 0)[0] == waiting.keeper
+
+
+def test_without_anything_left_it_is_over():
+    """What the command waited for itself included."""
+    waiting = WaitingCommand(["sh", "-c", "true & wait"])
+    assert waiting.run(Start({})) == 0
+    assert waiting.is_over
+    with pytest.raises(ChildProcessError):
+        os.waitpid(waiting.keeper, os.WNOHANG)
+
+
+def test_a_keeper_is_in_nobodys_way():
+    """It holds no files and no folder, and no pipe that somebody reads to its end."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    waiting = WaitingCommand(["sh", "-c", "exec sleep 60"], kept=())
+    os.close(writing)
+    try:
+        until(lambda: os.readlink(f"/proc/{waiting.keeper}/cwd") == "/")  # noqa: PTH115
+        until(lambda: len(os.listdir(f"/proc/{waiting.keeper}/fd")) <= 5)  # noqa: PTH208
+    finally:
+        waiting.abandon()
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_a_killed_keeper_leaves_the_command_alone(tmp_path):
+    """It is started and runs on; that it is over is not said."""
+    proof = tmp_path / "proof"
+    waiting = WaitingCommand(["sh", "-c", f"echo > {proof}; exec sleep 60"])
+    os.kill(waiting.keeper, signal.SIGKILL)
+    assert waiting.run(Start({})) == 137
+    assert not waiting.is_over
+    until(proof.exists)
+    os.kill(waiting.pid, signal.SIGKILL)
+
+
+def until(happened):
+    """Wait until something has happened."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 # what follows runs in a copy of the process otherwise, where nobody sees it
 
 
@@ -125,7 +182,7 @@ def seen(monkeypatch):
         raise Replaced
 
     def execute(file, words, environment):
-        events.append(("execute", file, words, environment.get("NEW")))
+        events.append(("execute", file, words, environment.get(b"NEW", b"").decode() or None))
         raise Replaced
 
     monkeypatch.setattr(os, "_exit", leave)
@@ -146,7 +203,7 @@ def test_binding_comes_before_the_execution(seen, monkeypatch):
         "alignup.leases.binding.bind_memory",
         lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or "",
     )
-    execute(Start({"NEW": "n"}, "0-1", (0,), strict=True))
+    execute(Start({"NEW": b"n"}, "0-1", (0,), strict=True))
     assert seen == [("cpus", "0-1"), ("memory", (0,), True), ("execute", "c", ["c", "x"], "n")]
 
 
@@ -165,7 +222,7 @@ def test_cpus_that_cannot_be_bound_are_a_refusal(seen, monkeypatch):
 
     monkeypatch.setattr("alignup.leases.binding.bind_cpus", refused)
     execute(Start({}, "3"))
-    assert seen == [("say", "refused: no"), ("exit", 1)]
+    assert seen == [("say", "refused: no"), ("exit", 125)]
 
 
 @pytest.mark.parametrize(
@@ -201,19 +258,19 @@ def child(seen, data):
 
 def test_no_word_is_an_end(seen):
     """The process that waits is gone, or has no lease."""
-    assert child(seen, b"")[0] == ("exit", 1)
+    assert child(seen, b"")[0] == ("exit", 125)
 
 
 def test_half_a_word_is_an_end(seen):
     """It was killed while it wrote."""
     found = child(seen, b'{"environment":{')
     assert found[0][0] == "say"
-    assert found[-1] == ("exit", 1)
+    assert found[-1] == ("exit", 125)
 
 
 def test_a_word_is_an_execution(seen):
     """After signals are as they were."""
-    assert child(seen, b'{"environment":{"NEW":"n"}}')[0] == ("execute", "c", ["c"], "n")
+    assert child(seen, b'{"environment":{"NEW":"bg=="}}')[0] == ("execute", "c", ["c"], "n")
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
 

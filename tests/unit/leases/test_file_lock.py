@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
 from alignup.errors import InputError
+from alignup.leases import file_lock as module
 from alignup.leases.file_lock import locked
 
 
@@ -87,3 +89,59 @@ def test_an_interruption_leaves_nothing_open(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), locked(tmp_path / "lock"):
         pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def stopped_holder(path):
+    """Start a process that has the lock and is stopped; return its number."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with locked(path):
+            os.write(writing, b"x")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.read(reading, 1)
+    os.waitpid(pid, os.WUNTRACED)
+    return pid
+
+
+def test_one_says_for_which_process_one_waits_and_gives_up(tmp_path, monkeypatch):
+    """A stopped one could keep the lock for ever."""
+    monkeypatch.setattr(module, "_SAID_AFTER", 0.02)
+    monkeypatch.setattr(module, "_LIMIT", 0.1)
+    path = tmp_path / "lock"
+    pid = stopped_holder(path)
+    told = []
+    try:
+        with (
+            pytest.raises(InputError, match=rf"within 0 s, got none: pid {pid}, which is stopped, has it"),
+            locked(path, told.append),
+        ):
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert told == [f"waiting for the lock that pid {pid}, which is stopped, has at {path}"]
+
+
+def test_the_checksum_stays_with_the_lock(tmp_path):
+    """Whoever gets it next reads it."""
+    path = tmp_path / "lock"
+    with locked(path) as lock:
+        assert lock.checksum == ""
+        lock.note("0123abcd")
+    with locked(path) as lock:
+        assert lock.checksum == "0123abcd"
+
+
+def test_a_file_that_is_no_lock_is_not_written_over(tmp_path):
+    """Nor one that a link leads to, by either kind of link."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / "soft").symlink_to(precious)
+    (tmp_path / "hard").hardlink_to(precious)
+    (tmp_path / "other").write_text("precious")
+    for name, why in (("soft", "symbolic link"), ("hard", "more than one name"), ("other", "another file")):
+        with pytest.raises(InputError, match=why), locked(tmp_path / name):
+            pass
+    assert precious.read_text() == (tmp_path / "other").read_text() == "precious"

@@ -66,7 +66,7 @@ def test_a_refusal_is_an_error_with_the_reason(state):
     """The same sentence that the command line prints."""
     with take(state, cpus=16), pytest.raises(AllocationError, match="expected 1 free CPUs, got 0"):
         take(state, cpus=1)
-    with pytest.raises(InputError, match="--policy"):
+    with pytest.raises(InputError, match=r"got 'x' at policy$"):
         take(state, policy="x")
 
 
@@ -84,7 +84,7 @@ def test_a_child_does_not_give_back_its_parents_lease(state):
 def test_a_damaged_file_does_not_lose_it(state):
     """It is found in this process's memory, and there is a warning."""
     with take(state, cpus=1, name="mine"):
-        state.write_text("junk")
+        state.write_bytes(state.read_bytes()[:-9])
         with (
             pytest.warns(RuntimeWarning, match="found again from running processes: mine"),
             take(state, cpus=1) as two,
@@ -117,7 +117,45 @@ def test_a_lease_that_cannot_be_bound_is_given_back(state, monkeypatch):
 
 def test_without_files_in_memory_it_works_too(state, monkeypatch):
     """Old kernels have none."""
-    monkeypatch.setattr(module, "show_evidence", lambda _evidence: None)
+    monkeypatch.setattr(module, "evidence_file", lambda: None)
     with take(state, cpus=1):
         assert len(leases(state)) == 1
     assert leases(state) == ()
+
+
+def test_a_released_lease_stays_released(state):
+    """It can neither be entered nor bound again."""
+    with take(state, cpus=1, name="mine") as lease:
+        pass
+    with pytest.raises(
+        AllocationError, match="expected a lease that is held, got 'mine', which was released"
+    ):
+        lease.__enter__()  # a with block would hide which line raises
+    with pytest.raises(AllocationError, match="was released"):
+        lease.bind()
+    assert repr(lease) == "<Lease 'mine': released>"
+
+
+def test_a_lease_that_nobody_released_is_warned_of(state):
+    """As of files that nobody closed."""
+    lease = take(state, cpus=1, name="mine")
+    with pytest.warns(ResourceWarning, match="lease 'mine' was not released"):
+        lease.__del__()  # at a known moment
+    lease.release()
+
+
+def test_errors_speak_of_arguments(state):
+    """Not of the command line's options."""
+    for wish, place in (
+        ({"cpus": -1}, "cpus"),
+        ({"memory": "x"}, "memory"),
+        ({"devices": {"a/b": -1}}, "devices"),
+    ):
+        with pytest.raises(InputError, match=rf"at {place}"):
+            take(state, **wish)
+
+
+def test_one_can_wait(state):
+    """For so many seconds."""
+    with take(state, cpus=16), pytest.raises(AllocationError, match=r"waited for 0\.01 s"):
+        take(state, cpus=1, wait=0.01)

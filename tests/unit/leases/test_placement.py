@@ -90,8 +90,8 @@ def test_nobody_is_named_where_nobody_holds_anything():
 
 
 def test_nodes_without_memory_to_use_give_none():
-    """The message is about the option."""
-    with pytest.raises(InputError, match="--memory"):
+    """The message is about the argument."""
+    with pytest.raises(InputError, match="at memory"):
         Placer(leasing.site(leasing.machine(memory=0), {}), make_request(memory=1))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.leases import process as module
-from alignup.leases.process import Liveness, host_identity, identify, liveness
+from alignup.leases.process import Liveness, host_identity, identify, joint_liveness, liveness
 
 
 def changed(identity, **fields):
@@ -46,7 +46,37 @@ def test_a_process_that_ended_is_gone_even_before_its_parent_looked():
 
 def test_a_process_before_a_restart_is_gone():
     """The same host has started anew."""
-    assert liveness(changed(identify(os.getpid()), boot_id="earlier")) is Liveness.GONE
+    mine = identify(os.getpid())
+    assert liveness(changed(mine, boot_id="earlier", start_time=1)) is Liveness.GONE
+
+
+def test_a_made_up_boot_id_takes_nothing_from_a_process_that_runs_here():
+    """Containers can have one."""
+    assert liveness(changed(identify(os.getpid()), boot_id="earlier")) is Liveness.RUNNING
+
+
+def test_hosts_of_one_image_are_told_apart_by_name():
+    """Their machine ids are one."""
+    mine = identify(os.getpid())
+    assert liveness(changed(mine, boot_id="other", host_name="other", start_time=1)) is Liveness.UNKNOWN
+
+
+def test_start_times_of_another_time_namespace_say_nothing():
+    """Unless there is no such process at all."""
+    mine = identify(os.getpid())
+    shifted = changed(mine, start_time=mine.start_time + 1000, time_namespace=1)
+    assert liveness(shifted) is Liveness.UNKNOWN
+    assert liveness(changed(shifted, pid=2**22 + 1)) is Liveness.GONE
+
+
+def test_some_processes_last_as_long_as_the_last_of_them():
+    """What is not known may be so."""
+    mine = identify(os.getpid())
+    gone = changed(mine, start_time=1)
+    unknown = changed(mine, pid_namespace=1)
+    assert joint_liveness([gone, mine, unknown]) is Liveness.RUNNING
+    assert joint_liveness([gone, unknown]) is Liveness.UNKNOWN
+    assert joint_liveness([gone]) is Liveness.GONE
 
 
 def test_nothing_is_known_of_other_hosts_and_containers():

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
 
 import leasing
+from alignup.leases.process import identify
 from alignup.leases.record import MachineIdentity
-from alignup.leases.recovery import VARIABLE, Evidence, evidence_text, find_evidence, show_evidence
+from alignup.leases.recovery import (
+    VARIABLE,
+    Evidence,
+    evidence_file,
+    evidence_of,
+    evidence_text,
+    find_evidence,
+    show_evidence,
+)
 from alignup.machine.cpuset import CPUSet
 
 MACHINE = MachineIdentity("m", "a machine")
@@ -16,7 +31,8 @@ def test_a_process_that_shows_it_is_found(tmp_path):
     """For the file that it names, and as long as it shows it."""
     state = tmp_path / "leases.json"
     evidence = Evidence(str(state), MACHINE, leasing.record(cpus=CPUSet.parse("3")))
-    descriptor = show_evidence(evidence)
+    descriptor = evidence_file()
+    show_evidence(evidence, descriptor)
     try:
         assert find_evidence(state) == (evidence,)
         assert find_evidence(tmp_path / "other.json") == ()
@@ -29,7 +45,8 @@ def test_a_child_that_inherited_it_is_not_a_holder(tmp_path):
     """Its number is another."""
     state = tmp_path / "leases.json"
     evidence = Evidence(str(state), MACHINE, leasing.record(pid=os.getppid()))
-    descriptor = show_evidence(evidence)
+    descriptor = evidence_file()
+    show_evidence(evidence, descriptor)
     try:
         assert find_evidence(state) == ()
     finally:
@@ -64,4 +81,54 @@ def test_systems_without_files_in_memory_show_nothing(tmp_path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "memfd_create", missing)
-    assert show_evidence(Evidence(str(tmp_path), MACHINE, leasing.record())) is None
+    assert evidence_file() is None
+    show_evidence(Evidence(str(tmp_path), MACHINE, leasing.record()), None)
+
+
+def forger(state, *, uid):
+    """Start a process of another user that claims a lease of the file; return its number."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(reading, 1)
+        os.setresuid(uid, uid, uid)
+        lease = msgspec.structs.replace(leasing.record("evil"), process=identify(os.getpid()))
+        os.execvpe(  # noqa: S606  # a test
+            "sleep",  # noqa: S607  # a test
+            ["sleep", "60"],
+            {"PATH": os.environ["PATH"], VARIABLE: evidence_text(evidence_of(lease, MACHINE, state))},
+        )
+    os.write(writing, b"x")
+    deadline = time.monotonic() + 20
+    while VARIABLE.encode() not in Path(f"/proc/{pid}/environ").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return pid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_what_other_users_claim_is_not_believed(tmp_path):
+    """Root sees their processes, and takes nothing from them."""
+    state = tmp_path / "leases.json"
+    pids = [forger(state, uid=uid) for uid in (12345, 0)]
+    try:
+        assert [one.lease.process.pid for one in find_evidence(state)] == pids[1:]
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_another_user_s_file_in_memory_is_not_believed(tmp_path):
+    """A process can be handed one."""
+    state = tmp_path / "leases.json"
+    evidence = evidence_of(leasing.record(), MACHINE, state)
+    descriptor = evidence_file()
+    show_evidence(evidence, descriptor)
+    try:
+        assert find_evidence(state) == (evidence,)
+        os.fchown(descriptor, 12345, 12345)
+        assert find_evidence(state) == ()
+    finally:
+        os.close(descriptor)

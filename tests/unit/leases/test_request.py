@@ -40,9 +40,12 @@ def test_a_request_is_sorted_and_without_zeros():
     ],
 )
 def test_wishes_that_cannot_be_are_refused(wishes, message):
-    """The message names the option."""
+    """The message names the option, or the argument."""
     with pytest.raises(InputError, match=message):
+        make_request(**wishes, prefix="--")
+    with pytest.raises(InputError) as refused:
         make_request(**wishes)
+    assert "--" not in str(refused.value)
 
 
 def test_memory_is_a_number_of_bytes_or_a_quantity():

@@ -16,8 +16,15 @@ import leasing
 from alignup.errors import InputError
 from alignup.leases.file_format import encode_table
 from alignup.leases.process import identify
-from alignup.leases.record import LeaseTable, MachineIdentity
-from alignup.leases.recovery import VARIABLE, Evidence, evidence_text
+from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
+from alignup.leases.recovery import (
+    VARIABLE,
+    Evidence,
+    evidence_file,
+    evidence_of,
+    evidence_text,
+    show_evidence,
+)
 from alignup.leases.store import LeaseFile, default_state
 
 MACHINE = MachineIdentity("m", "a machine")
@@ -108,7 +115,10 @@ def test_leases_of_another_machine_are_in_the_way(file):
     assert file.read().machine == other
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"junk", encode_table(LeaseTable(MACHINE, ()))[:-9]])
+OURS = encode_table(LeaseTable(MACHINE, ()))
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(4096), OURS[:-9], OURS.replace(b"a machine", b"a m")])
 def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
     """It is kept under another name, and each one under its own."""
     told = []
@@ -116,12 +126,134 @@ def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
     for number in (1, 2):
         file.path.write_bytes(damage)
         assert file.read().leases == ()
+        assert "is damaged" in told[-1], "a look changes nothing"
+        with file.change():
+            pass
         assert (tmp_path / f"leases.json.damaged-{number}").read_bytes() == damage
         assert f"is now {tmp_path / f'leases.json.damaged-{number}'}" in told[-1]
         assert "no running process" in told[-1]
     add(file, leasing.record("one"))
-    assert len(told) == 2
+    assert len(told) == 4
     assert len(file.read().leases) == 1
+
+
+@pytest.mark.parametrize("text", [b"{}", b"precious\n", b'{"version":3,"sources":[]}', b"\x7fELF"])
+def test_a_file_that_is_none_of_leases_is_left_alone(file, text):
+    """It may be anything of the user's."""
+    file.path.write_bytes(text)
+    with pytest.raises(InputError, match=r"got another file at .*leases.json; it is left as it is"):
+        file.read()
+    with pytest.raises(InputError, match="got another file"), file.change():
+        pass
+    assert file.path.read_bytes() == text
+    assert not list(file.path.parent.glob("*.damaged*"))
+
+
+def test_in_the_default_place_everything_is_a_damaged_file_of_leases(tmp_path, monkeypatch):
+    """Nobody keeps anything else there; it is kept all the same."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = LeaseFile(None, [].append)
+    file.path.parent.mkdir()
+    file.path.write_bytes(b"junk")
+    add(file, leasing.record())
+    assert len(file.read().leases) == 1
+    assert file.path.with_name("leases.json.damaged-1").read_bytes() == b"junk"
+
+
+def test_links_are_never_followed(file, tmp_path):
+    """Neither as the file, nor as its next version, its lock, or a damaged one that was set aside."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    file.path.symlink_to(precious)
+    with pytest.raises(InputError, match="got 'a symbolic link, which is not followed'"):
+        add(file, leasing.record())
+    file.path.unlink()
+    (tmp_path / "leases.json.new").symlink_to(precious)
+    add(file, leasing.record())
+    missing = tmp_path / "missing"
+    (tmp_path / "leases.json.damaged-1").symlink_to(missing)
+    file.path.write_bytes(OURS[:-9])
+    with LeaseFile(file.path, [].append).change():
+        pass
+    assert (tmp_path / "leases.json.damaged-2").exists()
+    assert precious.read_bytes() == b"precious"
+    assert not missing.exists()
+
+
+def test_pipes_and_devices_are_refused(file):
+    """Without being opened for reading, which could take for ever."""
+    os.mkfifo(file.path)
+    with pytest.raises(InputError, match="a device, pipe or socket"):
+        file.read()
+    with pytest.raises(InputError, match="a device, pipe or socket"):
+        add(file, leasing.record())
+
+
+def test_a_removed_file_is_made_anew_of_what_processes_show(tmp_path):
+    """And so is one that was put back as it was before."""
+    told = []
+    file = LeaseFile(tmp_path / "leases.json", told.append)
+    add(file, leasing.record("earlier"))
+    earlier = file.path.read_bytes()
+    lease = leasing.record("kept")
+    descriptor = evidence_file()
+    try:
+        show_evidence(evidence_of(lease, MACHINE, file.path), descriptor)
+        add(file, lease)
+        file.path.unlink()
+        assert [found.name for found in file.read().leases] == ["kept"]
+        with file.change() as change:
+            assert [found.name for found in change.leases] == ["kept"]
+        assert "was removed or replaced" in told[-1]
+        file.path.write_bytes(earlier)
+        with file.change() as change:
+            assert [found.name for found in change.leases] == ["earlier", "kept"]
+        assert len(told) == 2
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_folders_and_files_are_private_whatever_the_umask(tmp_path, umask):
+    """Those above the last folder too."""
+    file = LeaseFile(tmp_path / "a" / "b" / "leases.json", pytest.fail)
+    before = os.umask(umask)
+    try:
+        add(file, leasing.record())
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b", file.path)]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_another_user_s_file_is_read_and_never_changed(file):
+    """Its leases are theirs."""
+    add(file, leasing.record())
+    os.chown(file.path, 12345, 12345)
+    assert len(file.read().leases) == 1
+    with pytest.raises(InputError, match="a file of user 12345, not of user 0"):
+        add(file, leasing.record("two"))
+
+
+def test_those_who_wait_stand_in_a_queue(file):
+    """By what they ask for; the dead are dropped."""
+    mine = identify(os.getpid())
+    dead = msgspec.structs.replace(mine, start_time=1)
+    one = Waiter("1", mine, ("cpu",))
+    two = Waiter("2", mine, ("x/y",))
+    three = Waiter("3", dead, ("cpu", "x/y"))
+    four = Waiter("4", mine, ("cpu", "memory"))
+    for waiter in (one, two, three, one):
+        with file.change() as change:
+            change.join(waiter)
+    with file.change() as change:
+        assert change.ahead_of(four) == [one, three]
+        assert change.ahead_of(three) == [one, two]
+        change.reclaim()
+        assert change.ahead_of(four) == [one]
+        change.leave(one)
+    assert file.read().waiting == (two,)
 
 
 def test_what_running_processes_hold_outlives_damage(tmp_path):
@@ -141,7 +273,7 @@ def test_what_running_processes_hold_outlives_damage(tmp_path):
         while VARIABLE.encode() not in Path(f"/proc/{child}/environ").read_bytes():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        file.path.write_bytes(b"junk")
+        file.path.write_bytes(OURS[:-9])
         with file.change() as change:
             assert [lease.name for lease in change.leases] == ["kept"]
             assert change.machine == MACHINE
@@ -187,15 +319,16 @@ def test_files_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
 def test_a_damaged_file_that_cannot_be_kept_is_left_alone(tmp_path, monkeypatch):
     """Nothing is forgotten where there is no room for it."""
     file = LeaseFile(tmp_path / "leases.json", pytest.fail)
-    file.path.write_bytes(b"junk")
+    file.path.write_bytes(OURS[:-9])
 
-    def full(_path, _data):
+    def full(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(InputError, match="can be set aside"):
-        file.read()
-    assert file.path.read_bytes() == b"junk"
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="can be set aside"), file.change():
+        pass
+    assert file.path.read_bytes() == OURS[:-9]
+    assert not list(tmp_path.glob("*.damaged*"))
 
 
 def test_a_later_release_s_file_is_left_alone(file):
