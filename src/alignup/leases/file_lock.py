@@ -25,7 +25,7 @@ __all__ = ["Lock", "locked"]
 
 _NOTE: Final = re.compile(rb"alignup-lock +(?P<pid>[0-9]{1,10}) (?P<checksum>[0-9a-f ]{8})\n")
 _LONGEST: Final = 64
-_SAID_AFTER: Final = 1.0
+_SAID_AFTER: Final = 5.0
 _LIMIT: Final = 60.0
 """Seconds that one waits at most; a change takes milliseconds, so whoever takes longer is stopped."""
 _LONGEST_PAUSE: Final = 0.02
@@ -35,16 +35,25 @@ class Lock:
     """A lock that is held.
 
     Args:
-        descriptor: the locked file.
+        path: the file.
+        descriptor: of the file.
     """
 
-    __slots__ = ("_descriptor", "checksum")
+    __slots__ = ("_descriptor", "_path", "checksum")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
         self._descriptor = descriptor
         self.checksum = _note(descriptor)[1]
         """Of the guarded file when it was last written; empty: not known."""
         self.note(self.checksum)
+
+    def is_valid(self) -> bool:
+        """Return whether nobody else can have the lock, since the file has not been removed."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.lstat())
+        except FileNotFoundError:
+            return False
 
     def note(self, checksum: str) -> None:
         """Write down who has the lock, and the checksum of the guarded file."""
@@ -60,7 +69,7 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
 
     Args:
         path: the file.
-        tell: called with a sentence if it takes longer than a second.
+        tell: called with a sentence if it takes longer than some seconds.
 
     Raises:
         InputError: the file cannot be made or locked, or another process keeps the lock.
@@ -72,7 +81,7 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
             f"expected a file that can be locked, got {(error.strerror or 'an error').lower()!r} at {path}"
         ) from error
     try:
-        yield Lock(descriptor)
+        yield Lock(path, descriptor)
     finally:
         # said in so many words: another thread's child may have a copy of the descriptor, and with it the lock
         with suppress(OSError):
@@ -88,9 +97,8 @@ def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
         try:
             _check_note(descriptor, path)
             _wait(descriptor, path, tell)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                    return descriptor
+            if Lock(path, descriptor).is_valid():
+                return descriptor
         except BaseException:
             os.close(descriptor)
             raise

@@ -160,6 +160,11 @@ class LeaseFile:
             after = change.table()
             if after != before:
                 self._write(after, lock)
+            if len(after.leases) > len(before.leases) and not lock.is_valid():
+                # another process may have been given the same, by a lock of its own
+                raise InputError(
+                    f"expected the lock file to stay, got it removed at {self.path}.lock; try again"
+                )
 
     def _look(self, *, must_be_own: bool) -> _Found:
         """Read the file as it is."""

@@ -236,6 +236,16 @@ def test_another_user_s_file_is_read_and_never_changed(file):
         add(file, leasing.record("two"))
 
 
+def test_a_lock_that_was_removed_meanwhile_gives_nothing(file):
+    """Somebody else may have had one of their own, and been given the same."""
+    with pytest.raises(InputError, match="got it removed"), file.change() as change:  # noqa: PT012  # in the block
+        file.path.with_name("leases.json.lock").unlink()
+        change.leases.append(leasing.record())
+    with file.change() as change:
+        file.path.with_name("leases.json.lock").unlink()
+        change.leases.clear()
+
+
 def test_those_who_wait_stand_in_a_queue(file):
     """By what they ask for; the dead are dropped."""
     mine = identify(os.getpid())
