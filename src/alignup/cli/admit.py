@@ -10,7 +10,8 @@ import click
 
 from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
 from alignup.cli.options import device_resource_option, say
-from alignup.cli.terminal import make_console, make_table, mark, safe, size_text
+from alignup.cli.terminal import make_console, make_table, mark, nodes_text, safe
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -143,15 +144,11 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
     """Return the cells of one container."""
     ids = node.machine.numa_node_ids
     hint = got.affinity
-    nodes = (
-        "any"
-        if hint is None or hint.affinity is None
-        else ",".join(str(ids[bit]) for bit in hint.affinity.bits())
-    )
+    mask = None if hint is None else hint.affinity
+    nodes = nodes_text(None if mask is None else [ids[bit] for bit in mask.bits()])
     preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
     memory = "\n".join(
-        f"{block.type} {size_text(block.size)} @ {','.join(map(str, block.numa_nodes))}"
-        for block in got.memory
+        f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}" for block in got.memory
     )
     devices = "\n".join(
         f"{resource} {','.join(device_ids)}"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.cli.terminal import make_console, make_table, safe, size_text
+from alignup.cli.terminal import make_console, make_table, nodes_text, safe
 from alignup.machine.cpuset import CPUSet
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def summary(machine: Machine) -> str:
     ]
     if l3_groups:
         parts.append(counted(len(l3_groups), "L3 cache"))
-    parts.append(f"{size_text(sum(node.memory for node in machine.numa_nodes))} memory")
+    parts.append(f"{short_bytes(sum(node.memory for node in machine.numa_nodes))} memory")
     return ", ".join(parts)
 
 
@@ -127,7 +128,7 @@ def nodes_table(machine: Machine) -> Table:
             str(len(node.cores) or "-"),
             str(len(cpus) or "-"),
             listed(cpus) or "-",
-            size_text(node.memory) + each if node.memory else "-",
+            short_bytes(node.memory) + each if node.memory else "-",
             "\n".join(f"{pages.count} x {pages.size}" for pages in node.hugepages if pages.count) or "-",
         )
     return table
@@ -185,8 +186,7 @@ def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
         for device in devices:
             groups.setdefault(device.numa_nodes, []).append(device.id)
         for near, ids in sorted(groups.items(), key=lambda group: group[0] or ()):
-            nodes = "any" if not near else ",".join(map(str, near))
-            table.add_row(safe(resource), nodes, str(len(ids)), safe(" ".join(ids)))
+            table.add_row(safe(resource), nodes_text(near or None), str(len(ids)), safe(" ".join(ids)))
     return table
 
 

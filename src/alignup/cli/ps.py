@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.options import devices_text, print_table, say, state_option
-from alignup.cli.terminal import size_text
+from alignup.cli.terminal import nodes_text
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +71,9 @@ def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
             lease.name,
             str(lease.process.pid),
             alive.value,
-            ",".join(map(str, lease.numa_nodes)) or "-",
+            nodes_text(lease.numa_nodes) or "-",
             str(lease.cpus) or "-",
-            " ".join(size_text(size) for size in lease.memory_sizes.values()) or "-",
+            " ".join(short_bytes(size) for size in lease.memory_sizes.values()) or "-",
             devices_text(lease.devices),
             lease.command,
         )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.terminal import make_console, make_table, nodes_text, safe
 from alignup.errors import InputError
+from alignup.machine.bits import bit_numbers
 
 if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
@@ -107,8 +108,7 @@ def placements(cluster: Cluster, answer: Evaluation, top: int) -> list[dict[str,
             {
                 "node": cluster.names[index],
                 "score": round(float(answer.score[index]), 6),
-                "numaNodes": [numa_id for position, numa_id in enumerate(ids) if mask >> position & 1]
-                or None,
+                "numaNodes": [ids[position] for position in bit_numbers(mask)] or None,
                 "preferred": bool(answer.preferred[index]),
                 "exact": bool(answer.exact[index]),
             }
@@ -138,9 +138,14 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, top: int) -> None:
     if best:
         table = make_table("node", "score", "NUMA nodes", "preferred", "certain", numbers=("score",))
         for one in best:
-            ids = "any" if one["numaNodes"] is None else ",".join(map(str, one["numaNodes"]))
             certain = yes_or_no(one["exact"])
-            table.add_row(safe(one["node"]), f"{one['score']:.2f}", ids, yes_or_no(one["preferred"]), certain)
+            table.add_row(
+                safe(one["node"]),
+                f"{one['score']:.2f}",
+                nodes_text(one["numaNodes"]),
+                yes_or_no(one["preferred"]),
+                certain,
+            )
         console.print(table)
     for reason, count in answer.refusals().items():
         console.print(f"{count} would refuse it: {reason}")

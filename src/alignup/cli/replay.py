@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import open_input, read_lines
+from alignup.cli.terminal import nodes_text
 from alignup.errors import InputError
 from alignup.text.json_lines import errors_at, numbered_lines
 
@@ -111,7 +112,7 @@ def container_text(name: str, container: dict[str, Any]) -> str:
     affinity = container.get("affinity") or {}
     nodes = affinity.get("numaNodes")
     parts = [
-        f"NUMA {'any' if nodes is None else ','.join(map(str, nodes))}",
+        f"NUMA {nodes_text(nodes)}",
         f"CPUs {container['cpus'] or 'shared'}",
     ]
     parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]

@@ -16,7 +16,8 @@ from alignup.cli.options import (
     devices_text,
     print_table,
 )
-from alignup.cli.terminal import size_text
+from alignup.cli.terminal import nodes_text
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,10 +121,10 @@ def _show(parts: Sequence[Part]) -> None:
     rows = (
         (
             str(part.rank),
-            ",".join(map(str, part.numa_nodes)),
+            nodes_text(part.numa_nodes),
             str(part.cpus),
             str(len(part.cpus)),
-            " + ".join(f"{size_text(size)} @ {node}" for node, size in part.memory),
+            " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory),
             devices_text(part.devices),
         )
         for part in parts

@@ -1,6 +1,6 @@
-"""Where subcommands print for people: a console of the right width, and text that cannot upset it.
+"""Prints for people: a console of the right width, tables, and text that cannot upset a terminal.
 
-What the text says is up to them.
+The text itself is made by the subcommands.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["make_console", "make_table", "mark", "safe", "size_text"]
+__all__ = ["make_console", "make_table", "mark", "nodes_text", "safe"]
 
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
-_UNITS: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10), ("", 0))
-_MANY: Final = 10_000
 
 
 def make_console() -> Console:
@@ -72,12 +72,6 @@ def safe(text: str) -> str:
     return escape(printable)
 
 
-def size_text(size: int) -> str:
-    """Return bytes in the largest unit that divides them, or, where that takes many digits, to one decimal."""
-    for unit, shift in _UNITS:
-        if size >> shift and size % (1 << shift) == 0 and size >> shift < _MANY:
-            return f"{size >> shift}{unit}"
-    for unit, shift in _UNITS[:-1]:
-        if size >> shift:
-            return f"{size / (1 << shift):.1f}{unit}"
-    return str(size)
+def nodes_text(numa_nodes: Iterable[int] | None) -> str:
+    """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
+    return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +39,6 @@ NUMA_NODE_LIMIT: Final = 64
 MEMORY_LIMIT: Final = 1 << 61
 """Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in."""
 
-_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 _PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
 
 
@@ -78,7 +78,7 @@ class HugePages:
         >>> HugePages.of_bytes(2 << 20, 512)
         HugePages(size='2Mi', size_bytes=2097152, count=512)
         """
-        return cls(_page_size_name(size_bytes), size_bytes, count)
+        return cls(format_bytes(size_bytes), size_bytes, count)
 
     @classmethod
     def parse(cls, size: str, count: int, where: str = "a hugepage size") -> HugePages:
@@ -90,15 +90,7 @@ class HugePages:
         matched = _PAGE_SIZE.fullmatch(size)
         if not matched:
             raise InputError.at(where, "a page size such as 2Mi, 1Gi or 64Ki", size)
-        return cls.of_bytes(int(matched[1]) << dict(_SUFFIXES)[matched[2]], count)
-
-
-def _page_size_name(size_bytes: int) -> str:
-    """Return the number with the largest suffix that leaves it whole."""
-    for suffix, shift in _SUFFIXES:
-        if size_bytes and not size_bytes & ((1 << shift) - 1):
-            return f"{size_bytes >> shift}{suffix}"
-    return str(size_bytes)
+        return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup.core.merge import Merger
 from alignup.errors import ConfigError
-from alignup.kubernetes.kubelet_config import TopologyOptions, parse_topology_options
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TopologyOptions, parse_topology_options
 from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
 
 __all__ = [
-    "POLICY_NAMES",
     "BestEffortPolicy",
     "Merger",
     "NonePolicy",
@@ -132,14 +131,6 @@ class SingleNUMANodePolicy:
         return best, best.preferred
 
 
-POLICY_NAMES = (
-    NonePolicy.name,
-    BestEffortPolicy.name,
-    RestrictedPolicy.name,
-    SingleNUMANodePolicy.name,
-)
-
-
 def make_policy(
     name: str,
     numa_nodes: int,
@@ -149,7 +140,7 @@ def make_policy(
     """Return the policy of that name for a machine.
 
     Args:
-        name: one of `POLICY_NAMES`.
+        name: one of `TOPOLOGY_POLICIES`.
         numa_nodes: how many NUMA nodes the machine has.
         distances: a row for each node, needed for `prefer-closest-numa-nodes` only.
         options: `topologyManagerPolicyOptions` of a KubeletConfiguration, parsed or not.
@@ -158,8 +149,8 @@ def make_policy(
         ConfigError: the policy or an option is unknown, distances are needed and missing, or the machine has
             more nodes than `max-allowable-numa-nodes` (8 unless set; at most 64).
     """
-    if name not in POLICY_NAMES:
-        raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(POLICY_NAMES)}", name)
+    if name not in TOPOLOGY_POLICIES:
+        raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(TOPOLOGY_POLICIES)}", name)
     if name == NonePolicy.name:
         return NonePolicy()
     if not isinstance(numa_nodes, int):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup.errors import AllocationError, ConfigError
+from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.store import Store
 
 __all__ = [
-    "SCOPE_NAMES",
     "TOPOLOGY_AFFINITY_ERROR",
     "ContainerScope",
     "NoneScope",
@@ -174,17 +174,14 @@ class PodScope:
         return None
 
 
-SCOPE_NAMES = (ContainerScope.name, PodScope.name)
-
-
 def make_scope(name: str, policy: Policy) -> Scope:
     """Return the scope of that name; under policy none it is always `NoneScope`.
 
     Raises:
         ConfigError: the scope is unknown.
     """
-    if name not in SCOPE_NAMES:
-        raise ConfigError.at("topologyManagerScope", f"one of {', '.join(SCOPE_NAMES)}", name)
+    if name not in TOPOLOGY_SCOPES:
+        raise ConfigError.at("topologyManagerScope", f"one of {', '.join(TOPOLOGY_SCOPES)}", name)
     if policy.name == NonePolicy.name:
         return NoneScope()
     return ContainerScope() if name == ContainerScope.name else PodScope()

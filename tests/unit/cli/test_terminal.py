@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from alignup.cli.options import print_table
-from alignup.cli.terminal import make_console, mark, size_text
+from alignup.cli.terminal import make_console, mark, nodes_text
 
 
 @pytest.mark.parametrize("kind", ["dumb", "xterm"])
@@ -41,19 +41,7 @@ def test_marks_are_words_where_signs_cannot_be_written(encoding: str, good: str,
     assert mark(console, good=False) == f"[bold red]{bad}[/]"
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0"),
-        (1025, "1025"),
-        (1536 << 20, "1536Mi"),
-        (256 << 30, "256Gi"),
-        (1 << 40, "1Ti"),
-        (10_001, "9.8Ki"),
-        (263_921_606_656, "245.8Gi"),
-        ((1 << 40) + 1, "1.0Ti"),
-    ],
-)
-def test_sizes_are_short(size: int, text: str) -> None:
-    """Exact if that is short; else one decimal is enough for a table, and shows that it is rounded."""
-    assert size_text(size) == text
+@pytest.mark.parametrize(("ids", "text"), [(None, "any"), ((), ""), ((0, 250), "0,250")])
+def test_numa_nodes_in_a_cell(ids, text: str) -> None:
+    """Kernel ids, or any node."""
+    assert nodes_text(ids) == text

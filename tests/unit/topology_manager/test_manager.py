@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from alignup.errors import InputError, PodExistsError, UnknownPodError
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.manager import TopologyManager
-from alignup.topology_manager.policy import POLICY_NAMES, make_policy
+from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.scope import ContainerScope
 from fakes import Licences, Saying, hint, pod_of
 from machines import manifest
@@ -81,7 +82,7 @@ def test_policy_none_decides_no_affinity() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"licences": None}])
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+@pytest.mark.parametrize("policy", TOPOLOGY_POLICIES)
 def test_no_preference_is_no_obstacle(policy: str, nothing: Any) -> None:
     """None, an empty mapping and a resource without hints all leave the choice to others."""
     assert manager_of(Saying(nothing), Licences([0, 1]), policy=policy).admit(pod_of("p")).admitted
@@ -89,7 +90,7 @@ def test_no_preference_is_no_obstacle(policy: str, nothing: Any) -> None:
 
 @pytest.mark.parametrize("impossible", [{"gpu": []}, {"gpu": ()}])
 @pytest.mark.parametrize(
-    ("policy", "admitted"), [*zip(POLICY_NAMES, (True, True, False, False), strict=True)]
+    ("policy", "admitted"), [*zip(TOPOLOGY_POLICIES, (True, True, False, False), strict=True)]
 )
 def test_an_empty_list_cannot_be_satisfied(policy: str, admitted: bool, impossible: Any) -> None:
     """An empty list is not the same as none: policies that insist on alignment refuse."""

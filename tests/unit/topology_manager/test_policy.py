@@ -8,9 +8,9 @@ import pytest
 
 import model
 from alignup.errors import ConfigError
-from alignup.kubernetes.kubelet_config import TopologyOptions
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TopologyOptions
 from alignup.topology_manager.hints import HintList, TopologyHint
-from alignup.topology_manager.policy import POLICY_NAMES, flatten, make_policy
+from alignup.topology_manager.policy import flatten, make_policy
 from alignup.topology_manager.provider import HintProvider
 from fakes import Licences, Saying, hint
 
@@ -72,7 +72,7 @@ def rows() -> list[Any]:
             best if policy != "single-numa-node" else (other or [best])[0],
             id=f"{policy}: {name}",
         )
-        for policy in POLICY_NAMES[1:]
+        for policy in TOPOLOGY_POLICIES[1:]
         for name, (providers, best, *other) in SHARED.items()
     ]
 
@@ -113,7 +113,7 @@ def test_prefer_closest_takes_nodes_near_each_other(policy: str, value: str) -> 
     assert model.merged(policy, 4, PAIRS, NEAR_IN_PAIRS) == (5, True, True)
 
 
-@pytest.mark.parametrize("name", POLICY_NAMES)
+@pytest.mark.parametrize("name", TOPOLOGY_POLICIES)
 def test_a_policy_knows_its_name(name: str) -> None:
     assert make_policy(name, 2).name == name
 
@@ -220,3 +220,8 @@ def test_answers_that_are_no_hints_are_refused_by_name(answers: list[object], me
 def test_a_number_of_nodes_is_a_number() -> None:
     with pytest.raises(TypeError, match="got '2'"):
         make_policy("restricted", "2")
+
+
+def test_every_policy_of_the_configuration_can_be_made():
+    """Under the name that it has there."""
+    assert [make_policy(name, 2).name for name in TOPOLOGY_POLICIES] == list(TOPOLOGY_POLICIES)

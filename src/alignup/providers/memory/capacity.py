@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import ConfigError
+from alignup.text.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,19 +17,10 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.machine.machine import Machine, NumaNode
 
-__all__ = ["MEMORY", "allocatable_memory", "format_bytes"]
+__all__ = ["MEMORY", "allocatable_memory"]
 
 MEMORY: Final = "memory"
 _HUGEPAGES: Final = "hugepages-"
-_UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-
-
-def format_bytes(amount: int) -> str:
-    """Return an amount of bytes as Kubernetes writes it, in the largest unit of which it is a multiple."""
-    for size, unit in _UNITS:
-        if amount and not amount % size:
-            return f"{amount // size}{unit}"
-    return str(amount)
 
 
 def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[str, tuple[int, ...]]:

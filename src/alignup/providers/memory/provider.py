@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
-from alignup.providers.memory.capacity import allocatable_memory, format_bytes
+from alignup.providers.memory.capacity import allocatable_memory
 from alignup.providers.memory.nodes import Holding, MemoryNodes, positions_of
+from alignup.text.byte_sizes import format_bytes
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints, smallest_size
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.providers.memory.capacity import allocatable_memory, format_bytes
+from alignup.providers.memory.capacity import allocatable_memory
 
 GI = 1 << 30
 MACHINE = Machine(
@@ -53,20 +53,3 @@ def test_impossible_reservations_are_refused(reserved, message):
     """What a kubelet would not start with, or would compute nonsense from, is a ConfigError."""
     with pytest.raises(ConfigError, match=message):
         allocatable_memory(MACHINE, reserved)
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (0, "0"),
-        (1023, "1023"),
-        (1536, "1536"),
-        (2048, "2Ki"),
-        (3 << 20, "3Mi"),
-        (5 * GI, "5Gi"),
-        (1 << 40, "1Ti"),
-    ],
-)
-def test_amounts_are_written_in_the_largest_unit_that_fits(amount, text):
-    """Nothing is rounded."""
-    assert format_bytes(amount) == text
