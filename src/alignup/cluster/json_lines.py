@@ -44,8 +44,8 @@ def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[
     """Return the nodes by name; see `Cluster.from_json_lines`.
 
     Raises:
-        InputError: A line is not of the form, a name comes twice, or a node refuses one of its pods.
-        ConfigError: A kubelet would refuse to start on one of the nodes.
+        InputError: a line is not of the form, a name comes twice, or a node refuses one of its pods.
+        ConfigError: a kubelet would refuse to start on one of the nodes.
     """
     reader = _Reader()
     nodes: dict[str, Node] = {}
@@ -97,7 +97,7 @@ class _Reader:
         return wire.name, node
 
     def _once(self, what: str, text: msgspec.Raw, read: Callable[[Any], _T], beside: bytes = b"") -> _T:
-        """Return what a text was read into, or read it now."""
+        """Return the value that a text was read into before, or read it now."""
         key = (what, bytes(text) + beside)
         if key not in self._read:
             self._read[key] = read(decode_json(bytes(text), "JSON", what))

@@ -1,8 +1,8 @@
 """Reads traces: pods that come and go over time, as JSON lines.
 
 A line is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be missing: the pod stays until
-it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back. What a pod is, is said in
-`alignup.kubernetes.manifest`; what becomes of it in `alignup.cluster.simulation`.
+it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back. Pods are decoded by
+`alignup.kubernetes.manifest` and placed by `alignup.cluster.simulation`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
     """Return the events of a trace, in order.
 
     Args:
-        lines: The text, or its lines.
-        source: What an error calls it.
+        lines: the text, or its lines.
+        source: the name of the trace in errors.
 
     Raises:
-        InputError: A line is not of the form, a time goes back, or a pod comes twice.
+        InputError: a line is not of the form, a time goes back, or a pod comes twice.
     """
     decoder = msgspec.json.Decoder(_Line)
     templates: dict[bytes, Pod] = {}

@@ -1,7 +1,7 @@
-"""The set of CPU numbers: `CPUSet`, its arithmetic, and its text form, the CPU list (`0-3,8`).
+"""Holds sets of CPU numbers, `CPUSet`: their arithmetic, and their text form, the CPU list (`0-3,8`).
 
-Which CPUs there are, and who gets which, is decided elsewhere; inside the providers a set is a bare int whose
-bit i is the CPU that the kernel numbers i, and a `CPUSet` is that int made presentable.
+The CPUs of a machine are read, and given to containers, elsewhere. Inside the providers a set is an int whose bit i
+is the CPU that the kernel numbers i; a `CPUSet` is the public form of that int.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alignup.machine.bits import bit_numbers
 __all__ = ["CPU_LIMIT", "CPUSet"]
 
 CPU_LIMIT: Final = 65536
-"""CPU numbers are below this: eight times what the kernel can be built for, so that a slip of the pen in a
+"""CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a
 list costs an error and not gigabytes."""
 
 _SHOWN: Final = 40
@@ -41,8 +41,8 @@ class CPUSet(AbstractSet[int]):
         """Hold the numbers in `cpus`.
 
         Raises:
-            InputError: A number is negative or not below `CPU_LIMIT`.
-            TypeError: Something in `cpus` is not an integer.
+            InputError: a number is negative or not below `CPU_LIMIT`.
+            TypeError: something in `cpus` is not an integer.
         """
         bits = 0
         for cpu in cpus:
@@ -74,11 +74,11 @@ class CPUSet(AbstractSet[int]):
         newline. An empty list is the empty set.
 
         Args:
-            text: The list, such as `0-3,8`.
-            where: The place that an error names.
+            text: the list, such as `0-3,8`.
+            where: the place that an error names.
 
         Raises:
-            InputError: A part of the list is no number or range, goes backwards, or is too large.
+            InputError: a part of the list is no number or range, goes backwards, or is too large.
         """
         bits = 0
         stripped = text.strip()

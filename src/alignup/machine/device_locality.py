@@ -1,8 +1,8 @@
-"""Decides which NUMA nodes with CPUs a device counts as near whose own node has none.
+"""Moves devices whose NUMA nodes have no CPUs to the closest nodes that have some.
 
 On a GB200, a GPU's memory is a NUMA node, and that is the node some tools report for the GPU. No CPU is
-there, so with the Topology Manager's rules nothing aligns with it. As an option, such a device counts as near
-the nodes with CPUs that are closest to it. The kubelet has no such option: it takes what a device plugin
+there, so by the Topology Manager's rules nothing aligns with it. As an option, such a device counts as near
+the nodes with CPUs that are closest to it. The kubelet has no such option: it takes the nodes that a device plugin
 reports.
 """
 

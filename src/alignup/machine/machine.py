@@ -138,7 +138,7 @@ class Machine:
     pci_devices: tuple[PciDevice, ...] = ()
     unassigned_cores: tuple[Core, ...] = ()
     """Cores whose CPUs are online and belong to no NUMA node. Nothing is ever placed on them: a mask of nodes
-    cannot name them. They are here so that nobody wonders where they went."""
+    cannot name them. They are listed so that every CPU of the machine is accounted for."""
 
     numa_node_ids: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Kernel ids by position."""
@@ -256,7 +256,7 @@ class Machine:
         ignored.
 
         Raises:
-            InputError: A field is missing or of the wrong kind, a number is negative, a node id or a CPU
+            InputError: a field is missing or of the wrong kind, a number is negative, a node id or a CPU
                 comes twice (and is not one of `overlappingCpus`), a node's hugepages are larger than its
                 memory, or the machine has no CPUs.
         """

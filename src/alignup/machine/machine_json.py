@@ -1,6 +1,6 @@
-"""Reads and writes a machine as JSON: the schema of scenarios, plus what `alignup machine --json` adds.
+"""Reads and writes a machine as decoded JSON, in the schema of scenarios and of `alignup machine --json`.
 
-The text itself is parsed by the caller; other keys of a document, such as devices, are not looked at.
+The text itself is parsed by the caller; other keys of a document, such as devices, are ignored.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     """Return the machine that `data` describes; see `Machine.from_dict`.
 
     Args:
-        data: A decoded document.
-        where: What errors call it.
+        data: a decoded document.
+        where: the name of the document in errors.
 
     Raises:
-        InputError: It does not describe a machine that work can be placed on.
+        InputError: it does not describe a machine that work can be placed on.
     """
     wire = decode(data, _MachineWire, where)
     if not any(node.cores for node in wire.numa_nodes):

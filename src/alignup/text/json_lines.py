@@ -1,4 +1,4 @@
-"""Splits JSON lines into numbered lines, and names the line in errors. What a line holds is decided by its reader."""
+"""Splits JSON lines into numbered lines, and names the line in errors. Decoding a line is left to its reader."""
 
 from __future__ import annotations
 

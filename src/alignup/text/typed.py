@@ -1,6 +1,6 @@
 """Types decoded documents: turns plain objects into msgspec Structs, or says in one line which field does not fit.
 
-What a document means is decided by the module that declares its Structs.
+The meaning of a document is decided by the module that declares its Structs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads `sys/devices/system/cpu/cpuN/cache`: which CPUs share an L3 cache.
 
-Other levels are of no interest to placement and are not read.
+Other levels do not matter to placement and are not read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _L3: Final = 3
 def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
     """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none of them.
 
-    The number in `indexN` is not the level, so `level` and `type` decide. An L3 that the kernel says nobody
-    shares (Itanium) is the core's own; one of size 0 (Knights Landing) does not exist.
+    The number in `indexN` is not the level, so `level` and `type` decide. An L3 that no CPU shares, as
+    the kernel says on Itanium, is the core's own; one of size 0 (Knights Landing) does not exist.
     """
     with_l3 = 0
     core_of = {core & -core: core for core in cores}

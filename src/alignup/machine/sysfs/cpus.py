@@ -1,6 +1,6 @@
 """Reads `sys/devices/system/cpu`: which CPUs there are, which share a core, and which share a socket.
 
-Caches beneath the same folder are read by `cache_files`. Sets of CPUs are ints as bit sets.
+Caches beneath the same folder are read by `alignup.machine.sysfs.caches`. Sets of CPUs are ints as bit sets.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _cpuinfo_processors(tree: KernelTree) -> int:
 def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
     """Return the set of CPUs that the first readable file among `names` in `folder` holds.
 
-    Each name is tried as a mask, then as the list of the same name: where somebody edited one of the two, or
-    an old kernel has only one, it is the mask.
+    Each name is tried as a mask, then as the list of the same name. Old kernels have the mask only, and where a
+    copied tree was edited by hand, the mask counts.
     """
     for name in names:
         found = number_mask(tree.read(f"{folder}/{name}"))
@@ -129,7 +129,7 @@ def cores(tree: KernelTree, online: int) -> list[int]:
 
 
 def _are_modules(tree: KernelTree, group: int) -> bool:
-    """Tell whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
+    """Return whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
     ids = {first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id")) for cpu in bit_numbers(group)}
     if len(ids) == 1:
         return False

@@ -1,9 +1,8 @@
-"""The one list of patterns that says which kernel files matter to discovery.
+"""Lists the patterns of the kernel files that discovery reads.
 
-The snapshot taker packs the files that match, the loader takes in nothing else, and the tests hold the
-readers to it. No file on the list holds a host name, a serial number or a network address, with one
-exception: `proc/cpuinfo` has serial numbers on some architectures, so only the lines in `CPUINFO_LINES` are
-kept of it.
+Snapshots are packed and loaded by this list, and the tests check that the readers open nothing else. No file on the
+list holds a host name, a serial number or a network address, with one exception: `proc/cpuinfo` has serial numbers on
+some architectures, so only the lines in `CPUINFO_LINES` are kept of it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PATTERNS: Final = (
 """Paths from the root, with the shell's wildcards; a wildcard never spans a slash."""
 
 CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
-"""What is kept of `proc/cpuinfo`: the numbers of CPUs, and what tells AMD's modules."""
+"""The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules."""
 
 _SPLIT_PATTERNS: Final = tuple(pattern.split("/") for pattern in PATTERNS)
 _WILD: Final = re.compile(r"[*?\[]")
@@ -71,7 +70,7 @@ _BY_NAME: Final = _by_name()
 
 
 def is_kernel_file(path: str) -> bool:
-    """Tell whether a path from the root is one that discovery reads."""
+    """Return whether a path from the root is one that discovery reads."""
     # by name first, since an archive has thousands of paths
     return any(pattern.fullmatch(path) for pattern in _BY_NAME.get(path.rpartition("/")[2], ()))
 
@@ -102,7 +101,7 @@ def _matches(tree: KernelTree, pattern: list[str]) -> list[str]:
 
 
 def kept_text(path: str, text: str) -> str:
-    """Return what a snapshot keeps of a file: all of it, except for `proc/cpuinfo`."""
+    """Return the text that a snapshot keeps of a file: all of it, except for `proc/cpuinfo`."""
     if path != "proc/cpuinfo":
         return text
     lines = (line for line in text.splitlines() if line.partition(":")[0].strip() in CPUINFO_LINES)

@@ -1,6 +1,6 @@
-"""Makes a `Machine` of the kernel's files, of this machine or of a copy.
+"""Reads a machine from the kernel's files, of this machine or of a copy.
 
-Each folder of sysfs has a module that reads it; this one puts together what they found.
+Each folder of sysfs has a module that reads it; this one combines their results into a `Machine`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
 
 
 def _order(address: str) -> tuple[int, str]:
-    """Return what sorts domains of four digits before longer ones."""
+    """Return a key that sorts domains of four digits before longer ones."""
     domain, _, rest = address.partition(":")
     return int(domain, 16), rest
 

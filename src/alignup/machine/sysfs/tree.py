@@ -1,6 +1,7 @@
 """Reads the kernel's files beneath a root: mounted file systems, a copy of them, or an archive in memory.
 
-What the files mean is not decided here. A file that is missing, or that the kernel refuses to read, is None.
+Their meaning is left to the modules beside this one. A file that is missing, or that the kernel refuses to read, is
+None.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class KernelTree(Protocol):
     """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`."""
 
     source: str
-    """What errors call it."""
+    """The name of the tree in errors."""
 
     def read(self, path: str) -> str | None:
         """Return the whole text of a file, or None."""
@@ -41,7 +42,7 @@ class DirectoryTree:
         """Look at `root`.
 
         Raises:
-            InputError: It is no directory, or may not be read.
+            InputError: it is no directory, or may not be read.
         """
         self.source = os.fspath(root)
         self._prefix = self.source.rstrip("/") + "/"
@@ -89,7 +90,7 @@ class MemoryTree:
     """Kernel files that are held in memory, such as those of a snapshot."""
 
     def __init__(self, source: str, files: Mapping[str, str]) -> None:
-        """Hold `files`, texts by path; `source` is what errors call them."""
+        """Hold `files`, texts by path; `source` is their name in errors."""
         self.source = source
         self._files = files
         folders: dict[str, dict[str, None]] = {}
