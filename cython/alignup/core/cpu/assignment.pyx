@@ -293,13 +293,17 @@ cdef void take_l3_groups(Pick* pick) noexcept nogil:
     """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
     cdef const CpuGroup* group
     cdef Walk walk = walk_from_now(pick, pick.seen), within
+    cdef int before
+    cdef bint none_left = False     # no whole group is left that fits: looking again would find none
     while True:
         group = next_l3_group(&walk)
         if group is NULL:
             return
-        if pick.needed >= pick.groups.cpus_per_l3_group:
+        if pick.needed >= pick.groups.cpus_per_l3_group and not none_left:
+            before = pick.needed
             within = walk_from_now(pick, pick.seen_within)
             take_whole(pick, &within, L3_GROUP, 1)
+            none_left = pick.needed == before
         if pick.needed < 1:
             return
         if find_rest(pick, group) == pick.needed:
