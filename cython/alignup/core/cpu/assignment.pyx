@@ -58,7 +58,7 @@ cdef int pack(
     cdef Pick pick
     cdef Walk order
     memset(taken, 0, words * sizeof(uint64_t))
-    if not 0 < count <= count_in(free, 0, words):
+    if not 0 < count <= count_in(free, words):
         return 0
     pick.groups, pick.held, pick.taken, pick.needed = groups, held, taken, count
     pick.free, pick.seen = scratch, scratch + words
@@ -122,7 +122,7 @@ cdef const CpuGroup* next_in_order(Order* order) noexcept nogil:
         while order.place < order.size:
             group = order.groups + (order.place if order.members is NULL else order.members[order.place])
             order.place += 1
-            count = count_common(order.free, group.cpus, group.first_word, group.end_word)
+            count = count_common(order.free, group.cpus, group.first_word, group.end_word, group.word_step)
             if order.count < count < order.more:
                 order.more = count
             elif count == order.count and count and has_free_within(order, group):
@@ -133,12 +133,13 @@ cdef const CpuGroup* next_in_order(Order* order) noexcept nogil:
 
 
 cdef inline bint has_free_within(const Order* order, const CpuGroup* group) noexcept nogil:
-    cdef int word
+    cdef int word = group.first_word
     if order.within is NULL:
         return True
-    for word in range(group.first_word, group.end_word):
+    while word < group.end_word:
         if order.free[word] & group.cpus[word] & order.within.cpus[word]:
             return True
+        word += group.word_step
     return False
 
 
@@ -189,21 +190,21 @@ cdef const CpuGroup* next_l3_group(Walk* walk) noexcept nogil:
 
 # Whole groups
 
-cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int count) noexcept nogil:
+cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int step, int count) noexcept nogil:
     """Take these CPUs, `count` in number."""
-    add_cpus(pick.taken, cpus, first, end)
-    remove_cpus(pick.free, cpus, first, end)
+    add_cpus(pick.taken, cpus, first, end, step)
+    remove_cpus(pick.free, cpus, first, end, step)
     pick.needed -= count
 
 
 cdef inline void take_if_whole(Pick* pick, const CpuGroup* group) noexcept nogil:
     """Take a group if it is wholly free and not larger than what is needed."""
-    cdef int first = group.first_word, end = group.end_word
-    if pick.needed < group.size or count_common(pick.free, group.cpus, first, end) != group.whole:
+    cdef int first = group.first_word, end = group.end_word, step = group.word_step
+    if pick.needed < group.size or count_common(pick.free, group.cpus, first, end, step) != group.whole:
         return
     # of a group that is larger than the average, CPUs can be held or taken while it counts as wholly free
-    if not (overlap(group.cpus, pick.held, first, end) or overlap(group.cpus, pick.taken, first, end)):
-        take(pick, group.cpus, first, end, group.size)
+    if not (overlap(group.cpus, pick.held, first, end, step) or overlap(group.cpus, pick.taken, first, end, step)):
+        take(pick, group.cpus, first, end, step, group.size)
 
 
 cdef void take_whole(Pick* pick, Walk* walk, Kind kind, int smallest) noexcept nogil:
@@ -242,8 +243,8 @@ cdef void take_whole_cores(Pick* pick) noexcept nogil:
 cdef void take_lowest(Pick* pick, const CpuGroup* group) noexcept nogil:
     """Take the lowest free CPUs of a group, as many as are needed and it has."""
     cdef uint64_t cpus
-    cdef int word, count
-    for word in range(group.first_word, group.end_word):
+    cdef int word = group.first_word, count
+    while word < group.end_word:
         cpus = pick.free[word] & group.cpus[word]
         count = popcount(cpus)
         if count > pick.needed:
@@ -252,6 +253,7 @@ cdef void take_lowest(Pick* pick, const CpuGroup* group) noexcept nogil:
         pick.taken[word] |= cpus
         pick.free[word] &= ~cpus
         pick.needed -= count
+        word += group.word_step
 
 
 cdef void take_cpus_by_core(Pick* pick) noexcept nogil:
@@ -307,7 +309,7 @@ cdef void take_l3_groups(Pick* pick) noexcept nogil:
         if pick.needed < 1:
             return
         if find_rest(pick, group) == pick.needed:
-            take(pick, pick.rest, 0, pick.groups.words, pick.needed)
+            take(pick, pick.rest, 0, pick.groups.words, 1, pick.needed)
             return
 
 
@@ -325,11 +327,14 @@ cdef int find_rest(Pick* pick, const CpuGroup* group) noexcept nogil:
         if not cores:
             break
         core = &groups.cores[groups.members[place]]
-        if overlap(pick.free, core.cpus, core.first_word, core.end_word):
-            for word in range(core.first_word, core.end_word):
-                pick.rest[word] |= pick.free[word] & core.cpus[word]
-            cores -= 1
-    count = count_in(pick.rest, 0, groups.words)
+        if not overlap(pick.free, core.cpus, core.first_word, core.end_word, core.word_step):
+            continue
+        cores -= 1
+        word = core.first_word
+        while word < core.end_word:
+            pick.rest[word] |= pick.free[word] & core.cpus[word]
+            word += core.word_step
+    count = count_in(pick.rest, groups.words)
     if pick.needed % 2 and per_core > 1 and count > pick.needed:
         last = groups.words - 1
         while not pick.rest[last]:

@@ -1,6 +1,7 @@
 """Sets of CPUs as arrays of 64-bit words, and the helpers that the loops over them inline.
 
-A range of words, `first` up to but not with `end`, is where a set can have CPUs: a core is in one word mostly.
+Loops look at the words where a set can have CPUs: from `first` on every `step`-th, up to but not with `end`. The
+siblings of a core are numbered far apart on most machines, so that the words between have none of it.
 """
 
 from libc.stdint cimport uint64_t
@@ -8,43 +9,47 @@ from libc.stdint cimport uint64_t
 from alignup.core.bits cimport popcount
 
 
-cdef inline int count_in(const uint64_t* cpus, int first, int end) noexcept nogil:
-    """Return how many CPUs the set has in the range."""
+cdef inline int count_in(const uint64_t* cpus, int words) noexcept nogil:
+    """Return how many CPUs the set of so many words has."""
     cdef int word, count = 0
-    for word in range(first, end):
+    for word in range(words):
         count += popcount(cpus[word])
     return count
 
 
-cdef inline int count_common(const uint64_t* one, const uint64_t* other, int first, int end) noexcept nogil:
-    """Return how many CPUs the sets have in common in the range."""
-    cdef int word, count = 0
-    for word in range(first, end):
+cdef inline int count_common(const uint64_t* one, const uint64_t* other, int first, int end, int step) noexcept nogil:
+    """Return how many CPUs the sets have in common in these words."""
+    cdef int word = first, count = 0
+    while word < end:
         count += popcount(one[word] & other[word])
+        word += step
     return count
 
 
-cdef inline bint overlap(const uint64_t* one, const uint64_t* other, int first, int end) noexcept nogil:
-    """Return whether the sets have a CPU in common in the range."""
-    cdef int word
-    for word in range(first, end):
+cdef inline bint overlap(const uint64_t* one, const uint64_t* other, int first, int end, int step) noexcept nogil:
+    """Return whether the sets have a CPU in common in these words."""
+    cdef int word = first
+    while word < end:
         if one[word] & other[word]:
             return True
+        word += step
     return False
 
 
-cdef inline void add_cpus(uint64_t* cpus, const uint64_t* more, int first, int end) noexcept nogil:
-    """Add to a set what the other one has in the range."""
-    cdef int word
-    for word in range(first, end):
+cdef inline void add_cpus(uint64_t* cpus, const uint64_t* more, int first, int end, int step) noexcept nogil:
+    """Add to a set what the other one has in these words."""
+    cdef int word = first
+    while word < end:
         cpus[word] |= more[word]
+        word += step
 
 
-cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* others, int first, int end) noexcept nogil:
-    """Remove from a set what the other one has in the range."""
-    cdef int word
-    for word in range(first, end):
+cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* others, int first, int end, int step) noexcept nogil:
+    """Remove from a set what the other one has in these words."""
+    cdef int word = first
+    while word < end:
         cpus[word] &= ~others[word]
+        word += step
 
 
 cdef inline uint64_t lowest_of(uint64_t word, int count) noexcept nogil:

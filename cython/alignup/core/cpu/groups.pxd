@@ -12,8 +12,9 @@ cdef struct CpuGroup:
     int64_t id                  # the order among groups of a kind: a core's lowest CPU, a NUMA node's number
     int size                    # CPUs
     int whole                   # with how many free CPUs it counts as wholly free
-    int first_word              # all its CPUs are in these words
+    int first_word              # all its CPUs are in every `word_step`-th word from the first on, before the end
     int end_word
+    int word_step
     const uint64_t* cpus        # a whole set
     int first_part              # where its parts are in `members`: groups of the next finer kind with CPUs in it
     int end_part

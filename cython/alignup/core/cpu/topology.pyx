@@ -278,11 +278,19 @@ cdef int write_places(int* members, int end, dict places, parts) except -1:
 cdef void note_words(CpuGroup* group, int words) noexcept:
     """Note in which words the CPUs of a group are."""
     cdef int word
-    group.first_word = words
+    group.first_word, group.end_word, group.word_step = words, 0, 0
     for word in range(words):
         if group.cpus[word]:
             group.first_word = min(group.first_word, word)
             group.end_word = word + 1
+            group.word_step = common_divisor(word - group.first_word, group.word_step)
+    group.word_step = max(group.word_step, 1)
+
+
+cdef int common_divisor(int one, int other) noexcept:
+    while other:
+        one, other = other, one % other
+    return one
 
 
 # The doors: ints by the kernel's numbers, words by position
