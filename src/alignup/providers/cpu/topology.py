@@ -18,9 +18,9 @@ from alignup.errors import ConfigError
 from alignup.machine.bits import union
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.machine.machine import Machine
+    from alignup.machine.machine import Core, Machine
 
 __all__ = ["CpuGroup", "CpuTopology", "cpu_topology"]
 
@@ -70,14 +70,10 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         numa_id: cpus for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if cpus
     }
     of_socket = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
-    # what shares no known cache is taken to share the socket's
-    of_l3: defaultdict[int, int] = defaultdict(int)
-    for core in cores:
-        of_l3[core.socket if core.l3 is None else core.l3] |= core.bits
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
     core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
-    l3_groups = _groups(of_l3, core_groups)
+    l3_groups = _groups(_l3_cpus(cores), core_groups)
     sockets_outer = len(of_node) > len(of_socket)
     if sockets_outer:
         inner = _groups(of_node, core_groups, l3_groups)
@@ -96,6 +92,14 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         cpus_per_core=per_core,
         cpus_per_l3_group=every.bit_count() // len(l3_groups),
     )
+
+
+def _l3_cpus(cores: Iterable[Core]) -> dict[int, int]:
+    """Return the CPUs of each L3 group; what shares no known cache is taken to share the socket's."""
+    found: defaultdict[int, int] = defaultdict(int)
+    for core in cores:
+        found[core.socket if core.l3 is None else core.l3] |= core.bits
+    return dict(found)
 
 
 def _groups(
