@@ -9,11 +9,11 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single
-from alignup.core.wide.subset_search cimport MOST_DEMANDS, smallest_described
+from alignup.core.wide.walk cimport smallest_described
 from alignup.core.narrow.family cimport Family, keep_holding, pack_masks, put, smallest_count
 from alignup.core.narrow.tables cimport OF_SIZE
 from alignup.core.hints cimport HintList
-from alignup.core.wide.limits cimport SEARCH_STEPS
+from alignup.core.wide.limits cimport MOST_DEMANDS, SEARCH_STEPS, Budget
 from alignup.core.wide.family cimport Description, WideFamily, described_family, holds, prefers
 
 MAX_NUMA_NODES = WIDEST
@@ -152,8 +152,8 @@ cdef int wide_smallest_size(int numa_nodes, object demands, uint64_t universe) e
     cdef WideFamily family = described_family(
         numa_nodes, checked_demands(numa_nodes, demands), universe & all_nodes(numa_nodes), (), 0, (), -1
     )
-    cdef int64_t steps = SEARCH_STEPS
-    return max(smallest_described(&family.description, &steps), 0)
+    cdef Budget budget = Budget(steps=SEARCH_STEPS, cut=False)
+    return max(smallest_described(&family.description, &budget), 0)
 
 
 def feasible_hints(

@@ -33,6 +33,9 @@ cdef enum:
     LISTS_A_PRODUCT = 4
     EIGHTS = 32                 # so many words of eight counts, a byte each, count for every mask
 
+# The sum over all pairs of 64 nodes fits 63 bits with room to spare. Firmware gives at most 255.
+MOST_DISTANCE = 1 << 40
+
 
 cdef int wanted_size(const Family* families, int count) noexcept nogil:
     """Return the largest of the lists' smallest mask sizes; lists without a masked hint do not count."""
@@ -244,6 +247,10 @@ cdef tuple checked_rows(int numa_nodes, object distances):
     cdef list lengths = [len(row) for row in rows]
     if lengths != [numa_nodes] * numa_nodes:
         raise ValueError(f"expected {numa_nodes} rows of {numa_nodes} distances, got rows of {lengths}")
+    for row in rows:
+        for distance in row:
+            if abs(distance) > MOST_DISTANCE:
+                raise ValueError(f"expected distances of at most {MOST_DISTANCE}, got {distance}")
     return rows
 
 

@@ -10,6 +10,8 @@ __pyx_capi__: dict[str, object]
 
 from alignup.core.hints import HintList, TopologyHint
 
+MOST_DISTANCE: int
+
 class Merged(NamedTuple):
     masks: NDArray[np.uint8] | NDArray[np.uint64]
     preferred: NDArray[np.bool_]

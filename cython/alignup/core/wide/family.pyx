@@ -1,7 +1,6 @@
 """Families of masks over up to 64 NUMA nodes: an explicit list, a description, or both.
 
-A description says what a mask must reach; nobody enumerates it. What is searched for in it is the business of
-`alignup.core.wide.merge`.
+A description says what a mask must reach, and is never enumerated: `alignup.core.wide.merge` searches in it.
 """
 
 from libc.stdlib cimport calloc, free
@@ -77,19 +76,27 @@ cdef class WideFamily:
         free(self.description.sockets)
 
     cdef void list_masks(self, list masks, list preferred) except *:
+        """List masks, in ascending order, so that they can be looked up."""
+        cdef list ordered = sorted(zip(masks, preferred))
         cdef int index
-        self.listed = <Listed*>zeroed(len(masks), sizeof(Listed))
-        for index in range(len(masks)):
-            self.listed[index].mask = masks[index]
-            self.listed[index].preferred = preferred[index]
-        self.listed_count = len(masks)
+        self.listed = <Listed*>zeroed(len(ordered), sizeof(Listed))
+        for index, (mask, is_preferred) in enumerate(ordered):
+            self.listed[index].mask = mask
+            self.listed[index].preferred = is_preferred
+        self.listed_count = len(ordered)
 
     cdef int membership(self, uint64_t mask) noexcept nogil:
         """Return 0 for a mask that is no hint; else bit 0: a hint that is not preferred, bit 1: a preferred one."""
-        cdef int index, found = 0
-        for index in range(self.listed_count):
-            if self.listed[index].mask == mask:
-                found |= 2 if self.listed[index].preferred else 1
+        cdef int index = 0, end = self.listed_count, middle, found = 0
+        while index < end:
+            middle = (index + end) // 2
+            if self.listed[middle].mask < mask:
+                index = middle + 1
+            else:
+                end = middle
+        while index < self.listed_count and self.listed[index].mask == mask:
+            found |= 2 if self.listed[index].preferred else 1
+            index += 1
         if self.described and mask and not mask & ~self.description.universe:
             if holds(&self.description, mask):
                 found |= 2 if prefers(&self.description, mask) else 1

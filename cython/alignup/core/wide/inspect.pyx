@@ -1,6 +1,6 @@
 """Look into one described family of masks: its best mask, all of them, a sample, or how many there are.
 
-What several families have in common is the business of `alignup.core.wide.merge`.
+What several families have in common is found by `alignup.core.wide.merge`.
 """
 
 from math import comb
@@ -10,13 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.bits cimport popcount
-from alignup.core.wide.subset_search cimport Cover, add_description, find, finish, prepare, satisfied
-from alignup.core.wide.limits cimport SEARCH_STEPS
+from alignup.core.wide.walk cimport Walk, add_description, collect, find_best, finish, prepare, satisfied
+from alignup.core.wide.limits cimport MOST_CHOICES, SAMPLE_STEPS, SEARCH_STEPS, Budget
 from alignup.core.wide.family cimport Description, prefers
-
-# A family of more kinds of choices than this is not counted.
-MOST_CHOICES = 1_000_000
-SAMPLE_STEPS = 20_000_000
 
 
 cdef list sample_pairs(WideFamily family, int64_t limit):
@@ -36,75 +32,75 @@ def narrowest_first(pair):
 
 
 cdef list sample_described(const Description* description, int64_t limit):
-    cdef Cover cover
+    cdef Walk walk
+    cdef Budget budget = Budget(steps=SAMPLE_STEPS, cut=False)
     cdef int size
     cdef int64_t index
     cdef list found
-    memset(&cover, 0, sizeof(cover))
-    cover.steps = SAMPLE_STEPS
-    if add_description(&cover, description, 0) or prepare(&cover, description.universe):
+    memset(&walk, 0, sizeof(walk))
+    walk.budget = &budget
+    if add_description(&walk, description, 0) or prepare(&walk, description.universe):
         return []
-    memset(cover.lower_alike, 0, sizeof(cover.lower_alike))
-    cover.collected = <uint64_t*>calloc(limit + 1, sizeof(uint64_t))
-    cover.room = limit
-    if cover.collected == NULL:
-        finish(&cover)
+    walk.collected = <uint64_t*>calloc(limit + 1, sizeof(uint64_t))
+    walk.room = limit
+    if walk.collected == NULL:
+        finish(&walk)
         raise MemoryError
     with nogil:
-        for size in range(1, cover.count + 1):
-            find(&cover, size, 0, True)
+        for size in range(1, walk.count + 1):
+            collect(&walk, size)
     found = [
-        (cover.collected[index], bool(prefers(description, cover.collected[index])))
-        for index in range(cover.collected_count)
+        (walk.collected[index], bool(prefers(description, walk.collected[index])))
+        for index in range(walk.collected_count)
     ]
-    free(cover.collected)
-    finish(&cover)
+    free(walk.collected)
+    finish(&walk)
     return found
 
 
 cdef object total_of(WideFamily family):
     """Return how many masks a family has, None when that would take too long to count."""
-    cdef Cover cover
+    cdef Walk walk
     cdef object total
     if not family.described:
         return family.listed_count
-    memset(&cover, 0, sizeof(cover))
-    if add_description(&cover, &family.description, 0) or prepare(&cover, family.description.universe):
+    memset(&walk, 0, sizeof(walk))
+    if add_description(&walk, &family.description, 0) or prepare(&walk, family.description.universe):
         return None
-    total = count_choices(&cover)
-    finish(&cover)
+    total = count_choices(&walk)
+    finish(&walk)
     return None if total is None else total + family.listed_count
 
 
-cdef object count_choices(const Cover* cover):
-    """Count the sets that satisfy a cover, taking interchangeable nodes together."""
+cdef object count_choices(const Walk* walk):
+    """Count the sets that satisfy a walk, taking interchangeable nodes together."""
     cdef list classes = []
     cdef int candidate
     cdef object choices = 1
     cdef uint64_t seen = 0
-    for candidate in range(cover.count - 1, -1, -1):
+    for candidate in range(walk.count - 1, -1, -1):
         if (seen >> candidate) & 1:
             continue
         members = [lower for lower in range(candidate + 1) if lower == candidate
-                   or (cover.lower_alike[candidate] >> lower) & 1]
+                   or (walk.lower_alike[candidate] >> lower) & 1]
         for lower in members:
             seen |= (<uint64_t>1) << <int>lower
-        classes.append([cover.nodes[<int>lower] for lower in members])
+        classes.append([walk.nodes[<int>lower] for lower in members])
         choices *= len(members) + 1
-    return None if choices > MOST_CHOICES else count_classes(cover, classes, 0, 1)
+    return None if choices > MOST_CHOICES else count_classes(walk, classes, 0, 1)
 
 
-cdef object count_classes(const Cover* cover, list classes, uint64_t mask, object ways):
+cdef object count_classes(const Walk* walk, list classes, uint64_t mask, object ways):
     """Count the sets that take any number of nodes of each remaining class, given the mask so far."""
     cdef object total = 0, members
     cdef int taken
     if not classes:
-        return ways if mask and satisfied(cover, mask) else 0
+        return ways if mask and satisfied(walk, mask) else 0
     members = classes[0]
     for taken in range(len(members) + 1):
         if taken:
             mask |= (<uint64_t>1) << <int>members[taken - 1]
-        total += count_classes(cover, classes[1:], mask, ways * comb(len(members), taken))
+        total += count_classes(walk, classes[1:], mask, ways * comb(len(members), taken))
     return total
 
 
@@ -130,18 +126,18 @@ cdef tuple best_of_family(WideFamily family, uint64_t inner):
 cdef object best_described(const Description* description, uint64_t inner):
     """Return (not preferred, size, mask) of the best described mask that includes `inner`, None if there is none."""
     cdef int size, most = popcount(description.universe), first = max(popcount(inner), 1)
-    cdef int64_t steps = SEARCH_STEPS
+    cdef Budget budget = Budget(steps=SEARCH_STEPS, cut=False)
     cdef uint64_t mask
     for size in range(first, most + 1):
         if size == description.preferred_size or description.preferred_sockets >= 0:
-            if find_described(description, inner, size, size, True, &steps, &mask):
+            if find_described(description, inner, size, size, True, &budget, &mask):
                 return False, size, mask
-    size = find_described(description, inner, first, most, False, &steps, &mask)
+    size = find_described(description, inner, first, most, False, &budget, &mask)
     return (True, size, mask) if size else None
 
 
 cdef int find_described(
-    const Description* description, uint64_t inner, int first, int last, bint preferred, int64_t* steps,
+    const Description* description, uint64_t inner, int first, int last, bint preferred, Budget* budget,
     uint64_t* mask,
 ) noexcept nogil:
     """Find the lowest mask of the first size from `first` to `last` that has one; return that size, else 0.
@@ -149,19 +145,18 @@ cdef int find_described(
     The mask includes `inner`, and is a preferred one if so asked; what that means depends on the size, so that
     `first` and `last` are then the same.
     """
-    cdef Cover cover
+    cdef Walk walk
     cdef int size, found = 0
-    memset(&cover, 0, sizeof(cover))
-    if add_description(&cover, description, first if preferred else 0):
+    memset(&walk, 0, sizeof(walk))
+    if add_description(&walk, description, first if preferred else 0):
         return 0
-    if prepare(&cover, description.universe & ~inner):
+    if prepare(&walk, description.universe & ~inner):
         return 0
-    cover.steps = steps[0]
+    walk.budget = budget
     for size in range(first, last + 1):
-        if find(&cover, size, inner, False):
+        if find_best(&walk, size, inner):
             found = size
             break
-    finish(&cover)
-    steps[0] = cover.steps
-    mask[0] = cover.best
+    finish(&walk)
+    mask[0] = walk.best
     return found

@@ -1,108 +1,108 @@
 """Best hints over more than 8 NUMA nodes, by search instead of enumeration.
 
-A list consists of listed masks, a description (all sets of nodes that hold enough), and any-node hints. Preferred
-results are masks that every list prefers: listed ones are looked up, described ones searched for by
-`alignup.core.wide.subset_search`. Results that are not preferred are what lists have in common: listed masks are
-folded, described lists are dealt the nodes to leave out by `alignup.core.wide.partition`. What "best" means is the
-same as in `alignup.core.merge`.
+Three questions are asked of the lists, each of which consists of listed masks, a description, and any-node hints:
+
+1. The best mask that every list prefers. Listed masks are looked up in the other lists; masks that are only
+   described are searched for (`alignup.core.wide.walk`), smallest sizes first.
+2. Without one: the size wanted, the largest of the lists' smallest sizes (`smallest_described`).
+3. The best mask that the lists have in common, one mask of each. Listed masks are ANDed, list by list, for each
+   choice of lists that use their description instead; to those the nodes outside are divided
+   (`alignup.core.wide.partition`).
+
+"Best" means the same as in `alignup.core.merge`. Interchangeable nodes are taken together everywhere, so that a machine
+of few kinds of nodes is searched through; others may meet the one budget of steps, and then the answer is the best
+that was found, and says that it is not exact.
 """
 
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from alignup.core.bits cimport all_nodes, popcount
-from alignup.core.wide.subset_search cimport Cover, add_description, find, finish, prepare, smallest_described
-from alignup.core.wide.partition cimport MOST_DEALERS, Deal, deal_out, end_deal, start_deal
+from alignup.core.bits cimport all_nodes, lowest, popcount
 from alignup.core.hints cimport HintList
-from alignup.core.wide.limits cimport SEARCH_STEPS
-from alignup.core.wide.family cimport Description, WideFamily
-
-# How many steps it is worth to prepare a deal.
-DEAL_STEPS = 500
-# Listed masks are folded as long as a list takes no more ANDs than this; then only some go on, worth so many ANDs.
-MOST_FOLDED = 16_000_000
-FOLDED_ON = 1_000_000
+from alignup.core.wide.family cimport Description, WideFamily, listed_family
+from alignup.core.wide.limits cimport (
+    ANDS_A_STEP, MOST_FOLDED, MOST_PARTS, PARTITION_STEPS, SEARCH_STEPS, Budget,
+)
+from alignup.core.wide.partition cimport Partition, end_partition, find_reachable, start_partition
+from alignup.core.wide.walk cimport Walk, add_description, find_best, finish, prepare, smallest_described
 
 
 cdef int64_t cost_of(uint64_t mask, const int64_t* distances) noexcept nogil:
     """Return the sum of the distances between all pairs of nodes, each with itself included."""
     cdef int64_t cost = 0
-    cdef int one, other
+    cdef uint64_t rest, others
     if distances == NULL:
         return 0
-    for one in range(64):
-        if (mask >> one) & 1:
-            for other in range(64):
-                if (mask >> other) & 1:
-                    cost += distances[one * 64 + other]
+    rest = mask
+    while rest:
+        others = mask
+        while others:
+            cost += distances[lowest(rest) * 64 + lowest(others)]
+            others &= others - 1
+        rest &= rest - 1
     return cost
+
+
+cdef class MaskSet:
+    """Different masks, none of them empty: a hash table of powers of two, at most half full."""
+
+    cdef uint64_t* slots
+    cdef int64_t size
+    cdef int64_t count
+
+    def __cinit__(self):
+        self.size = 16
+        self.slots = <uint64_t*>calloc(self.size, sizeof(uint64_t))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef bint add(self, uint64_t mask) noexcept nogil:
+        """Add a mask; return False if there is no memory for it."""
+        cdef int64_t slot = mask * <uint64_t>0x9E3779B97F4A7C15 >> 20 & (self.size - 1)
+        while self.slots[slot] and self.slots[slot] != mask:
+            slot = (slot + 1) & (self.size - 1)
+        if self.slots[slot]:
+            return True
+        self.slots[slot] = mask
+        self.count += 1
+        return 2 * self.count <= self.size or self.grow()
+
+    cdef bint grow(self) noexcept nogil:
+        cdef uint64_t* before = self.slots
+        cdef int64_t slot, size = self.size
+        cdef uint64_t* slots = <uint64_t*>calloc(2 * size, sizeof(uint64_t))
+        if slots == NULL:
+            return False
+        self.slots, self.size, self.count = slots, 2 * size, 0
+        for slot in range(size):
+            if before[slot]:
+                self.add(before[slot])
+        free(before)
+        return True
 
 
 cdef class Entry:
     """One hint list, taken apart."""
 
-    cdef list masks             # listed masks and whether each is preferred
-    cdef list preferred
-    cdef WideFamily described   # None when nothing is described
+    cdef WideFamily family      # what is listed, and what is described
     cdef bint any_preferred
     cdef bint any_other
 
-    cdef bint prefers(self, uint64_t mask):
-        cdef int index
-        for index in range(len(self.masks)):
-            if self.preferred[index] and self.masks[index] == mask:
-                return True
-        return self.described is not None and self.described.membership(mask) & 2 != 0
 
-
-cdef Entry entry_of(HintList hints, int numa_nodes, bint single_nodes):
+cdef Entry entry_of(HintList hints):
     cdef Entry entry = Entry()
-    cdef WideFamily family = hints.wide
-    cdef int index
+    cdef list pairs
     entry.any_preferred = hints.family.any_preferred
-    entry.any_other = hints.family.any_other and not single_nodes
-    entry.masks = []
-    entry.preferred = []
-    if family is None:
-        for mask, preferred in hints.pairs():
-            if mask is not None:
-                entry.masks.append(mask)
-                entry.preferred.append(preferred)
-    else:
-        for index in range(family.listed_count):
-            entry.masks.append(family.listed[index].mask)
-            entry.preferred.append(bool(family.listed[index].preferred))
-        if family.described:
-            entry.described = family
-    if single_nodes:
-        keep_single_nodes(entry, numa_nodes)
+    entry.any_other = hints.family.any_other
+    entry.family = hints.wide
+    if entry.family is None:
+        pairs = [(mask, preferred) for mask, preferred in hints.pairs() if mask is not None]
+        entry.family = listed_family([mask for mask, _ in pairs], [preferred for _, preferred in pairs])
     return entry
-
-
-cdef void keep_single_nodes(Entry entry, int numa_nodes) except *:
-    """Keep the preferred masks of one node."""
-    cdef list kept = [
-        mask for mask, preferred in zip(entry.masks, entry.preferred) if preferred and popcount(mask) == 1
-    ]
-    cdef int node
-    if entry.described is not None:
-        for node in range(numa_nodes):
-            if entry.described.membership((<uint64_t>1) << node) & 2:
-                kept.append((<uint64_t>1) << node)
-        entry.described = None
-    entry.masks = kept
-    entry.preferred = [True] * len(kept)
-
-
-cdef dict some_of(dict folded, int64_t most):
-    """Return at most so many of the folded masks, from the choices that use fewest descriptions."""
-    cdef dict some = {}
-    for chosen in sorted(folded, key=int.bit_count):
-        some[chosen] = set(sorted(folded[chosen])[:most])
-        most -= len(some[chosen])
-        if most <= 0:
-            break
-    return some
 
 
 cdef class Search:
@@ -112,35 +112,29 @@ cdef class Search:
     cdef uint64_t full
     cdef int numa_nodes
     cdef const int64_t* distances
-    cdef int64_t steps
-    cdef bint exact
+    cdef Budget budget
     cdef bint found
     cdef uint64_t best
     cdef int64_t best_cost
-    cdef int wanted
+    cdef int wanted             # the size to come near to; 0 while results are preferred ones
 
-    cdef void offer_preferred(self, uint64_t mask):
-        """Keep a preferred result if it is better: fewer nodes, nearer, lower value."""
-        cdef int64_t cost
-        cdef int count = popcount(mask), best_count = popcount(self.best)
-        if not mask:
-            return
-        cost = cost_of(mask, self.distances)
-        if not self.found or (count, cost, mask) < (best_count, self.best_cost, self.best):
-            self.found, self.best, self.best_cost = True, mask, cost
+    cdef int rank(self, int size) noexcept nogil:
+        """Return the place of a size: from the wanted one down, then from above it up."""
+        return self.wanted - size if size <= self.wanted else 64 + size
 
-    cdef tuple rank(self, int count):
-        """Return what orders sizes when nothing is preferred: from the wanted size down, then up."""
-        return (0, self.wanted - count) if count <= self.wanted else (1, count)
-
-    cdef void offer(self, uint64_t mask):
-        """Keep a result that is not preferred if it is better."""
+    cdef void offer(self, uint64_t mask) noexcept nogil:
+        """Keep a result if it is better: a size of lower rank, then nearer, then lower."""
+        cdef int rank, best_rank
         cdef int64_t cost
         if not mask:
             return
+        rank = self.rank(popcount(mask))
+        best_rank = self.rank(popcount(self.best))
+        if self.found and rank > best_rank:
+            return
         cost = cost_of(mask, self.distances)
-        if not self.found or (self.rank(popcount(mask)), cost, mask) < (
-            self.rank(popcount(self.best)), self.best_cost, self.best
+        if not self.found or rank < best_rank or cost < self.best_cost or (
+            cost == self.best_cost and mask < self.best
         ):
             self.found, self.best, self.best_cost = True, mask, cost
 
@@ -151,30 +145,39 @@ cdef class Search:
         if bound:
             self.search_common(bound)
             return
-        self.offer_preferred(self.full)
+        self.offer(self.full)
         for entry in self.entries:
             self.search_common([entry])
 
     cdef void search_common(self, list bound) except *:
-        """Find the best mask that all of these lists prefer."""
-        cdef Entry entry, other
-        cdef int index
-        cdef bint common
+        """Find the best mask that all of these lists prefer.
+
+        What they have in common is in a list that describes nothing, if there is one: its masks are looked up in the
+        others.
+        """
+        cdef Entry entry
         for entry in bound:
-            for index in range(len(entry.masks)):
-                if not entry.preferred[index]:
-                    continue
-                common = True
-                for other in bound:
-                    if not other.prefers(entry.masks[index]):
-                        common = False
-                        break
-                if common:
-                    self.offer_preferred(<uint64_t>entry.masks[index] & self.full)
-        for entry in bound:
-            if entry.described is None:
+            if not entry.family.described:
+                self.look_up(entry, bound)
                 return
+        for entry in bound:
+            self.look_up(entry, bound)
         self.search_described(bound)
+
+    cdef void look_up(self, Entry entry, list bound) except *:
+        """Offer the listed masks of one list that all of them prefer."""
+        cdef Entry other
+        cdef int index
+        cdef uint64_t mask
+        for index in range(entry.family.listed_count):
+            if not entry.family.listed[index].preferred:
+                continue
+            mask = entry.family.listed[index].mask
+            for other in bound:
+                if not other.family.membership(mask) & 2:
+                    break
+            else:
+                self.offer(mask & self.full)
 
     cdef void search_described(self, list bound) except *:
         """Find the best mask that the descriptions of all these lists prefer, smallest sizes first."""
@@ -182,10 +185,10 @@ cdef class Search:
         cdef int size, first = 1, last = self.numa_nodes
         cdef uint64_t ground = self.full
         for entry in bound:
-            ground &= entry.described.description.universe
-            if entry.described.description.preferred_sockets < 0:
-                first = max(first, entry.described.description.preferred_size)
-                last = min(last, entry.described.description.preferred_size)
+            ground &= entry.family.description.universe
+            if entry.family.description.preferred_sockets < 0:
+                first = max(first, entry.family.description.preferred_size)
+                last = min(last, entry.family.description.preferred_size)
         for size in range(first, last + 1):
             if self.found and popcount(self.best) < size:
                 return
@@ -202,171 +205,229 @@ cdef class Search:
             return False
         if self.distances != NULL:
             self.search_by(bound, ground, size, self.distances, &mask)
-        self.offer_preferred(mask)
+        self.offer(mask)
         return True
 
     cdef bint search_by(
         self, list bound, uint64_t ground, int size, const int64_t* distances, uint64_t* mask
     ) except *:
         """Find the best mask of one size that all descriptions prefer, by the distances given."""
-        cdef Cover cover
+        cdef Walk walk
         cdef Entry entry
         cdef int failed = 0
-        memset(&cover, 0, sizeof(cover))
-        cover.distances = distances
-        cover.steps = self.steps
+        memset(&walk, 0, sizeof(walk))
+        walk.distances = distances
+        walk.budget = &self.budget
         for entry in bound:
-            failed = failed or add_description(&cover, &entry.described.description, size)
-        failed = failed or prepare(&cover, ground)
+            failed = failed or add_description(&walk, &entry.family.description, size)
+        failed = failed or prepare(&walk, ground)
         if failed:
-            self.exact = False
+            self.budget.cut = True
             return False
         with nogil:
-            find(&cover, size, 0, False)
-            finish(&cover)
-        self.steps = cover.steps
-        if cover.found:
-            mask[0] = cover.best
-        return cover.found
+            find_best(&walk, size, 0)
+            finish(&walk)
+        if walk.found:
+            mask[0] = walk.best
+        return walk.found
 
     cdef void find_wanted(self) except *:
         """Work out the largest of the lists' smallest mask sizes."""
         cdef Entry entry
-        cdef int smallest, described
-        self.wanted = 0
+        cdef int smallest, described, index, size
         for entry in self.entries:
-            smallest = min([popcount(mask) for mask in entry.masks], default=0)
-            if entry.described is not None and smallest != 1:
-                described = smallest_described(&entry.described.description, &self.steps)
+            smallest = 65
+            for index in range(entry.family.listed_count):
+                smallest = min(smallest, popcount(entry.family.listed[index].mask))
+            if entry.family.described and smallest > 1:
+                described = smallest_described(&entry.family.description, &self.budget)
                 if described < 0:
-                    self.exact = False
-                elif described and (not smallest or described < smallest):
-                    smallest = described
-            self.wanted = max(self.wanted, smallest)
+                    self.budget.cut = True
+                elif described:
+                    smallest = min(smallest, described)
+            size = smallest if smallest < 65 else 0
+            self.wanted = max(self.wanted, size)
 
     cdef void search_reachable(self) except *:
-        """Find the best mask that some permutation comes down to."""
-        cdef dict folded = self.fold()
+        """Find the best mask that the lists have in common."""
+        cdef MaskSet masks
+        cdef list lists
+        cdef int64_t slot
         self.find_wanted()
-        for chosen, masks in folded.items():
+        for chosen, masks in self.fold().items():
             lists = [self.entries[index] for index in range(len(self.entries)) if (chosen >> index) & 1]
-            for mask in masks:
-                if not mask:
-                    continue
-                if lists:
-                    self.deal(lists, mask)
-                else:
-                    self.offer(mask)
+            for slot in range(masks.size):
+                if masks.slots[slot]:
+                    self.divide(lists, masks.slots[slot])
 
     cdef dict fold(self):
-        """AND together the listed masks, for each choice of lists that use their description instead.
+        """AND the listed masks, for each choice of lists that use their description instead.
+
+        Where no list does, the results are offered at once.
 
         Returns:
-            Sets of masks by the choice, bit i of which says that list i uses its description.
+            The results by choice, bit i of which says that list i uses its description.
         """
         cdef Entry entry
-        cdef int index
-        cdef dict folded = {0: {self.full}}, following
-        cdef set listed
+        cdef int index, last = len(self.entries) - 1
+        cdef dict folded = {0: MaskSet()}, following
+        cdef MaskSet masks
+        (<MaskSet>folded[0]).add(self.full)
         for index, entry in enumerate(self.entries):
-            listed = {mask & self.full for mask in entry.masks}
-            if entry.any_preferred or entry.any_other:
-                listed.add(self.full)
-            if sum(map(len, folded.values())) * (len(listed) + 1) > MOST_FOLDED:
-                self.exact = False
-                folded = some_of(folded, FOLDED_ON // (len(listed) + 1) + 1)
             following = {}
             for chosen, masks in folded.items():
-                if listed:
-                    following.setdefault(chosen, set()).update({mask & other for mask in masks for other in listed})
-                if entry.described is not None:
-                    following.setdefault(chosen | (<object>1) << index, set()).update(masks)
+                if entry.family.listed_count or entry.any_preferred or entry.any_other:
+                    if chosen not in following and not (chosen == 0 and index == last):
+                        following[chosen] = MaskSet()
+                    self.combine(masks, entry, following.get(chosen))
+                if entry.family.described:
+                    # No other choice comes to the same bits: those before have none of this list.
+                    following[chosen | (<object>1) << index] = masks
             folded = following
-            for masks in folded.values():
-                masks.discard(0)
         return folded
 
-    cdef void deal(self, list lists, uint64_t base) except *:
+    cdef int combine(self, MaskSet masks, Entry entry, MaskSet into) except -1:
+        """AND every mask of a set with every mask of a list; without `into` offer the results.
+
+        At most half of the budget is spent, so that the lists that follow have a part in the answer too.
+        """
+        cdef int64_t slot, index, steps = entry.family.listed_count // ANDS_A_STEP + 1
+        cdef int64_t left = self.budget.steps // 2
+        cdef bint anywhere = entry.any_preferred or entry.any_other, room = True
+        with nogil:
+            for slot in range(masks.size):
+                if not masks.slots[slot]:
+                    continue
+                left -= steps
+                if left < 0 or not room or (into is not None and into.count > MOST_FOLDED):
+                    self.budget.cut = True
+                    break
+                self.budget.steps -= steps
+                if anywhere:
+                    room = self.take(masks.slots[slot], into)
+                for index in range(entry.family.listed_count):
+                    room = self.take(masks.slots[slot] & entry.family.listed[index].mask, into) and room
+        return 0
+
+    cdef bint take(self, uint64_t mask, MaskSet into) noexcept nogil:
+        """Add a mask to a set, or offer it; return False if there was no memory."""
+        if into is None:
+            self.offer(mask)
+            return True
+        return mask == 0 or into.add(mask)
+
+    cdef void divide(self, list lists, uint64_t base) except *:
         """Find the best mask within `base` that these described lists can be brought down to."""
-        cdef const Description* descriptions[MOST_DEALERS]
+        cdef const Description* descriptions[MOST_PARTS]
         cdef Entry entry
-        cdef int index, size
+        cdef int index, size, count = len(lists)
         cdef uint64_t ground = base
         for entry in lists:
-            ground &= entry.described.description.universe
+            ground &= entry.family.description.universe
         if not ground:
-            return
-        if len(lists) > MOST_DEALERS:
-            # Every list can keep all it has, so this much they have in common.
-            self.exact = False
-            self.offer(ground)
             return
         size = min(self.wanted, popcount(ground)) or 1
         if self.found and self.rank(popcount(self.best)) < self.rank(size):
             return
-        for index, entry in enumerate(lists):
-            descriptions[index] = &entry.described.description
-        if self.steps <= 0:
+        if len(lists) > MOST_PARTS or self.budget.steps <= 0:
+            # Every list can keep all it has, so this much they have in common.
+            self.budget.cut = True
+            self.offer(ground)
             return
-        self.steps -= DEAL_STEPS
+        for index, entry in enumerate(lists):
+            descriptions[index] = &entry.family.description
+        self.budget.steps -= PARTITION_STEPS
         # Too large for the stack of a thread, where that may be small.
-        cdef Deal* deal = <Deal*>malloc(sizeof(Deal))
-        if deal == NULL:
+        cdef Partition* partition = <Partition*>malloc(sizeof(Partition))
+        if partition == NULL:
             raise MemoryError
-        try:
-            size = self.deal_by(deal, descriptions, len(lists), ground, NULL, size, popcount(ground))
+        with nogil:
+            size = self.divide_by(partition, descriptions, count, ground, NULL, size, popcount(ground))
             if size and self.distances != NULL:
-                self.deal_by(deal, descriptions, len(lists), ground, self.distances, size, size)
-        finally:
-            free(deal)
+                self.divide_by(partition, descriptions, count, ground, self.distances, size, size)
+        free(partition)
 
-    cdef int deal_by(
-        self, Deal* deal, const Description** descriptions, int count, uint64_t ground, const int64_t* distances,
-        int first, int last,
-    ) except -1:
+    cdef int divide_by(
+        self, Partition* partition, const Description** descriptions, int count, uint64_t ground,
+        const int64_t* distances, int first, int last,
+    ) noexcept nogil:
         """Offer the best mask, by the distances given, of the first size from `first` to `last` that has one.
+
+        Without distances more nodes are interchangeable, so that the size is found sooner.
 
         Returns:
             The size; 0 if none was found.
         """
         cdef int size = first
-        if start_deal(deal, descriptions, count, ground, distances):
-            self.exact = False
+        if start_partition(partition, descriptions, count, ground, distances, &self.budget):
+            self.budget.cut = True
             return 0
-        deal.steps = self.steps
-        with nogil:
-            while size <= last and not deal_out(deal, size):
-                size += 1
-            end_deal(deal)
-        self.steps = deal.steps
-        if not deal.found:
+        while size <= last and not find_reachable(partition, size):
+            size += 1
+        end_partition(partition)
+        if not partition.walk.found:
             return 0
-        self.offer(deal.best)
+        self.offer(partition.walk.best)
         return size
+
+
+cdef uint64_t preferred_single_nodes(HintList hints, int numa_nodes):
+    """Return the nodes that a list prefers on their own."""
+    cdef uint64_t nodes = 0
+    cdef int node
+    if hints.wide is not None:
+        for node in range(numa_nodes):
+            nodes |= (<uint64_t>(hints.wide.membership((<uint64_t>1) << node) >> 1 & 1)) << node
+        return nodes
+    for node in range(min(numa_nodes, 8)):
+        nodes |= (<uint64_t>((hints.family.preferred[1 << node >> 6] >> (1 << node & 63)) & 1)) << node
+    return nodes
+
+
+cdef Searched best_single_node(list lists, int numa_nodes):
+    """Return the lowest node that every list prefers on its own; lists that prefer any node join any other."""
+    cdef Searched result
+    cdef HintList hints
+    cdef uint64_t common = all_nodes(numa_nodes), named = 0, nodes
+    cdef bint anywhere = True
+    for hints in lists:
+        nodes = preferred_single_nodes(hints, numa_nodes)
+        named |= nodes
+        if not hints.family.any_preferred:
+            anywhere = False
+            common &= nodes
+    common &= named
+    result.mask = common & -common if common else all_nodes(numa_nodes)
+    result.preferred = anywhere or common != 0
+    result.exact = True
+    return result
 
 
 cdef Searched search_best(list lists, int numa_nodes, bint single_nodes, const int64_t* distances) except *:
     """Return the best result of the product of the lists."""
-    cdef Search search = Search()
+    cdef Search search
     cdef Searched result
-    cdef Entry entry
+    cdef HintList hints
+    if single_nodes:
+        return best_single_node(lists, numa_nodes)
+    result.mask = all_nodes(numa_nodes)
+    result.preferred = False
+    result.exact = True
+    for hints in lists:
+        if hints.has_no_hints():
+            return result
+    search = Search()
     search.numa_nodes = numa_nodes
     search.full = all_nodes(numa_nodes)
     search.distances = distances
-    search.steps = SEARCH_STEPS
-    search.exact = True
-    search.entries = [entry_of(hints, numa_nodes, single_nodes) for hints in lists]
-    result.mask = search.full
-    result.preferred = False
-    result.exact = True
-    for entry in search.entries:
-        if not (entry.masks or entry.described is not None or entry.any_preferred or entry.any_other):
-            return result
+    search.budget.steps = SEARCH_STEPS
+    search.budget.cut = False
+    search.entries = [entry_of(hints) for hints in lists]
     search.search_preferred()
     result.preferred = search.found
     if not search.found:
         search.search_reachable()
     if search.found:
         result.mask = search.best
-    result.exact = search.exact and search.steps > 0
+    result.exact = not search.budget.cut
     return result

@@ -1,35 +1,34 @@
-"""Find the best mask that lists can be brought down to, by dealing the other nodes out to them."""
+"""Find the best mask that described lists have in common, by dividing the nodes outside it among them."""
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.wide.subset_search cimport MOST_DEMANDS, Cover
 from alignup.core.wide.family cimport Demand, Description
+from alignup.core.wide.limits cimport MOST_DEMANDS, MOST_PARTS, Budget
+from alignup.core.wide.walk cimport Walk
 
-cdef enum:
-    MOST_DEALERS = 16
 
-
-cdef struct Deal:
-    Cover cover                                 # the candidates, their classes and distances
+cdef struct Partition:
+    Walk walk                                   # over the masks, which asks what can be left out
     int list_count
-    const Description* lists[MOST_DEALERS]
-    uint64_t kept[MOST_DEALERS]                 # what each list still has
-    int64_t slack[MOST_DEALERS][MOST_DEMANDS]   # what each list can still lose of each demand
-    int64_t light[MOST_DEALERS][MOST_DEMANDS][64]   # a lower bound on what candidate j takes from a list
-    int dealt_to[64]                            # the list that left candidate j out, -1: it is kept
-    uint64_t higher_alike[64]
+    const Description* lists[MOST_PARTS]
+    uint64_t kept[MOST_PARTS]                   # the nodes that a list has not left out
+    int64_t slack[MOST_PARTS][MOST_DEMANDS]     # what it can still lose of each demand
+    int64_t whole_slack[MOST_PARTS][MOST_DEMANDS]   # the same before it left out any node
+    int left_out_by[64]                         # the list that leaves out candidate j, -1: none does
+    uint64_t higher_alike[64]                   # candidates after j that are interchangeable with j
+    uint64_t costless[MOST_PARTS]               # candidates that a list leaves out and loses nothing
+    # A lower bound on what a list loses with candidate j, whatever it left out before, and the candidates by that.
+    int64_t loss[MOST_PARTS][MOST_DEMANDS][64]
+    signed char by_loss[MOST_PARTS][MOST_DEMANDS][64]
     # What any mask that the lists come down to must hold; see `relax`.
     Demand relaxed
     uint64_t places[64]
     int64_t shares[64]
-    bint any_will_do            # whether a mask is reachable is all that is asked
-    int64_t steps
-    bint found
-    uint64_t best
 
 
-cdef int start_deal(
-    Deal* deal, const Description** lists, int list_count, uint64_t ground, const int64_t* distances
+cdef int start_partition(
+    Partition* partition, const Description** lists, int list_count, uint64_t ground, const int64_t* distances,
+    Budget* budget,
 ) noexcept nogil
-cdef bint deal_out(Deal* deal, int size) noexcept nogil
-cdef void end_deal(Deal* deal) noexcept nogil
+cdef bint find_reachable(Partition* partition, int size) noexcept nogil
+cdef void end_partition(Partition* partition) noexcept nogil

@@ -1,288 +1,341 @@
-"""Find the best mask that lists can be brought down to, by dealing the other nodes out to them.
+"""Find the best mask that described lists have in common, by dividing the nodes outside it among them.
 
-Each list offers all sets of nodes that hold enough. A mask is what they have in common exactly if each node outside
-it is left out by at least one list, while every list keeps enough. Lists only grow upwards, so one list leaving a
-node out is as good as several. The search decides nodes from the highest down: leave it out (by which list?) or
-keep it.
+Each list offers all sets of nodes that hold enough, and any larger set as well. So a mask is what the lists have in
+common, one set of each, exactly if the nodes outside it can be divided among the lists such that each list still
+holds enough without its part: one list leaving a node out is as good as several.
+
+The walk over masks (`alignup.core.wide.walk`) leaves out nodes one by one and asks here whether that can be. The
+division found so far is kept: a further node goes to the first list that can do without it; only when there is
+none, all nodes are divided anew. A node that is brought back leaves the rest of the division as it is.
 """
 
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from alignup.core.bits cimport lowest, popcount
-from alignup.core.wide.subset_search cimport add_description, find, finish, prepare, weigh
-from alignup.core.wide.family cimport Demand, Description, holds, reached
+from alignup.core.bits cimport all_nodes, lowest, popcount
+from alignup.core.wide.family cimport Demand, Description, reached
+from alignup.core.wide.walk cimport add_description, find_best, finish, prepare, weigh
 
 
 cdef enum:
-    SHARE = 1099511627776
+    SHARE = 1099511627776       # 2^40: shares of a slack are whole numbers of 1 / SHARE
 
 
-cdef int start_deal(
-    Deal* deal, const Description** lists, int list_count, uint64_t ground, const int64_t* distances
+cdef int start_partition(
+    Partition* partition, const Description** lists, int list_count, uint64_t ground, const int64_t* distances,
+    Budget* budget,
 ) noexcept nogil:
-    """Prepare to deal the nodes of `ground`, which all lists have; negative when a fixed bound is exceeded."""
-    cdef int index, demand, candidate, item, failed
-    cdef uint64_t place
-    cdef const Demand* wanted
-    memset(deal, 0, sizeof(deal[0]))
-    deal.cover.distances = distances
-    deal.list_count = list_count
+    """Prepare to leave out nodes of `ground`, which all lists have; negative when there is no room."""
+    cdef int index, failed
+    cdef Walk* walk = &partition.walk
+    memset(partition, 0, sizeof(partition[0]))
+    walk.distances = distances
+    walk.budget = budget
+    walk.context = partition
+    walk.leave_out = leave_out
+    walk.bring_back = bring_back
+    walk.can_leave_out = can_leave_out
+    partition.list_count = list_count
     for index in range(list_count):
-        deal.lists[index] = lists[index]
-        failed = add_description(&deal.cover, lists[index], 0)
+        partition.lists[index] = lists[index]
+        failed = add_description(walk, lists[index], 0)
         if failed:
             return failed
-    failed = prepare(&deal.cover, ground)
+    failed = prepare(walk, ground)
     if failed:
         return failed
-    for candidate in range(deal.cover.count):
-        for item in range(candidate):
-            if (deal.cover.lower_alike[candidate] >> item) & 1:
-                deal.higher_alike[item] |= (<uint64_t>1) << candidate
-    for index in range(list_count):
-        for demand in range(lists[index].demand_count):
-            wanted = &lists[index].demands[demand]
-            for item in range(wanted.count):
-                place = wanted.places[item] & lists[index].universe
-                for candidate in range(deal.cover.count):
-                    if place == (<uint64_t>1) << deal.cover.nodes[candidate]:
-                        deal.light[index][demand][candidate] += wanted.amounts[item]
-    # The demands were needed to tell which candidates are alike; a mask that lists come down to need not meet them.
-    deal.cover.demand_count = 0
-    deal.cover.touching_count = 0
-    if distances != NULL:
-        relax(deal)
+    # The demands were needed to tell which nodes are interchangeable. What the lists have in common need not meet
+    # them; it must only be what remains, and that can be said as one demand.
+    walk.demand_count = 0
+    walk.touching_count = 0
+    weigh_losses(partition)
+    relax(partition)
     return 0
 
 
-cdef void relax(Deal* deal) noexcept nogil:
-    """Give the search by distance a demand that follows from the lists' slack.
+cdef void end_partition(Partition* partition) noexcept nogil:
+    finish(&partition.walk)
 
-    A list that leaves out a node loses a share of its slack (of its scarcest demand). The shares of one list sum
-    to at most 1, those of all lists to at most their number, so what is kept must hold the rest. Shares are in
-    units of 1 / SHARE, rounded so that no reachable mask is ever ruled out.
+
+cdef void weigh_losses(Partition* partition) noexcept nogil:
+    """Work out what each list loses at least with each candidate, and the other classes' upper halves."""
+    cdef int index, demand, candidate, lower
+    for candidate in range(partition.walk.count):
+        partition.left_out_by[candidate] = -1
+        for lower in range(candidate):
+            if (partition.walk.lower_alike[candidate] >> lower) & 1:
+                partition.higher_alike[lower] |= (<uint64_t>1) << candidate
+    for index in range(partition.list_count):
+        partition.costless[index] = costless_for(partition, partition.lists[index])
+        for demand in range(partition.lists[index].demand_count):
+            weigh_losses_of(partition, index, demand)
+
+
+cdef uint64_t costless_for(const Partition* partition, const Description* description) noexcept nogil:
+    """Return the candidates that have nothing a list asks for, so that leaving them out takes nothing from it."""
+    cdef int demand, item, candidate
+    cdef uint64_t near = 0, found = 0
+    for item in range(description.touching_count):
+        near |= description.touching[item]
+    for demand in range(description.demand_count):
+        for item in range(description.demands[demand].count):
+            if description.demands[demand].amounts[item]:
+                near |= description.demands[demand].places[item]
+    for candidate in range(partition.walk.count):
+        found |= ((~near >> partition.walk.nodes[candidate]) & 1) << candidate
+    return found
+
+
+cdef void weigh_losses_of(Partition* partition, int index, int demand) noexcept nogil:
+    """Add up, for each candidate, the amounts that no other node of the list is near; order candidates by it."""
+    cdef const Demand* wanted = &partition.lists[index].demands[demand]
+    cdef int64_t* loss = partition.loss[index][demand]
+    cdef signed char* order = partition.by_loss[index][demand]
+    cdef int item, candidate, place
+    cdef uint64_t near
+    for item in range(wanted.count):
+        near = wanted.places[item] & partition.lists[index].universe
+        for candidate in range(partition.walk.count):
+            if near == (<uint64_t>1) << partition.walk.nodes[candidate]:
+                loss[candidate] += wanted.amounts[item]
+    for candidate in range(partition.walk.count):
+        place = candidate
+        while place > 0 and loss[order[place - 1]] > loss[candidate]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = candidate
+
+
+cdef void relax(Partition* partition) noexcept nogil:
+    """Give the walk a demand that every reachable mask meets.
+
+    For each list i take one demand, of slack s_i > 0: what the whole list reaches beyond the request. A list that
+    leaves out node j loses at least loss_ij of it, and no more than s_i in all. So over the nodes that list i leaves
+    out, the sum of loss_ij / s_i is at most 1. With
+
+        share_j = the least loss_ij / s_i over all lists i whose slack it does not exceed
+
+    the sum of share_j over all nodes outside a reachable mask is at most the number of lists, L, and its nodes
+    hold the rest:
+
+        sum of share_j over the mask >= sum of share_j over all nodes - L
+
+    A list without demands can leave out anything: share 0. A node that no list can leave out has share L + 1, so
+    that no mask without it meets the demand. Shares are rounded down, which only lessens what is outside; division
+    in floating point may be too large by less than one unit each, which is taken off the request.
     """
-    cdef int index, candidate, demand
-    cdef int64_t slack, weight, least, total = 0
-    for candidate in range(deal.cover.count):
-        least = SHARE * (deal.list_count + 1)
-        for index in range(deal.list_count):
-            demand = scarcest(deal, index)
-            if demand < 0:
-                least = 0
-                break
-            slack = slack_of(deal, index, demand)
-            weight = deal.light[index][demand][candidate]
-            if weight == 0:
-                least = 0
-            elif weight <= slack:
-                least = min(least, <int64_t>(<double>weight / slack * SHARE))
-        deal.places[candidate] = (<uint64_t>1) << deal.cover.nodes[candidate]
-        deal.shares[candidate] = least
-        total += least
-    # A share is rounded down by less than 2 units.
-    deal.relaxed.request = total - SHARE * deal.list_count - 2 * deal.cover.count
-    deal.relaxed.count = deal.cover.count
-    deal.relaxed.places = deal.places
-    deal.relaxed.amounts = deal.shares
-    deal.cover.demands[0] = &deal.relaxed
-    deal.cover.demand_count = 1
-    weigh(&deal.cover, 0)
+    cdef int candidate
+    cdef int64_t total = 0
+    for candidate in range(partition.walk.count):
+        partition.places[candidate] = (<uint64_t>1) << partition.walk.nodes[candidate]
+        partition.shares[candidate] = least_share(partition, candidate)
+        total += partition.shares[candidate]
+    partition.relaxed.request = total - SHARE * partition.list_count - partition.walk.count
+    partition.relaxed.count = partition.walk.count
+    partition.relaxed.places = partition.places
+    partition.relaxed.amounts = partition.shares
+    partition.walk.demands[0] = &partition.relaxed
+    partition.walk.demand_count = 1
+    weigh(&partition.walk, 0)
 
 
-cdef int64_t slack_of(const Deal* deal, int index, int demand) noexcept nogil:
+cdef int64_t least_share(const Partition* partition, int candidate) noexcept nogil:
+    """Return the least part of its slack that any list loses with a candidate, in units of 1 / SHARE."""
+    cdef int index, demand
+    cdef int64_t slack, loss, least = SHARE * (partition.list_count + 1)
+    for index in range(partition.list_count):
+        demand = scarcest(partition, index)
+        if demand < 0:
+            return 0
+        slack = slack_of(partition, index, demand)
+        loss = partition.loss[index][demand][candidate]
+        if loss == 0:
+            return 0
+        if loss <= slack:
+            least = min(least, <int64_t>(<double>loss / slack * SHARE))
+    return least
+
+
+cdef int64_t slack_of(const Partition* partition, int index, int demand) noexcept nogil:
     """Return what a whole list can lose of a demand."""
-    cdef const Demand* wanted = &deal.lists[index].demands[demand]
-    return reached(wanted, deal.lists[index].universe) - wanted.request
+    cdef const Demand* wanted = &partition.lists[index].demands[demand]
+    return reached(wanted, partition.lists[index].universe) - wanted.request
 
 
-cdef int scarcest(const Deal* deal, int index) noexcept nogil:
+cdef int scarcest(const Partition* partition, int index) noexcept nogil:
     """Return the demand of a list whose slack is the smallest part of what its nodes hold; -1 without demands."""
     cdef int demand, candidate, found = -1
     cdef int64_t held
     cdef double part, best = 0
-    for demand in range(deal.lists[index].demand_count):
+    for demand in range(partition.lists[index].demand_count):
         held = 1
-        for candidate in range(deal.cover.count):
-            held += deal.light[index][demand][candidate]
-        part = <double>slack_of(deal, index, demand) / held
+        for candidate in range(partition.walk.count):
+            held += partition.loss[index][demand][candidate]
+        part = <double>slack_of(partition, index, demand) / held
         if found < 0 or part < best:
             found = demand
             best = part
     return found
 
 
-cdef void end_deal(Deal* deal) noexcept nogil:
-    finish(&deal.cover)
+cdef bint keep_only(Partition* partition, int index, uint64_t kept) noexcept nogil:
+    """Let a list keep these nodes, if they hold enough; its slack follows."""
+    cdef const Description* description = partition.lists[index]
+    cdef int64_t slack[MOST_DEMANDS]
+    cdef int item
+    for item in range(description.touching_count):
+        if not kept & description.touching[item]:
+            return False
+    for item in range(description.demand_count):
+        slack[item] = reached(&description.demands[item], kept) - description.demands[item].request
+        if slack[item] < 0:
+            return False
+    memcpy(partition.slack[index], slack, sizeof(int64_t) * description.demand_count)
+    partition.kept[index] = kept
+    return True
 
 
-cdef int most_more(const Deal* deal, int index, int undecided) noexcept nogil:
-    """Return an upper bound on how many of the undecided candidates a list can still leave out."""
-    cdef int64_t ordered[64]
-    cdef int64_t weight, slack
-    cdef int demand, candidate, place, fits, most = undecided
-    for demand in range(deal.lists[index].demand_count):
-        slack = deal.slack[index][demand]
-        for candidate in range(undecided):
-            weight = deal.light[index][demand][candidate]
-            place = candidate
-            while place > 0 and ordered[place - 1] > weight:
-                ordered[place] = ordered[place - 1]
-                place -= 1
-            ordered[place] = weight
+cdef bint give(Partition* partition, int index, int candidate) noexcept nogil:
+    """Let a list leave out a candidate, if it can."""
+    if not keep_only(partition, index, partition.kept[index] & ~partition.places[candidate]):
+        return False
+    partition.left_out_by[candidate] = index
+    return True
+
+
+cdef void bring_back(void* context, int candidate) noexcept nogil:
+    """Return a candidate to the list that left it out."""
+    cdef Partition* partition = <Partition*>context
+    cdef int index = partition.left_out_by[candidate]
+    partition.left_out_by[candidate] = -1
+    keep_only(partition, index, partition.kept[index] | partition.places[candidate])
+
+
+cdef bint leave_out(void* context, int candidate) noexcept nogil:
+    """Leave out a candidate with those left out before, if that can be."""
+    cdef Partition* partition = <Partition*>context
+    cdef int index
+    for index in range(partition.list_count):
+        if give(partition, index, candidate):
+            return True
+    # One list has no other division.
+    return partition.list_count > 1 and divide_anew(partition, candidate)
+
+
+cdef bint divide_anew(Partition* partition, int candidate) noexcept nogil:
+    """Divide the candidates left out before, and one more, among the lists; without success all stays as it was."""
+    cdef int before[64]
+    cdef int index
+    cdef uint64_t rest = (<uint64_t>1) << candidate
+    memcpy(before, partition.left_out_by, sizeof(before))
+    for index in range(partition.walk.count):
+        if before[index] >= 0:
+            rest |= (<uint64_t>1) << index
+            bring_back(partition, index)
+    if divide(partition, rest):
+        return True
+    for index in range(partition.walk.count):
+        if before[index] >= 0:
+            give(partition, before[index], index)
+    return False
+
+
+cdef bint divide(Partition* partition, uint64_t rest) noexcept nogil:
+    """Divide a set of candidates among the lists, the highest first; return whether that can be.
+
+    A list that loses nothing with a candidate is as good as any: if the rest cannot be divided then, it cannot at all.
+    """
+    cdef int index, candidate
+    if not rest:
+        return True
+    if partition.walk.budget.steps <= 0:
+        partition.walk.budget.cut = True
+        return False
+    partition.walk.budget.steps -= 1
+    if most_left_out(partition, rest, False) < popcount(rest):
+        return False
+    candidate = 63
+    while not (rest >> candidate) & 1:
+        candidate -= 1
+    for index in range(first_list(partition, candidate), partition.list_count):
+        if not give(partition, index, candidate):
+            continue
+        if divide(partition, rest & ~((<uint64_t>1) << candidate)):
+            return True
+        bring_back(partition, candidate)
+        if (partition.costless[index] >> candidate) & 1:
+            return False
+    return False
+
+
+cdef int first_list(const Partition* partition, int candidate) noexcept nogil:
+    """Return the first list to try: interchangeable nodes go to lists in ascending order, from the highest down."""
+    cdef uint64_t rest = partition.higher_alike[candidate]
+    cdef int first = 0
+    while rest:
+        first = max(first, partition.left_out_by[lowest(rest)])
+        rest &= rest - 1
+    return first
+
+
+cdef int most_left_out(const Partition* partition, uint64_t candidates, bint from_whole) noexcept nogil:
+    """Return an upper bound on how many of some candidates all lists together can still leave out.
+
+    With `from_whole`, can leave out when no list has left out any yet.
+    """
+    cdef int index, most = 0
+    for index in range(partition.list_count):
+        if from_whole:
+            most += most_left_out_by(partition, index, candidates, partition.whole_slack[index])
+        else:
+            most += most_left_out_by(partition, index, candidates, partition.slack[index])
+    return most
+
+
+cdef int most_left_out_by(
+    const Partition* partition, int index, uint64_t candidates, const int64_t* slacks
+) noexcept nogil:
+    """Return the same for one list: as many as fit each slack if those of least loss go first."""
+    cdef int demand, place, candidate, fits, most = popcount(candidates)
+    cdef int64_t slack
+    for demand in range(partition.lists[index].demand_count):
+        slack = slacks[demand]
         fits = 0
-        while fits < undecided and ordered[fits] <= slack:
-            slack -= ordered[fits]
+        for place in range(partition.walk.count):
+            candidate = partition.by_loss[index][demand][place]
+            if not (candidates >> candidate) & 1:
+                continue
+            slack -= partition.loss[index][demand][candidate]
+            if slack < 0:
+                break
             fits += 1
         most = min(most, fits)
     return most
 
 
-cdef bint too_many(const Deal* deal, int undecided, int leave_out) noexcept nogil:
-    """Return whether the lists together cannot leave out so many more."""
-    cdef int index, most = 0
-    for index in range(deal.list_count):
-        most += most_more(deal, index, undecided)
-        if most >= leave_out:
-            return False
-    return True
+cdef bint can_leave_out(void* context, int undecided, int more) noexcept nogil:
+    """Return False if the lists certainly cannot leave out so many more of the undecided candidates.
 
-
-cdef uint64_t lowest_completion(const Deal* deal, uint64_t taken, int count) noexcept nogil:
-    """Return the mask of lowest value that keeps what is taken and `count` undecided candidates."""
-    cdef int candidate
-    for candidate in range(count):
-        taken |= (<uint64_t>1) << deal.cover.nodes[candidate]
-    return taken
-
-
-cdef bint beaten(const Deal* deal, uint64_t taken, int keep) noexcept nogil:
-    """Return whether no completion can be better than what was found."""
-    return deal.found and (deal.any_will_do or lowest_completion(deal, taken, keep) >= deal.best)
-
-
-cdef int first_list(const Deal* deal, int candidate) noexcept nogil:
-    """Return the first list to try: interchangeable nodes are dealt in the order of the lists."""
-    cdef uint64_t rest = deal.higher_alike[candidate]
-    cdef int first = 0
-    while rest:
-        first = max(first, deal.dealt_to[lowest(rest)])
-        rest &= rest - 1
-    return first
-
-
-cdef void leave_out_by_each(
-    Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out
-) noexcept nogil:
-    """Let each list in turn leave out the highest undecided candidate."""
-    cdef int64_t before[MOST_DEMANDS]
-    cdef int index, demand, candidate = undecided - 1
-    cdef uint64_t kept, bit = (<uint64_t>1) << deal.cover.nodes[candidate]
-    cdef bint free_of_cost
-    for index in range(first_list(deal, candidate), deal.list_count):
-        kept = deal.kept[index]
-        if not holds(deal.lists[index], kept & ~bit):
-            continue
-        deal.kept[index] = kept & ~bit
-        free_of_cost = deal.lists[index].touching_count == 0
-        for demand in range(deal.lists[index].demand_count):
-            before[demand] = deal.slack[index][demand]
-            deal.slack[index][demand] = (
-                reached(&deal.lists[index].demands[demand], kept & ~bit) - deal.lists[index].demands[demand].request
-            )
-            free_of_cost = free_of_cost and deal.light[index][demand][candidate] == 0
-            free_of_cost = free_of_cost and before[demand] == deal.slack[index][demand]
-        deal.dealt_to[candidate] = index
-        descend(deal, candidate, taken, forced, leave_out - 1)
-        deal.dealt_to[candidate] = -1
-        deal.kept[index] = kept
-        for demand in range(deal.lists[index].demand_count):
-            deal.slack[index][demand] = before[demand]
-        if free_of_cost and not shares_places(deal, index, bit):
-            return
-
-
-cdef bint shares_places(const Deal* deal, int index, uint64_t bit) noexcept nogil:
-    """Return whether a list has an amount near the node and others: leaving it out may cost later."""
-    cdef int demand, item
-    cdef const Demand* wanted
-    for demand in range(deal.lists[index].demand_count):
-        wanted = &deal.lists[index].demands[demand]
-        for item in range(wanted.count):
-            if wanted.places[item] & bit and wanted.amounts[item]:
-                return True
-    return False
-
-
-cdef void descend(Deal* deal, int undecided, uint64_t taken, uint64_t forced, int leave_out) noexcept nogil:
-    """Decide the highest undecided candidate; `leave_out` more must go, `forced` ones must stay."""
-    cdef int candidate = undecided - 1, keep = undecided - leave_out
-    cdef uint64_t bit
-    if deal.steps <= 0:
-        return
-    deal.steps -= 1
-    if keep < 0 or popcount(forced) > keep or beaten(deal, taken, keep):
-        return
-    if leave_out == 0:
-        deal.found = True
-        deal.best = lowest_completion(deal, taken, undecided)
-        return
-    if too_many(deal, undecided, leave_out):
-        return
-    bit = (<uint64_t>1) << candidate
-    if not forced & bit:
-        leave_out_by_each(deal, undecided, taken, forced, leave_out)
-    if keep > 0:
-        descend(
-            deal, candidate, taken | (<uint64_t>1) << deal.cover.nodes[candidate],
-            (forced | deal.cover.lower_alike[candidate]) & ~bit, leave_out,
-        )
-
-
-cdef bint search_from(Deal* deal, int size, uint64_t forced) noexcept nogil:
-    """Look for the lowest reachable mask of `size` nodes that keeps the forced candidates."""
-    cdef int index, demand
-    deal.found = False
-    deal.best = 0
-    for index in range(deal.list_count):
-        deal.kept[index] = deal.lists[index].universe
-        if not holds(deal.lists[index], deal.kept[index]):
-            return False
-        for demand in range(deal.lists[index].demand_count):
-            deal.slack[index][demand] = (
-                reached(&deal.lists[index].demands[demand], deal.kept[index])
-                - deal.lists[index].demands[demand].request
-            )
-    for index in range(deal.cover.count):
-        deal.dealt_to[index] = -1
-    descend(deal, deal.cover.count, 0, forced, deal.cover.count - size)
-    return deal.found
-
-
-cdef bint is_reachable(void* context, uint64_t mask) noexcept nogil:
-    """Return whether the lists can be brought down to exactly this mask."""
-    cdef Deal* deal = <Deal*>context
-    cdef uint64_t forced = 0
-    cdef int candidate
-    for candidate in range(deal.cover.count):
-        forced |= ((mask >> deal.cover.nodes[candidate]) & 1) << candidate
-    return search_from(deal, popcount(mask), forced)
-
-
-cdef bint deal_out(Deal* deal, int size) noexcept nogil:
-    """Look for the best reachable mask of `size` nodes, in `best`; `steps` at 0 means the search was cut short.
-
-    With distances, masks are searched for by cost and each candidate is then checked; without, the two go together.
+    One list has one division, so that its slack says it. Among several lists the division so far is one of many, and
+    what it leaves of each slack says nothing; what the whole lists could leave out, those left out before among it,
+    does.
     """
-    cdef bint found
-    deal.any_will_do = deal.cover.distances != NULL
-    if not deal.any_will_do:
-        return search_from(deal, size, 0)
-    deal.cover.steps = deal.steps
-    deal.cover.accept = is_reachable
-    deal.cover.context = deal
-    found = find(&deal.cover, size, 0, False)
-    deal.steps = min(deal.steps, deal.cover.steps)
-    deal.found = found
-    deal.best = deal.cover.best
-    return found
+    cdef const Partition* partition = <const Partition*>context
+    cdef uint64_t candidates = all_nodes(undecided)
+    cdef int candidate, count = more
+    if partition.list_count == 1:
+        return most_left_out(partition, candidates, False) >= more
+    for candidate in range(undecided, partition.walk.count):
+        if partition.left_out_by[candidate] >= 0:
+            candidates |= (<uint64_t>1) << candidate
+            count += 1
+    return most_left_out(partition, candidates, True) >= count
+
+
+cdef bint find_reachable(Partition* partition, int size) noexcept nogil:
+    """Find the best mask of `size` nodes that the lists come down to; it is in `walk.best`."""
+    cdef int index
+    for index in range(partition.list_count):
+        if not keep_only(partition, index, partition.lists[index].universe):
+            return False
+        memcpy(partition.whole_slack[index], partition.slack[index], sizeof(partition.slack[index]))
+    return find_best(&partition.walk, size, 0)

@@ -1,0 +1,461 @@
+"""One walk over the sets of so many nodes, in the order in which ties are broken, with bounds.
+
+Candidates are decided from the highest node down, "leave out" before "take". Sets are so met in ascending order of
+value: of two sets that first differ at some node, the one without it comes first and is the lower one. The first
+set that will do is therefore the lowest.
+
+Interchangeable nodes form classes, and only the lowest nodes of a class are ever taken: whoever takes a node is
+forced to take all lower ones of its class. Any set can be exchanged for the one that takes as many of each class
+from the lowest up, which meets the same demands, costs the same and has the lowest value, so that nothing is lost. A
+walk meets each vector of counts a class once: about a hundred on a machine of 2 + 32 nodes. Machines without classes
+are left to the bounds: a branch ends when even the largest weights among the undecided nodes cannot reach a demand,
+when it must cost more than the target, or when the nodes to leave out cannot be left out.
+
+There are three visitors, `stop`, `improve` and `collect_one`. Which descriptions must hold together is decided by
+`alignup.core.wide.merge`, what can be left out by `alignup.core.wide.partition`.
+"""
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from alignup.core.bits cimport all_nodes, lowest, popcount
+from alignup.core.wide.distance_bound cimport grow, least_of
+from alignup.core.wide.family cimport reached
+from alignup.core.wide.limits cimport BOUND_STEPS, IMPROVING_STEPS, MOST_TARGETS
+
+
+cdef enum:
+    OK = 0
+    TOO_MANY = -1
+    NO_MEMORY = -2
+
+cdef int64_t UNBOUNDED = 0x7FFFFFFFFFFFFFFF
+
+
+cdef int add_description(Walk* walk, const Description* description, int size) noexcept nogil:
+    """Add all that a description demands of a mask of `size` nodes; `size` 0: preference does not matter.
+
+    Returns 0, or -1 when a fixed bound of this search is exceeded.
+    """
+    cdef int index
+    for index in range(description.demand_count):
+        if walk.demand_count == MOST_DEMANDS:
+            return TOO_MANY
+        walk.demands[walk.demand_count] = &description.demands[index]
+        walk.demand_count += 1
+    for index in range(description.touching_count):
+        if walk.touching_count == MOST_TOUCHING:
+            return TOO_MANY
+        walk.touching[walk.touching_count] = description.touching[index]
+        walk.touching_count += 1
+    if size and size != description.preferred_size and description.preferred_sockets >= 0:
+        if walk.rule_count == MOST_SOCKET_RULES:
+            return TOO_MANY
+        walk.rules[walk.rule_count].wanted = description.preferred_sockets
+        walk.rules[walk.rule_count].count = description.socket_count
+        walk.rules[walk.rule_count].sockets = description.sockets
+        walk.rule_count += 1
+    return OK
+
+
+cdef bint alike(const Walk* walk, int one, int other) noexcept nogil:
+    """Return whether exchanging two candidates in any set changes neither what it reaches nor what it costs."""
+    cdef uint64_t bit = (<uint64_t>1) << walk.nodes[one], twin = (<uint64_t>1) << walk.nodes[other]
+    cdef int index, item
+    cdef uint64_t place
+    cdef int64_t single_one, single_other
+    for index in range(walk.demand_count):
+        single_one = single_other = 0
+        for item in range(walk.demands[index].count):
+            place = walk.demands[index].places[item]
+            if place == bit:
+                single_one += walk.demands[index].amounts[item]
+            elif place == twin:
+                single_other += walk.demands[index].amounts[item]
+            elif ((place & bit) != 0) != ((place & twin) != 0):
+                return False
+        if single_one != single_other:
+            return False
+    for index in range(walk.touching_count):
+        if ((walk.touching[index] & bit) != 0) != ((walk.touching[index] & twin) != 0):
+            return False
+    for index in range(walk.rule_count):
+        for item in range(walk.rules[index].count):
+            place = walk.rules[index].sockets[item]
+            if ((place & bit) != 0) != ((place & twin) != 0):
+                return False
+    return walk.distances == NULL or equally_far(walk, walk.nodes[one], walk.nodes[other])
+
+
+cdef bint equally_far(const Walk* walk, int one, int other) noexcept nogil:
+    """Return whether two nodes have the same distances to and from all other candidates."""
+    cdef const int64_t* distance = walk.distances
+    cdef int index, node
+    if distance[one * 64 + one] != distance[other * 64 + other]:
+        return False
+    for index in range(walk.count):
+        node = walk.nodes[index]
+        if node == one or node == other:
+            continue
+        if (distance[one * 64 + node] + distance[node * 64 + one]
+                != distance[other * 64 + node] + distance[node * 64 + other]):
+            return False
+    return True
+
+
+cdef int prepare(Walk* walk, uint64_t universe) noexcept nogil:
+    """Work out weights, bounds and classes for choosing from `universe`; `finish` frees them.
+
+    Returns 0, or -2 when there is no memory.
+    """
+    cdef int demand, candidate, before
+    cdef uint64_t rest = universe
+    walk.count = 0
+    while rest:
+        walk.nodes[walk.count] = lowest(rest)
+        walk.count += 1
+        rest &= rest - 1
+    cdef int width = walk.count + 1
+    # At least one, because a caller may put a demand of its own in the place of all.
+    walk.tops = <int64_t*>malloc(sizeof(int64_t) * max(walk.demand_count, 1) * width * width)
+    if walk.tops == NULL:
+        return NO_MEMORY
+    for demand in range(walk.demand_count):
+        weigh(walk, demand)
+    for candidate in range(walk.count):
+        walk.lower_alike[candidate] = 0
+        for before in range(candidate):
+            if alike(walk, before, candidate):
+                walk.lower_alike[candidate] |= (<uint64_t>1) << before
+    if walk.distances != NULL:
+        rank_distances(walk)
+        grow(&walk.tree, walk.nodes, walk.count, walk.distances)
+    return OK
+
+
+cdef void weigh(Walk* walk, int demand) noexcept nogil:
+    """Work out what each candidate adds to a demand at most, and what so many of them can add."""
+    cdef int candidate, item, width = walk.count + 1
+    for candidate in range(walk.count):
+        walk.weights[demand][candidate] = 0
+        for item in range(walk.demands[demand].count):
+            if (walk.demands[demand].places[item] >> walk.nodes[candidate]) & 1:
+                walk.weights[demand][candidate] += walk.demands[demand].amounts[item]
+    sum_largest(walk.weights[demand], walk.count, walk.tops + demand * width * width)
+
+
+cdef void sum_largest(const int64_t* weights, int count, int64_t* tops) noexcept nogil:
+    """Fill tops[j * (count + 1) + r] with the sum of the r largest of the first j weights (of all, when r > j)."""
+    cdef int64_t ordered[64]
+    cdef int taken, index, place, width = count + 1
+    for taken in range(count + 1):
+        if taken:
+            place = taken - 1
+            while place > 0 and ordered[place - 1] < weights[taken - 1]:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = weights[taken - 1]
+        tops[taken * width] = 0
+        for index in range(count):
+            tops[taken * width + index + 1] = tops[taken * width + index] + (ordered[index] if index < taken else 0)
+
+
+cdef void rank_distances(Walk* walk) noexcept nogil:
+    """Fill `nearest` with sums of the smallest distances from each candidate to others."""
+    cdef int64_t ordered[64]
+    cdef int64_t distance
+    cdef int one, other, count, place
+    for one in range(walk.count):
+        count = 0
+        for other in range(walk.count):
+            if other == one:
+                continue
+            distance = walk.distances[walk.nodes[one] * 64 + walk.nodes[other]]
+            place = count
+            while place > 0 and ordered[place - 1] > distance:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = distance
+            count += 1
+        walk.nearest[one][0] = 0
+        for place in range(count):
+            walk.nearest[one][place + 1] = walk.nearest[one][place] + ordered[place]
+
+
+cdef void finish(Walk* walk) noexcept nogil:
+    free(walk.tops)
+    walk.tops = NULL
+
+
+cdef bint satisfied(const Walk* walk, uint64_t mask) noexcept nogil:
+    """Return whether a set meets every demand and rule."""
+    cdef int index, item, touched
+    for index in range(walk.touching_count):
+        if not mask & walk.touching[index]:
+            return False
+    for index in range(walk.demand_count):
+        if reached(walk.demands[index], mask) < walk.demands[index].request:
+            return False
+    for index in range(walk.rule_count):
+        touched = 0
+        for item in range(walk.rules[index].count):
+            touched += (walk.rules[index].sockets[item] & mask) != 0
+        if touched != walk.rules[index].wanted:
+            return False
+    return True
+
+
+cdef bint hopeless(const Walk* walk, int undecided, uint64_t chosen, int remaining) noexcept nogil:
+    """Return whether no choice of the undecided candidates can reach every demand and touch all that must be."""
+    cdef int demand, item, width = walk.count + 1
+    cdef int64_t missing
+    cdef uint64_t open_nodes = chosen
+    for demand in range(walk.demand_count):
+        missing = walk.demands[demand].request - walk.tops[(demand * width + undecided) * width + remaining]
+        if missing > 0 and reached(walk.demands[demand], chosen) < missing:
+            return True
+    if walk.touching_count:
+        for item in range(undecided):
+            open_nodes |= (<uint64_t>1) << walk.nodes[item]
+        for item in range(walk.touching_count):
+            if not walk.touching[item] & open_nodes:
+                return True
+    return False
+
+
+cdef int64_t cost_of_adding(const Walk* walk, uint64_t chosen, int node) noexcept nogil:
+    """Return what a node adds to the sum of distances: to itself, and to and from the chosen."""
+    cdef const int64_t* distance = walk.distances
+    cdef int64_t cost = distance[node * 64 + node]
+    while chosen:
+        cost += distance[node * 64 + lowest(chosen)] + distance[lowest(chosen) * 64 + node]
+        chosen &= chosen - 1
+    return cost
+
+
+cdef int64_t least_cost_by_node(
+    const Walk* walk, int undecided, uint64_t chosen, int remaining, int64_t cost
+) noexcept nogil:
+    """Return a lower bound on the sum of distances of any completion, node by node.
+
+    For chosen nodes C and a completion T of them, both ways between a pair counted,
+
+        cost(C + T) = cost(C) + sum over t in T of (what t adds to C) + sum over t in T of d(t, T without t)
+
+    and d(t, T without t) is at least the sum of the |T| - 1 smallest distances from t to any candidate. So the
+    smallest |T| of these sums among the undecided, together with cost(C), are a bound.
+    """
+    cdef int64_t cheapest[64]
+    cdef int64_t single
+    cdef int candidate, place, kept = 0
+    for candidate in range(undecided):
+        single = cost_of_adding(walk, chosen, walk.nodes[candidate]) + walk.nearest[candidate][remaining - 1]
+        if kept == remaining and cheapest[kept - 1] <= single:
+            continue
+        place = kept if kept < remaining else kept - 1
+        while place > 0 and cheapest[place - 1] > single:
+            cheapest[place] = cheapest[place - 1]
+            place -= 1
+        cheapest[place] = single
+        if kept < remaining:
+            kept += 1
+    for place in range(kept):
+        cost += cheapest[place]
+    return cost
+
+
+cdef int64_t least_cost_by_tree(Walk* walk, int undecided, uint64_t chosen) noexcept nogil:
+    """Return a lower bound on the same by the hierarchy of distances, see `alignup.core.wide.distance_bound`."""
+    cdef uint64_t taken = 0
+    cdef int candidate
+    for candidate in range(undecided, walk.count):
+        taken |= ((chosen >> walk.nodes[candidate]) & 1) << candidate
+    walk.budget.steps -= BOUND_STEPS
+    return least_of(&walk.tree, taken, all_nodes(undecided), walk.size)
+
+
+cdef bint too_far(Walk* walk, int undecided, uint64_t chosen, int remaining, int64_t cost) noexcept nogil:
+    """Return whether every completion costs more than the target; `beyond` learns the least such bound."""
+    cdef int64_t bound = least_cost_by_node(walk, undecided, chosen, remaining, cost)
+    if bound <= walk.target:
+        bound = max(bound, least_cost_by_tree(walk, undecided, chosen))
+    if bound <= walk.target:
+        return False
+    walk.beyond = min(walk.beyond, bound)
+    return True
+
+
+cdef bint stop(Walk* walk, uint64_t mask, int64_t _cost) noexcept nogil:
+    """Take the first set."""
+    walk.found = True
+    walk.best = mask
+    return True
+
+
+cdef bint improve(Walk* walk, uint64_t mask, int64_t cost) noexcept nogil:
+    """Take each set that is nearer than the one before."""
+    walk.found = True
+    walk.best = mask
+    walk.target = cost - 1
+    return False
+
+
+cdef bint collect_one(Walk* walk, uint64_t mask, int64_t _cost) noexcept nogil:
+    """List the set, until there is no room."""
+    walk.collected[walk.collected_count] = mask
+    walk.collected_count += 1
+    return walk.collected_count == walk.room
+
+
+cdef bint leaves_out(Walk* walk, int candidate) noexcept nogil:
+    return walk.leave_out == NULL or walk.leave_out(walk.context, candidate)
+
+
+cdef void brings_back(Walk* walk, int first, int end) noexcept nogil:
+    cdef int candidate
+    if walk.bring_back != NULL:
+        for candidate in range(first, end):
+            walk.bring_back(walk.context, candidate)
+
+
+cdef bint complete(Walk* walk, int undecided, uint64_t chosen, int64_t cost) noexcept nogil:
+    """Visit a set of the right size if it meets everything, all undecided candidates left out."""
+    cdef int candidate = undecided
+    cdef bint over = False
+    if cost > walk.target:
+        walk.beyond = min(walk.beyond, cost)
+        return False
+    if not satisfied(walk, chosen):
+        return False
+    while candidate > 0 and leaves_out(walk, candidate - 1):
+        candidate -= 1
+    if candidate == 0:
+        over = walk.visit(walk, chosen, cost)
+    brings_back(walk, candidate, undecided)
+    return over
+
+
+cdef bint no_completion(
+    Walk* walk, int undecided, uint64_t chosen, uint64_t forced, int remaining, int64_t cost
+) noexcept nogil:
+    """Return whether the bounds say that no choice of `remaining` undecided candidates will do."""
+    if undecided < remaining or popcount(forced) > remaining or hopeless(walk, undecided, chosen, remaining):
+        return True
+    if walk.can_leave_out != NULL and not walk.can_leave_out(walk.context, undecided, undecided - remaining):
+        return True
+    return walk.distances != NULL and remaining > 0 and too_far(walk, undecided, chosen, remaining, cost)
+
+
+cdef bint descend(
+    Walk* walk, int undecided, uint64_t chosen, uint64_t forced, int remaining, int64_t cost
+) noexcept nogil:
+    """Decide the highest undecided candidate, both ways; return whether the walk is over."""
+    cdef int candidate = undecided - 1
+    cdef uint64_t bit
+    cdef bint over
+    if walk.budget.steps <= 0:
+        walk.budget.cut = True
+        return True
+    walk.budget.steps -= 1
+    if no_completion(walk, undecided, chosen, forced, remaining, cost):
+        return False
+    if remaining == 0:
+        return complete(walk, undecided, chosen, cost)
+    bit = (<uint64_t>1) << candidate
+    if undecided > remaining and not forced & bit and leaves_out(walk, candidate):
+        over = descend(walk, candidate, chosen, forced, remaining, cost)
+        brings_back(walk, candidate, undecided)
+        if over:
+            return True
+    if walk.distances != NULL:
+        cost += cost_of_adding(walk, chosen, walk.nodes[candidate])
+    return descend(
+        walk, candidate, chosen | (<uint64_t>1) << walk.nodes[candidate],
+        (forced | walk.lower_alike[candidate]) & ~bit, remaining - 1, cost,
+    )
+
+
+cdef void start(Walk* walk, int size) noexcept nogil:
+    walk.found = False
+    walk.best = 0
+    walk.size = size
+    walk.target = UNBOUNDED
+    walk.visit = stop
+
+
+cdef bint find_any(Walk* walk, int size) noexcept nogil:
+    """Return whether there is a set of `size` candidates that meets everything; the lowest is in `best`."""
+    cdef const int64_t* distances = walk.distances
+    start(walk, size)
+    walk.distances = NULL
+    descend(walk, walk.count, 0, 0, size, 0)
+    walk.distances = distances
+    return walk.found
+
+
+cdef bint find_best(Walk* walk, int size, uint64_t base) noexcept nogil:
+    """Find the best set of `size` nodes: all of `base`, and candidates; it is in `best`.
+
+    Best is the lowest in value, by distances the nearest and then the lowest; with distances `base` is empty.
+    """
+    start(walk, size)
+    if walk.distances == NULL:
+        descend(walk, walk.count, base, 0, size - popcount(base), 0)
+    else:
+        find_nearest(walk, size)
+    return walk.found
+
+
+cdef void find_nearest(Walk* walk, int size) noexcept nogil:
+    """Find the nearest set, and of equally near ones the lowest.
+
+    Where the bound is exact the nearest set costs what the bound says: a few targets are tried, from the lowest bound
+    to the next, and what is met first is the lowest in value among the nearest. Where it is not, any set is
+    improved until none is nearer. A walk that improves looks at everything, so it alone says whether the answer is
+    exact.
+    """
+    cdef bint cut = walk.budget.cut
+    cdef int _attempt
+    walk.target = least_of(&walk.tree, 0, all_nodes(walk.count), size)
+    for _attempt in range(MOST_TARGETS):
+        walk.beyond = UNBOUNDED
+        descend(walk, walk.count, 0, 0, size, 0)
+        if walk.found:
+            return
+        if walk.beyond == UNBOUNDED and walk.budget.steps > 0:
+            return
+        walk.target = walk.beyond
+    walk.budget.cut = cut
+    walk.budget.steps = max(walk.budget.steps, IMPROVING_STEPS)
+    walk.target = UNBOUNDED
+    walk.visit = improve
+    descend(walk, walk.count, 0, 0, size, 0)
+
+
+cdef void collect(Walk* walk, int size) noexcept nogil:
+    """List every set of `size` candidates that meets everything, in ascending order, until there is no room."""
+    start(walk, size)
+    memset(walk.lower_alike, 0, sizeof(walk.lower_alike))
+    walk.visit = collect_one
+    if walk.collected_count < walk.room:
+        descend(walk, walk.count, 0, 0, size, 0)
+
+
+cdef int smallest_described(const Description* description, Budget* budget) noexcept nogil:
+    """Return the size of the smallest mask that a description holds, 0 if it holds none, negative on failure."""
+    cdef Walk walk
+    cdef int size, smallest = 0, failed
+    memset(&walk, 0, sizeof(walk))
+    failed = add_description(&walk, description, 0)
+    if not failed:
+        failed = prepare(&walk, description.universe)
+    if failed:
+        return failed
+    walk.budget = budget
+    if satisfied(&walk, description.universe):
+        for size in range(1, walk.count + 1):
+            if find_any(&walk, size):
+                smallest = size
+                break
+    finish(&walk)
+    return smallest
