@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
-from alignup.cli.options import device_resource_option, say
+from alignup.cli.options import device_resource_option, devices_option, say
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, safe
 from alignup.text.byte_sizes import short_bytes
 
@@ -28,9 +28,7 @@ __all__ = ["command"]
 @click.command(name="admit")
 @machine_option
 @config_option
-@click.option(
-    "--devices", "devices", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
-)
+@devices_option
 @device_resource_option
 @near_cpus_option
 @click.option(
@@ -47,7 +45,7 @@ def command(
     ctx: click.Context,
     machine: str,
     config: str | None,
-    devices: str | None,
+    inventory: str | None,
     selectors: tuple[str, ...],
     near_cpus: bool,
     replicas: int,
@@ -58,7 +56,7 @@ def command(
 
     Without a manifest, the example pods of a catalog machine are admitted. `-` reads standard input.
     """
-    loaded = load_node(machine, config, devices, selectors, near_cpus=near_cpus)
+    loaded = load_node(machine, config, inventory, selectors, near_cpus=near_cpus)
     manifests = read_pods(pods) if pods else loaded.example_pods()
     for resource in foreign_devices(manifests, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)

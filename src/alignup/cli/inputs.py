@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.errors import InputError
+from alignup.machine.load import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ LINE_LIMIT = 64 << 20
 machine_option = click.option(
     "--machine",
     "-m",
-    default="/",
+    default=HERE,
     show_default="this machine",
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
 )
@@ -212,7 +213,7 @@ def read_mapping(name: str) -> dict[str, Any]:
 def title_of(machine: str, node: Node) -> str:
     """Return the machine and configuration in one line."""
     cores = [core for numa_node in node.machine.numa_nodes for core in numa_node.cores]
-    name = "this machine" if machine == "/" else machine
+    name = "this machine" if machine == HERE else machine
     return (
         f"{name}: {len(node.machine.numa_nodes)} NUMA nodes, {sum(len(core.cpus) for core in cores)} CPUs; "
         f"policy {node.manager.policy.name}, scope {node.scope_name}, "

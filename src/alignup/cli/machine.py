@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import click
 
 from alignup.cli.inputs import machine_option, near_cpus_option
 from alignup.cli.options import device_resource_option
 from alignup.errors import InputError
+from alignup.machine.load import HERE
 
 __all__ = ["command"]
-
-HERE: Final = "/"
 
 
 @click.command(name="machine")

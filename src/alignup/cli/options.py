@@ -34,7 +34,10 @@ device_resource_option = click.option(
     "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
 )
 devices_option = click.option(
-    "--devices", "inventory", metavar="FILE", help="Device inventory: YAML or JSON, resource -> [{id, numa}]."
+    "--devices",
+    "inventory",
+    metavar="FILE",
+    help="Device inventory, in place of the machine's: YAML or JSON, resource -> [{id, numa}].",
 )
 state_option = click.option(
     "--state",

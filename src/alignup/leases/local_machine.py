@@ -15,6 +15,7 @@ from alignup.errors import InputError
 from alignup.leases.process import host_identity
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.load import HERE
 from alignup.machine.machine import Machine, NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.machine.with_devices import load_with_devices
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
 
-HERE: Final = "/"
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 

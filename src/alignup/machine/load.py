@@ -17,7 +17,10 @@ from alignup.machine.loaded import LoadedMachine, machine_with_devices_from_dict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["load_machine"]
+__all__ = ["HERE", "load_machine"]
+
+HERE: Final = "/"
+"""The source that is the machine at hand."""
 
 _MAX_FILE: Final = 64 << 20
 _HEAD: Final = 512
