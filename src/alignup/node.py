@@ -25,6 +25,7 @@ from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
+    from alignup.koordinator.occupancy import Occupancy
     from alignup.machine.device_inventory import Device
     from alignup.topology_manager.provider import HintProvider
 
@@ -167,7 +168,7 @@ class Node:
 
             options = self.config.topology_manager_policy_options
             self._pod_policies = node_policies.PodPolicies(
-                self.manager, self.machine, options, self.single_numa_node_exclusive
+                self.manager, self.machine, options, self.numa_nodes, self.single_numa_node_exclusive
             )
         return self._pod_policies
 
@@ -199,7 +200,7 @@ class Node:
             else:
                 refusal = manager.decide(pod, ruling.policy, ruling.scope)
                 if refusal is None:
-                    self.pod_policies.admitted(pod.uid, ruling.policy.name, manager.affinities(pod.uid))
+                    self.pod_policies.admitted(pod, ruling.policy.name)
             if refusal is not None:
                 return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
             return Admission(True, "", {c.name: self.allocation(pod.uid, c.name) for c in pod.all_containers})
@@ -212,6 +213,24 @@ class Node:
             () if self.memory is None else self.memory.blocks(pod_uid, container_name),
             {} if self.devices is None else self.devices.devices(pod_uid, container_name),
         )
+
+    def numa_nodes(self, pod_uid: str, container_name: str) -> int:
+        """Return the mask of the NUMA nodes, by position, that a container's CPUs, memory and devices lie in.
+
+        A device that is near to several NUMA nodes lies in none of them alone, and does not count.
+        """
+        machine = self.machine
+        cpus = 0 if self.cpu is None else int(self.cpu.cpus(pod_uid, container_name) or 0)
+        mask = sum(1 << position for position, bits in enumerate(machine.node_cpus) if bits & cpus)
+        for block in () if self.memory is None else self.memory.blocks(pod_uid, container_name):
+            for numa_id in block.numa_nodes:
+                mask |= 1 << machine.position(numa_id)
+        return mask | (0 if self.devices is None else self.devices.numa_nodes(pod_uid, container_name))
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Which NUMA nodes are held by pods under SingleNUMANode, and which by pods across several of them."""
+        return self.pod_policies.occupancy
 
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.

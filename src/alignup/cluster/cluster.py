@@ -18,7 +18,7 @@ from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
 from alignup.cluster.node_amounts import NodeReader
 from alignup.core.amounts.board import LIMITS, Job
 from alignup.errors import InputError
-from alignup.koordinator import pod_policy
+from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
 
@@ -281,7 +281,10 @@ class Cluster:
         threads: int = 1,
         exact: bool = False,
     ) -> Evaluation:
-        """Return what each node would say to a pod, from amounts, without touching any node.
+        """Return what each node would say to a pod, from amounts, without placing it.
+
+        Where a pod's exclusivity and the pods on a node decide, the node itself is asked: it admits the pod and removes
+        it again.
 
         The strategies, each higher for better:
 
@@ -320,13 +323,24 @@ class Cluster:
             with ThreadPoolExecutor(threads) as pool:
                 for done in [pool.submit(self.judge, job, strategy, answer, *bound) for bound in bounds]:
                     done.result()
-        if exact:
-            self._ask_nodes(parsed, answer)
+        unsure = self._exclusivity_decides(parsed, answer)
+        answer.exact[unsure] = False
+        self._ask_nodes(parsed, answer, ~answer.exact if exact else unsure)
         return answer
 
-    def _ask_nodes(self, pod: Pod, answer: Evaluation) -> None:
-        """Replace each answer that is not exact by the node's own."""
-        for index in np.flatnonzero(~answer.exact).tolist():
+    def _exclusivity_decides(self, pod: Pod, answer: Evaluation) -> npt.NDArray[np.bool_]:
+        """Return which nodes would admit the pod but for other pods that exclusivity may keep it away from.
+
+        Amounts do not tell these nodes apart; a node that refuses anyway stays refused.
+        """
+        wanted = pod_policy(pod, self._default_exclusive)
+        if wanted is None or not wanted.exclusive or not self.nodes:
+            return np.zeros(len(self), np.bool_)
+        return np.asarray(answer.admitted & (self._arrays.exclusive != 0))
+
+    def _ask_nodes(self, pod: Pod, answer: Evaluation, asked: npt.NDArray[np.bool_]) -> None:
+        """Replace the answers that amounts cannot give by the nodes' own."""
+        for index in np.flatnonzero(asked).tolist():
             node = self.nodes[index]
             admission = node.admit(pod)
             hints = [got.affinity for got in admission.containers.values() if got.affinity is not None]

@@ -44,7 +44,7 @@ class NodeReader:
 
     def row(self) -> Row:
         """Return what is free now."""
-        cpu, memory, policies = self._cpu, self._memory, self.node._pod_policies
+        cpu, memory = self._cpu, self._memory
         free = whole = 0
         if cpu is not None:
             free = cpu._allocatable & ~cpu._given
@@ -55,9 +55,17 @@ class NodeReader:
             memory=() if memory is None else tuple([tuple(memory.free[kind]) for kind in self._kinds]),
             bound=() if memory is None else tuple(memory._bound),
             used=0 if memory is None else ((1 << len(memory._bound)) - 1) & ~memory.unbound,
-            exclusive=0 if policies is None else policies.tracker.occupancy.single,
+            exclusive=_occupied(self.node),
             devices={resource: _counts(pool.free, members) for resource, pool, members in self._columns},
         )
+
+
+def _occupied(node: Node) -> int:
+    """Return the NUMA nodes of pods that exclusivity may keep others away from."""
+    if not node.pods:
+        return 0
+    occupancy = node.occupancy
+    return occupancy.single | occupancy.multi
 
 
 def _counts(bits: int, members: tuple[int, ...]) -> tuple[int, ...]:

@@ -84,4 +84,4 @@ class Row:
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By resource and place."""
     exclusive: int = 0
-    """The nodes of pods that brought the policy single-numa-node (`alignup.koordinator`)."""
+    """The nodes of pods under single-numa-node, and of pods across several NUMA nodes (`Node.occupancy`)."""

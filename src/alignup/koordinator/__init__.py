@@ -1,35 +1,6 @@
-"""A NUMA topology policy for each pod, after Koordinator's design: what it asks for, what follows from it.
+"""NUMA topology policies that pods bring, after Koordinator's design document and its released scheduler.
 
-For a node that admits pods itself: `pod_policy`, `effective_policy`, `ExclusivityTracker`. For a scheduler
-before it: `alignup.koordinator.scheduling`, under one of the two profiles in `alignup.koordinator.profiles`. For
-conformance cases: `alignup.koordinator.koordinator`.
+On one node, `node_policies` judges annotated pods over the node's own providers. For a scheduler, `scheduling` takes a
+pod past a node under one of the two profiles in `profiles`. The rules that both share are in `effective` and
+`exclusivity`.
 """
-
-from __future__ import annotations
-
-from alignup.koordinator.effective import (
-    EffectivePolicy,
-    PodPolicy,
-    PolicyMismatch,
-    effective_policy,
-    node_policy,
-    pod_policy,
-)
-from alignup.koordinator.exclusivity import ExclusivityTracker, document_score
-from alignup.koordinator.occupancy import NumaNodeState, Occupancy
-from alignup.koordinator.status import Status, StatusCode
-
-__all__ = [
-    "EffectivePolicy",
-    "ExclusivityTracker",
-    "NumaNodeState",
-    "Occupancy",
-    "PodPolicy",
-    "PolicyMismatch",
-    "Status",
-    "StatusCode",
-    "document_score",
-    "effective_policy",
-    "node_policy",
-    "pod_policy",
-]

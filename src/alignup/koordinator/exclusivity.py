@@ -1,105 +1,141 @@
-"""Keeps single-node and multi-node pods of one machine apart, as the design document asks.
+"""Decides which hints exclusivity leaves to a pod, from the NUMA nodes that other pods hold.
 
-The tracker remembers who holds which NUMA nodes; its methods say which hints a further pod may still have, or
-what they are worth. Whose policy is what is decided by `alignup.koordinator.effective`.
+The design document keeps two kinds of pods apart: those under SingleNUMANode, and those that span several NUMA nodes.
+Here are its rules as functions over masks; who holds which NUMA nodes is counted in `alignup.koordinator.occupancy`,
+and the policies of one node apply them in `alignup.koordinator.node_policies`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsInt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from alignup.koordinator.annotation import PREFERRED, REQUIRED
-from alignup.koordinator.occupancy import Occupancy
-from alignup.topology_manager.hints import HintList, TopologyHint
+from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
+
+    from alignup.koordinator.occupancy import Occupancy
+    from alignup.topology_manager.hints import TopologyHint
 
     Hints: TypeAlias = HintList | Sequence[TopologyHint]
 
-__all__ = ["ExclusivityTracker", "document_score"]
+__all__ = [
+    "NOTHING_AVOIDED",
+    "Avoidance",
+    "document_score",
+    "exclusivity_sentence",
+    "holding_words",
+    "mixes",
+    "permitted",
+    "rounds",
+]
+
+MOST_NAMED: Final = 4
+"""How many pods a sentence names before it counts the rest."""
+
+_MOST_LISTED: Final = 4096
+"""Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""
 
 
-class ExclusivityTracker:
-    """Who holds the NUMA nodes of one machine: SingleNUMANode pods, pods across several nodes.
+@dataclass(frozen=True, slots=True)
+class Avoidance:
+    """The NUMA nodes, as masks, that hints may not name."""
 
-    A pod under the policy `single-numa-node` holds the nodes it was given as a single-node pod, whichever
-    container they went to. A pod under another policy holds the nodes of every affinity that spans more than
-    one, as a multi-node pod. All other pods hold nothing: the document protects and restrains only these two.
+    alone: int = 0
+    """For hints of exactly one node."""
+    across: int = 0
+    """For hints of several nodes."""
 
-    >>> from alignup.topology_manager.bitmask import BitMask
-    >>> tracker = ExclusivityTracker()
-    >>> tracker.add("a", [0b01], "single-numa-node")
-    >>> tracker.filtered(HintList([TopologyHint(BitMask([0, 1]), True)]), "Required")
-    HintList([])
+    def allows(self, mask: int) -> bool:
+        """Return whether a hint with this mask may stay."""
+        return not mask & (self.alone if mask.bit_count() == 1 else self.across)
+
+
+NOTHING_AVOIDED: Final = Avoidance()
+
+
+def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
+    """Return whether a pod on these NUMA nodes would share one with a pod of the other kind.
+
+    Args:
+        mask: the NUMA nodes of a hint of the pod, or those that it holds.
+        occupancy: what the other pods hold.
+        single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else it keeps away from
+            pods under SingleNUMANode where it spans several NUMA nodes itself.
     """
+    if single:
+        return bool(mask & occupancy.multi)
+    return mask.bit_count() > 1 and bool(mask & occupancy.single)
 
-    __slots__ = ("_by_pod", "_occupancy")
 
-    def __init__(self) -> None:
-        self._by_pod: dict[str, Occupancy] = {}
-        self._occupancy = Occupancy()
+def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool) -> tuple[Avoidance, ...]:
+    """Return what to leave out of the hints, one merge after the other: the first preferred result is taken.
 
-    @property
-    def occupancy(self) -> Occupancy:
-        """The two masks, of all pods together."""
-        return self._occupancy
+    A kubelet's merge has no scores, so what the document says in scores becomes an order of merges:
 
-    def add(self, pod_uid: str, affinities: Iterable[SupportsInt | None], policy: str) -> None:
-        """Remember a pod; one that is already known is replaced.
+    - `Required` skips hints that mix (see `mixes`), in every round.
+    - `Preferred` scores them 0, the worst: they are left out at first, and taken when nothing else is preferred.
+    - Pods under SingleNUMANode attract each other, so that room remains for pods across NUMA nodes: the first round
+      leaves them only nodes that such pods hold already.
 
-        Args:
-            pod_uid: Who it is.
-            affinities: The affinity of each container (or of the pod), `BitMask` or int; None: any node.
-            policy: The policy it runs under, by the kubelet's name.
-        """
-        self.remove(pod_uid)
-        single = multi = 0
-        for affinity in affinities:
-            mask = 0 if affinity is None else int(affinity)
-            if policy == "single-numa-node":
-                single |= mask
-            elif mask.bit_count() > 1:
-                multi |= mask
-        if single or multi:
-            held = self._by_pod[pod_uid] = Occupancy(single, multi)
-            self._occupancy |= held
+    Args:
+        exclusive: `Required`, `Preferred`, or "" for a pod without an annotation: nothing is left out.
+        occupancy: what the other pods hold.
+        all_nodes: the mask of all NUMA nodes.
+        single: the pod runs under SingleNUMANode.
+    """
+    if exclusive not in (REQUIRED, PREFERRED):
+        return (NOTHING_AVOIDED,)
+    found = []
+    if single:
+        together = occupancy.single & ~occupancy.multi
+        apart = Avoidance(alone=occupancy.multi)
+        if together:
+            found.append(Avoidance(alone=all_nodes & ~together))
+    else:
+        apart = Avoidance(across=occupancy.single)
+    found.append(apart)
+    if exclusive == PREFERRED and apart != NOTHING_AVOIDED:
+        found.append(NOTHING_AVOIDED)
+    return tuple(found)
 
-    def remove(self, pod_uid: str) -> None:
-        """Forget a pod; unknown ones are no error."""
-        if self._by_pod.pop(pod_uid, None) is not None:
-            self._occupancy = Occupancy()
-            for held in self._by_pod.values():
-                self._occupancy |= held
 
-    def filtered(self, hints: Hints, exclusive: str) -> Hints:
-        """Return the hints that a pod may have: under `Required` none that mixes, else the same object.
+def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
+    """Return the hints that may stay; the same object if nothing is to be avoided.
 
-        A hint mixes if it spans several NUMA nodes and one of them holds a SingleNUMANode pod. What is left
-        may be empty, which a merge reads as "cannot be satisfied". Hints without a mask stay.
-        """
-        single = self._occupancy.single
-        if exclusive != REQUIRED or not single:
-            return hints
-        packed = hints if isinstance(hints, HintList) else HintList(hints)
-        return packed.avoiding(single)
+    Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go
+    too: that policy passes over them anyway. What is left may be empty, which a merge reads as "cannot be satisfied".
+    Hints without a mask stay.
+    """
+    if avoidance == NOTHING_AVOIDED:
+        return hints
+    packed = hints if isinstance(hints, HintList) else HintList(hints)
+    if avoidance.alone:
+        return HintList([hint for hint in _narrow_hints(packed) if _may_stay(hint, avoidance)])
+    return packed.avoiding(avoidance.across)
 
-    def attempts(self, exclusive: str) -> tuple[str, ...]:
-        """Return under which exclusivities to merge, one after the other.
 
-        A kubelet's merge has no scores, so `Preferred` (which scores mixed hints 0, the worst) becomes: merge
-        without mixed hints, and with them only if the first result is not preferred.
-        """
-        if exclusive == PREFERRED and self._occupancy.single:
-            return REQUIRED, ""
-        return (exclusive if exclusive == REQUIRED else "",)
+def exclusivity_sentence(holders: Mapping[str, str]) -> str:
+    """Return why exclusivity refuses a pod, naming the pods that it keeps away from.
 
-    def score(self, mask: int, requested: float, allocatable: float, exclusive: str = "") -> float:
-        """Return `document_score` of a placement on `mask`, or 0 if it mixes and the pod is `Preferred`."""
-        if exclusive == PREFERRED and self._occupancy.mixes(mask):
-            return 0.0
-        return document_score(mask.bit_count(), requested, allocatable)
+    Args:
+        holders: what each pod in the way is called, and the NUMA nodes that it holds, in words.
+    """
+    named = [f"pod {name!r} {where}" for name, where in holders.items()]
+    more = len(named) - MOST_NAMED
+    told = ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from {told or 'the pods there'}"
+
+
+def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
+    """Return the NUMA nodes that a pod holds as one that runs under SingleNUMANode, or as one across NUMA nodes."""
+    mask = held.single if single else held.multi
+    ids = [str(numa_id) for position, numa_id in enumerate(numa_ids) if mask >> position & 1]
+    nodes = ("node " if len(ids) == 1 else "nodes ") + "+".join(ids)
+    return f"on NUMA {nodes} under SingleNUMANode" if single else f"across NUMA {nodes}"
 
 
 def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:
@@ -108,9 +144,24 @@ def document_score(numa_nodes: int, requested: float, allocatable: float) -> flo
     The document explains the second term as utilisation, so `requested` includes what is already given away.
 
     Args:
-        numa_nodes: How many NUMA nodes the placement spans.
-        requested: What pods on these nodes ask for of a resource, the new one included.
-        allocatable: How much of it these nodes have; without any, the term is 0.
+        numa_nodes: how many NUMA nodes the placement spans.
+        requested: what pods on these nodes ask for of a resource, the new one included.
+        allocatable: how much of it these nodes have; without any, the term is 0.
     """
     utilisation = requested / allocatable if allocatable else 0.0
     return 100 - 10 * numa_nodes + 10 * utilisation
+
+
+def _may_stay(hint: TopologyHint, avoidance: Avoidance) -> bool:
+    if hint.affinity is None:
+        return True
+    return hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity))
+
+
+def _narrow_hints(hints: HintList) -> Sequence[TopologyHint]:
+    """Return hints among which are all that name one node or none; of a description, those of one node."""
+    total = hints.total()
+    if total is not None and total <= _MOST_LISTED:
+        return hints.hints()
+    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
+    return hints.sample(_MOST_LISTED)

@@ -1,99 +1,200 @@
-"""Lets a pod's own policy decide on one node, with the node's CPU, memory and device providers underneath.
+"""Judges annotated pods on one node by the policy that they bring, over the node's own providers.
 
-This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole (pod scope)
-under the policy that its annotation names, and kept apart from SingleNUMANode pods as exclusively as it asks for.
+This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole (pod scope) under
+the policy that its annotation names, and kept apart from pods of the other kind as exclusively as it asks for. The
+rules are in `alignup.koordinator.effective` and `alignup.koordinator.exclusivity`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alignup.koordinator.annotation import REQUIRED
 from alignup.koordinator.effective import PolicyMismatch, effective_policy, pod_policy
-from alignup.koordinator.exclusivity import ExclusivityTracker
-from alignup.topology_manager.policy import NonePolicy, Policy, make_policy
-from alignup.topology_manager.scope import PodScope, Refusal
+from alignup.koordinator.exclusivity import (
+    NOTHING_AVOIDED,
+    Avoidance,
+    exclusivity_sentence,
+    holding_words,
+    mixes,
+    permitted,
+    rounds,
+)
+from alignup.koordinator.occupancy import Occupancy, OccupancyTracker, pod_occupancy
+from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import TopologyOptions
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.provider import ResourceHints
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.scope import Scope
+    from alignup.topology_manager.store import Store
 
-__all__ = ["ExclusivePolicy", "PodPolicies", "Ruling"]
+__all__ = ["ExclusivePolicy", "ExclusiveScope", "PodPolicies", "Ruling"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExclusivePolicy:
-    """A policy that merges what is left of the hints when those that mix with SingleNUMANode pods are gone."""
+    """A policy that merges only the hints that exclusivity permits.
+
+    Args:
+        policy: the policy underneath.
+        exclusive: `Required`, `Preferred`, or "".
+        occupancy: what the pods on the node hold.
+        all_nodes: the mask of all NUMA nodes.
+    """
 
     policy: Policy
-    tracker: ExclusivityTracker
     exclusive: str
+    occupancy: Occupancy
+    all_nodes: int
 
     @property
     def name(self) -> str:
         """The name of the policy underneath."""
         return self.policy.name
 
-    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
-        """Return the best hint, and whether to admit with it."""
-        offered = list(providers_hints)
-        best, admit = None, False
-        for exclusive in self.tracker.attempts(self.exclusive):
-            best, admit = self.policy.merge([self._filtered(hints, exclusive) for hints in offered])
-            if best.preferred:
-                break
-        assert best is not None  # noqa: S101  # there is always at least one attempt
-        return best, admit
+    @property
+    def is_single(self) -> bool:
+        """Whether the pod runs under SingleNUMANode."""
+        return self.name == SingleNUMANodePolicy.name
 
-    def _filtered(self, resources: ResourceHints, exclusive: str) -> ResourceHints:
-        filtered: dict[str, HintList | Sequence[TopologyHint] | None] = {}
-        for resource, hints in (resources or {}).items():
-            filtered[resource] = None if hints is None else self.tracker.filtered(hints, exclusive)
-        return filtered
+    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
+        """Return the best hint, and whether to admit with it.
+
+        Where nothing is bound to NUMA nodes, or a resource cannot be had at all, exclusivity changes nothing.
+        """
+        offered = list(providers_hints)
+        lists = [hints for resources in offered for hints in (resources or {}).values() if hints is not None]
+        if not lists or not all(lists):
+            return self.policy.merge(offered)
+        fallback: TopologyHint | None = None
+        best, admit = None, False
+        for avoidance in rounds(self.exclusive, self.occupancy, self.all_nodes, single=self.is_single):
+            left = [_permitted(resources, avoidance) for resources in offered]
+            best, admit = self.policy.merge(left)
+            if best.preferred:
+                return best, admit
+            if admit and fallback is None and self._keeps_apart(best, left):
+                fallback = best
+        assert best is not None  # noqa: S101  # there is always at least one round
+        if fallback is not None:
+            return fallback, True
+        return best, admit and self.exclusive != REQUIRED
+
+    def mixes(self, mask: int) -> bool:
+        """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
+        return mixes(mask, self.occupancy, single=self.is_single)
+
+    def _keeps_apart(self, best: TopologyHint, left: Sequence[ResourceHints]) -> bool:
+        """Return whether a result that is not preferred gives every resource nodes that do not mix."""
+        lists = [hints for resources in left for hints in (resources or {}).values() if hints is not None]
+        mask = self.all_nodes if best.affinity is None else int(best.affinity)
+        return all(lists) and not self.mixes(mask)
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusiveScope:
+    """A scope that refuses what mixes after all, and names the pods that exclusivity keeps a pod away from.
+
+    Args:
+        scope: the scope underneath.
+        ruled: the policy that the pod is judged under.
+        held: returns the NUMA nodes that a pod on the node holds, and as which kind.
+        holders: returns the pods that hold any of the given nodes, as `exclusivity_sentence` takes them.
+    """
+
+    scope: Scope
+    ruled: ExclusivePolicy
+    held: Callable[[Pod, str], Occupancy]
+    holders: Callable[[Occupancy], Mapping[str, str]]
+
+    @property
+    def name(self) -> str:
+        """The name of the scope underneath."""
+        return self.scope.name
+
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
+        """Decide as the scope does; under `Required` also by what the containers got."""
+        refusal = self.scope.admit(pod, policy, providers, store)
+        if self.ruled.exclusive != REQUIRED:
+            return refusal
+        if refusal is None:
+            # under best-effort a container may get more NUMA nodes than its affinity names
+            held = self.held(pod, policy.name)
+            mask = held.single | held.multi
+            if not self.ruled.mixes(mask):
+                return None
+            return Refusal(TOPOLOGY_AFFINITY_ERROR, self._detail(mask), policy=policy.name)
+        if refusal.detail:
+            return refusal
+        best, admit = self.ruled.policy.merge(refusal.hints)
+        if not admit:
+            return refusal
+        mask = self.ruled.all_nodes if best.affinity is None else int(best.affinity)
+        return replace(refusal, detail=self._detail(mask))
+
+    def _detail(self, mask: int) -> str:
+        """Return the sentence for a pod that would have got these NUMA nodes."""
+        return exclusivity_sentence(
+            self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Under what an annotated pod is to be judged."""
+    """The policy and scope that an annotated pod is judged under."""
 
     policy: Policy
     scope: Scope
 
 
 class PodPolicies:
-    """The pod policies of one node.
+    """The policies that pods bring to one node, and who holds which NUMA nodes there.
 
     Args:
         manager: the node's manager; its policy is the node's.
         machine: for the policies that pods bring.
         options: the node's topology options; they hold for the pods' policies as well.
+        numa_nodes: returns the mask of the NUMA nodes that a container's CPUs, memory and devices lie in, by the uid
+            of its pod and its name.
         default_exclusive: the exclusivity of pods that name a policy and no exclusivity.
     """
 
-    __slots__ = ("_default", "_distances", "_manager", "_numa_nodes", "_options", "_policies", "tracker")
+    __slots__ = ("_default", "_machine", "_manager", "_numa_nodes", "_options", "_policies", "_tracker")
 
     def __init__(
         self,
         manager: TopologyManager,
         machine: Machine,
         options: TopologyOptions,
+        numa_nodes: Callable[[str, str], int],
         default_exclusive: str = REQUIRED,
     ) -> None:
+        self._tracker = OccupancyTracker()
         self._default = default_exclusive
-        self.tracker = ExclusivityTracker()
         self._manager = manager
-        self._numa_nodes = len(machine.numa_nodes)
-        self._distances = machine.distance_matrix
+        self._machine = machine
+        self._numa_nodes = numa_nodes
         self._options = options
         self._policies: dict[str, Policy] = {}
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What all pods on the node hold; those that came without an annotation run under the node's policy."""
+        for pod in self._manager.pods:
+            if pod.uid not in self._tracker:
+                self._tracker.add(pod.uid, self._held(pod, self._manager.policy.name))
+        return self._tracker.occupancy
 
     def ruling(self, pod: Pod) -> Ruling | Refusal | None:
         """Return what a pod's annotation asks for; None when it says nothing, a refusal on a mismatch.
@@ -112,17 +213,55 @@ class PodPolicies:
         if effective.policy == NonePolicy.name:
             return None
         if effective.policy == own.name:
-            return Ruling(ExclusivePolicy(own, self.tracker, effective.exclusive), self._manager.scope)
-        policy = self._policies.get(effective.policy)
-        if policy is None:
-            policy = make_policy(effective.policy, self._numa_nodes, self._distances, self._options)
-            self._policies[effective.policy] = policy
-        return Ruling(ExclusivePolicy(policy, self.tracker, effective.exclusive), PodScope())
+            return self._exclusive(own, self._manager.scope, effective.exclusive)
+        return self._exclusive(self._policy(effective.policy), PodScope(), effective.exclusive)
 
-    def admitted(self, pod_uid: str, policy: str, affinities: Mapping[str, TopologyHint]) -> None:
-        """Remember which NUMA nodes an annotated pod got."""
-        self.tracker.add(pod_uid, [hint.affinity for hint in affinities.values()], policy)
+    def admitted(self, pod: Pod, policy: str) -> None:
+        """Remember what an annotated pod got, under the policy that it was judged by."""
+        self._tracker.add(pod.uid, self._held(pod, policy))
 
     def removed(self, pod_uid: str) -> None:
         """Forget a pod; one that was never remembered is no error."""
-        self.tracker.remove(pod_uid)
+        self._tracker.remove(pod_uid)
+
+    def _exclusive(self, policy: Policy, scope: Scope, exclusive: str) -> Ruling:
+        ruled = ExclusivePolicy(policy, exclusive, self.occupancy, self._all_nodes)
+        return Ruling(ruled, ExclusiveScope(scope, ruled, self._held, self._holders))
+
+    def _policy(self, name: str) -> Policy:
+        """Return a policy that the node does not have itself; made once."""
+        if name not in self._policies:
+            machine = self._machine
+            nodes = len(machine.numa_nodes)
+            self._policies[name] = make_policy(name, nodes, machine.distance_matrix, self._options)
+        return self._policies[name]
+
+    @property
+    def _all_nodes(self) -> int:
+        return (1 << len(self._machine.numa_nodes)) - 1
+
+    def _held(self, pod: Pod, policy: str) -> Occupancy:
+        """Return what a pod holds now."""
+        affinities = self._manager.affinities(pod.uid)
+        names = [container.name for container in pod.all_containers]
+        parts = [(self._numa_nodes(pod.uid, name), affinities.get(name)) for name in names]
+        return pod_occupancy(policy, parts, self._all_nodes)
+
+    def _holders(self, wanted: Occupancy) -> Mapping[str, str]:
+        """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
+        pods = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in self._manager.pods}
+        ids = self._machine.numa_node_ids
+        return {
+            pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single))
+            for uid, held in self._tracker.holders(wanted).items()
+        }
+
+
+def _permitted(resources: ResourceHints, avoidance: Avoidance) -> ResourceHints:
+    """Return what is left of a provider's hints."""
+    if avoidance == NOTHING_AVOIDED:
+        return resources
+    left: dict[str, HintList | Sequence[TopologyHint] | None] = {}
+    for resource, hints in (resources or {}).items():
+        left[resource] = None if hints is None else permitted(hints, avoidance)
+    return left

@@ -39,7 +39,7 @@ from alignup.koordinator.annotation import (
     present_place,
 )
 from alignup.koordinator.effective import ANNOTATIONS, mismatch_sentence
-from alignup.koordinator.exclusivity import document_score
+from alignup.koordinator.exclusivity import document_score, mixes
 from alignup.koordinator.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -62,10 +62,16 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class Exclusivity:
-    """What the new pod wants (`Required`, `Preferred`, anything else: nothing), and who is there already."""
+    """What the new pod wants (`Required`, `Preferred`, anything else: nothing), and which pods are there already."""
 
     wanted: str
     occupancy: Occupancy
+    single: bool = False
+    """The new pod runs under SingleNUMANode."""
+
+    def mixes(self, mask: int) -> bool:
+        """Return whether the pod on these NUMA nodes would share one with a pod of the other kind."""
+        return mixes(mask, self.occupancy, single=self.single)
 
 
 class Profile(Protocol):
@@ -166,7 +172,7 @@ class DocumentProfile:
 
     def skips(self, mask: int, exclusivity: Exclusivity) -> bool:
         """Under Required, offer nothing mixed."""
-        return exclusivity.wanted == REQUIRED and exclusivity.occupancy.mixes(mask)
+        return exclusivity.wanted == REQUIRED and exclusivity.mixes(mask)
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # it was not offered
         """Let everything that was offered stand."""
@@ -174,7 +180,7 @@ class DocumentProfile:
 
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
-        if exclusivity.wanted == PREFERRED and exclusivity.occupancy.mixes(mask):
+        if exclusivity.wanted == PREFERRED and exclusivity.mixes(mask):
             return 0.0
         # of several resources the mean: the sum of their shares over how many they are
         shares = sum(amount / capacity for amount, capacity in used)

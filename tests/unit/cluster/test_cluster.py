@@ -12,7 +12,7 @@ from alignup.cluster import Cluster, Evaluation
 from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
 from alignup.core.amounts.board import Board, Job
 from alignup.errors import ConfigError, InputError
-from alignup.koordinator import document_score
+from alignup.koordinator.exclusivity import document_score
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from cluster_files import node_line, pod_manifest
@@ -307,3 +307,39 @@ def test_a_cluster_has_one_default_of_exclusivity():
     ]
     with pytest.raises(InputError, match="the same value for every node of a cluster"):
         cluster_of(*lines)
+
+
+def annotated(uid, cpus, policy, exclusive=""):
+    """A pod that brings a policy of its own."""
+    spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
+    made = pod_manifest(uid, cpus=cpus)
+    made["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("new", "admitted", "masks"),
+    [
+        (annotated("new", 1, "SingleNUMANode"), [False, True, True, True], [0, 0b10, 0b01, 0b01]),
+        (annotated("new", 1, "SingleNUMANode", "Preferred"), [True] * 4, [0b10, 0b10, 0b01, 0b01]),
+        (annotated("new", 9, "Restricted"), [False, False, True, True], [0, 0, 0b11, 0b11]),
+        (annotated("new", 9, "Restricted", "Preferred"), [False, True, True, True], [0, 0b11, 0b11, 0b11]),
+        (annotated("new", 9, "BestEffort"), [False, False, True, True], [0, 0, 0b11, 0b11]),
+    ],
+)
+def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
+    """A pod across NUMA nodes, a SingleNUMANode pod in node 1, another pod, and nobody."""
+    nodes = [
+        Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"cpuManagerPolicy": "static"}})
+        for _ in range(4)
+    ]
+    nodes[0].admit(annotated("wide", 9, "Restricted"))
+    nodes[1].admit(pod_manifest("filler", cpus=8))
+    nodes[1].admit(annotated("single", 2, "SingleNUMANode"))
+    nodes[1].remove("filler")
+    nodes[2].admit(pod_manifest("plain", cpus=2))
+    cluster = Cluster.from_nodes(nodes)
+    answer = cluster.evaluate(new)
+    assert answer.exact.all()
+    assert answer.admitted.tolist() == admitted
+    assert answer.affinity.tolist() == masks

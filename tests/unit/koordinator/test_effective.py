@@ -7,7 +7,8 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator import (
+from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from alignup.koordinator.effective import (
     EffectivePolicy,
     PodPolicy,
     PolicyMismatch,
@@ -16,7 +17,6 @@ from alignup.koordinator import (
     node_policy,
     pod_policy,
 )
-from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from alignup.kubernetes.pod import Pod
 
 KUBELET = ["single-numa-node", "restricted", "best-effort", "none"]

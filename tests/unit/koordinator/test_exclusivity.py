@@ -1,4 +1,4 @@
-"""Who holds which NUMA nodes, and what that leaves for others."""
+"""The rules of exclusivity over masks: what mixes, and which hints are left."""
 
 from __future__ import annotations
 
@@ -6,73 +6,129 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.errors import InputError
-from alignup.koordinator import ExclusivityTracker, NumaNodeState, Occupancy, document_score
-from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.koordinator.exclusivity import (
+    NOTHING_AVOIDED,
+    Avoidance,
+    document_score,
+    exclusivity_sentence,
+    holding_words,
+    mixes,
+    permitted,
+    rounds,
+)
+from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
+
+BUSY = Occupancy(single=0b0001, multi=0b1100)
+"""Four NUMA nodes: a pod under SingleNUMANode in node 0, a pod across nodes 2 and 3."""
+
+MASKS = st.integers(0, 15)
 
 
 def hints(*masks):
     return HintList([TopologyHint(None if m is None else BitMask.from_int(m), True) for m in masks])
 
 
-@pytest.fixture
-def tracker():
-    """Four NUMA nodes: a SingleNUMANode pod in node 0, a pod across nodes 2 and 3."""
-    made = ExclusivityTracker()
-    made.add("single", [BitMask([0])], "single-numa-node")
-    made.add("multi", [None, BitMask([2, 3])], "restricted")
-    return made
+@pytest.mark.parametrize(
+    ("mask", "single", "expected"),
+    [
+        (0b0001, True, False),
+        (0b0010, True, False),
+        (0b0100, True, True),
+        (0b0001, False, False),
+        (0b0011, False, True),
+        (0b0110, False, False),
+        (0b1111, False, True),
+        (0b0000, False, False),
+    ],
+)
+def test_a_mix_is_a_node_with_pods_of_both_kinds(mask, single, expected):
+    """Pods under SingleNUMANode keep away from pods across NUMA nodes, and these from them."""
+    assert mixes(mask, BUSY, single=single) is expected
 
 
-def test_states(tracker):
-    assert tracker.occupancy == Occupancy(single=0b0001, multi=0b1100)
-    states = [tracker.occupancy.state(position).value for position in range(4)]
-    assert states == ["single", "idle", "shared", "shared"]
+@pytest.mark.parametrize(
+    ("exclusive", "single", "expected"),
+    [
+        ("Required", False, [Avoidance(across=0b0001)]),
+        ("Preferred", False, [Avoidance(across=0b0001), NOTHING_AVOIDED]),
+        ("", False, [NOTHING_AVOIDED]),
+        ("Required", True, [Avoidance(alone=0b1110), Avoidance(alone=0b1100)]),
+        ("Preferred", True, [Avoidance(alone=0b1110), Avoidance(alone=0b1100), NOTHING_AVOIDED]),
+        ("", True, [NOTHING_AVOIDED]),
+    ],
+)
+def test_rounds(exclusive, single, expected):
+    assert list(rounds(exclusive, BUSY, 0b1111, single=single)) == expected
 
 
-def test_containers_of_a_single_node_pod_may_be_in_several_nodes():
-    tracker = ExclusivityTracker()
-    tracker.add("pod", [0b01, 0b10], "single-numa-node")
-    assert tracker.occupancy == Occupancy(single=0b11)
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize("exclusive", ["Required", "Preferred", ""])
+def test_an_empty_machine_leaves_everything(exclusive, single):
+    assert rounds(exclusive, NOTHING_HELD, 0b1111, single=single) == (NOTHING_AVOIDED,)
 
 
-def test_a_pod_in_one_node_by_chance_holds_nothing(tracker):
-    tracker.add("other", [0b10], "best-effort")
-    assert tracker.occupancy.state(1) is NumaNodeState.IDLE
+@given(MASKS, MASKS, MASKS, st.booleans())
+def test_no_round_of_required_leaves_a_hint_that_mixes(held_single, held_multi, mask, single):
+    """For a pod under SingleNUMANode that is a hint of one node; its policy passes over all others."""
+    occupancy = Occupancy(held_single, held_multi)
+    for avoidance in rounds("Required", occupancy, 0b1111, single=single):
+        if avoidance.allows(mask) and (mask.bit_count() == 1 or not single):
+            assert not mixes(mask, occupancy, single=single)
 
 
-def test_required_skips_mixed_hints_and_no_others(tracker):
-    found = tracker.filtered(hints(0b1, 0b10, 0b11, 0b110, 0b1110, 0b1111, None), "Required")
+@given(MASKS, MASKS, MASKS)
+def test_the_last_round_of_required_leaves_all_that_does_not_mix(held_single, held_multi, mask):
+    occupancy = Occupancy(held_single, held_multi)
+    last = rounds("Required", occupancy, 0b1111, single=False)[-1]
+    assert last.allows(mask) or mixes(mask, occupancy, single=False)
+    for position in range(4):
+        last = rounds("Required", occupancy, 0b1111, single=True)[-1]
+        assert last.allows(1 << position) or mixes(1 << position, occupancy, single=True)
+
+
+def test_hints_across_nodes_go_where_these_are_avoided():
+    found = permitted(hints(0b1, 0b10, 0b11, 0b110, 0b1110, 0b1111, None), Avoidance(across=0b1))
     assert found == hints(0b1, 0b10, 0b110, 0b1110, None)
 
 
-def test_what_is_left_may_be_nothing(tracker):
-    assert not tracker.filtered(hints(0b11), "Required")
+def test_hints_of_one_node_go_where_these_are_avoided():
+    """And all hints of several nodes, which single-numa-node passes over."""
+    found = permitted(hints(0b1, 0b10, 0b100, 0b11, 0b1100, None), Avoidance(alone=0b1))
+    assert found == hints(0b10, 0b100, None)
 
 
-@pytest.mark.parametrize("exclusive", ["Preferred", ""])
-def test_without_required_the_list_is_the_same_object(tracker, exclusive):
+def test_plain_sequences_of_hints_are_taken_too():
+    assert permitted(list(hints(0b11, 0b10)), Avoidance(across=0b1)) == hints(0b10)
+
+
+def test_lists_that_describe_more_hints_than_can_be_walked():
+    """On 40 NUMA nodes of a CPU each, of which some are closed."""
+    everywhere = feasible_hints(40, [(None, [1] * 40, 1)], universe=(1 << 40) - 1, preferred_size=1)
+    found = permitted(everywhere, Avoidance(alone=(1 << 38) - 1))
+    assert [int(hint.affinity) for hint in found] == [1 << 38, 1 << 39]
+
+
+def test_what_is_left_may_be_nothing():
+    assert not permitted(hints(0b11), Avoidance(across=0b1))
+
+
+def test_without_anything_to_avoid_the_list_is_the_same_object():
     offered = hints(0b11)
-    assert tracker.filtered(offered, exclusive) is offered
+    assert permitted(offered, NOTHING_AVOIDED) is offered
 
 
-def test_an_empty_machine_changes_nothing():
-    offered = hints(0b11)
-    assert ExclusivityTracker().filtered(offered, "Required") is offered
-    assert ExclusivityTracker().attempts("Preferred") == ("",)
-
-
-def test_attempts(tracker):
-    assert tracker.attempts("Required") == ("Required",)
-    assert tracker.attempts("Preferred") == ("Required", "")
-    assert tracker.attempts("") == ("",)
-
-
-def test_preferred_scores_mixed_placements_zero(tracker):
-    assert tracker.score(0b11, 4, 8, "Preferred") == 0
-    assert tracker.score(0b11, 4, 8) == 85
-    assert tracker.score(0b110, 4, 8, "Preferred") == 85
-    assert tracker.score(0b1, 8, 8, "Preferred") == 100
+def test_a_sentence_names_the_pods_in_the_way():
+    held = Occupancy(single=0b100, multi=0b11)
+    holders = {
+        "ns/one": holding_words(held, (0, 1, 8), single=True),
+        "ns/wide": holding_words(held, (0, 1, 8), single=False),
+    }
+    assert exclusivity_sentence(holders) == (
+        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'ns/one' on NUMA node 8 under "
+        "SingleNUMANode, pod 'ns/wide' across NUMA nodes 0+1"
+    )
+    assert exclusivity_sentence(dict.fromkeys("abcdefg", "there")).endswith("pod 'd' there and 3 more")
 
 
 def test_a_resource_that_nodes_lack_adds_nothing_to_the_score():
@@ -81,32 +137,3 @@ def test_a_resource_that_nodes_lack_adds_nothing_to_the_score():
 
 def test_one_numa_node_always_scores_above_two():
     assert document_score(1, 0.1, 100) > document_score(2, 100, 100)
-
-
-def test_removing_and_replacing(tracker):
-    tracker.remove("single")
-    tracker.remove("single")
-    assert tracker.occupancy == Occupancy(multi=0b1100)
-    tracker.add("multi", [0b11], "restricted")
-    assert tracker.occupancy == Occupancy(multi=0b11)
-
-
-PODS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 15), st.sampled_from(["single-numa-node", "restricted"]))
-)
-
-
-@given(PODS)
-def test_after_all_pods_are_gone_nothing_is_held(pods):
-    tracker = ExclusivityTracker()
-    for uid, mask, policy in pods:
-        tracker.add(uid, [mask], policy)
-    for uid in "abc":
-        tracker.remove(uid)
-    assert tracker.occupancy == Occupancy()
-
-
-def test_states_by_name():
-    assert Occupancy.from_states(["idle", "single", "shared"]) == Occupancy(single=0b010, multi=0b100)
-    with pytest.raises(InputError, match=r"got 'busy' at node_states\[1\]"):
-        Occupancy.from_states(["idle", "busy"])

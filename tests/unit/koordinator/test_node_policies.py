@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.errors import ConfigError, InputError
-from alignup.koordinator.exclusivity import ExclusivityTracker
+from alignup.koordinator.exclusivity import mixes
 from alignup.koordinator.node_policies import ExclusivePolicy, PodPolicies
+from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
-from alignup.topology_manager.hints import BitMask, HintList
+from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.refusal_message import explain
 from fakes import Saying, hint
@@ -136,8 +140,7 @@ def test_a_removed_pod_protects_nothing() -> None:
     node = node_of()
     for _ in range(2):
         assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
-        assert not node.admit(pod("wide", 5, "BestEffort", "Required")).containers["c0"].affinity.preferred
-        node.remove("wide")
+        assert not node.admit(pod("wide", 5, "BestEffort", "Required")).admitted
         node.remove("single")
         assert node.admit(pod("plain", 1)).admitted
         node.remove("plain")
@@ -218,21 +221,197 @@ def test_devices_are_aligned_too() -> None:
 
 
 def test_hints_that_mix_are_dropped_before_the_merge() -> None:
-    """From packed lists and plain ones; what has no preference stays without one."""
-    tracker = ExclusivityTracker()
-    tracker.add("single", [BitMask([0])], "single-numa-node")
-    policy = ExclusivePolicy(make_policy("best-effort", 2), tracker, "Required")
+    """From packed lists and plain ones; a pod that is bound to no NUMA node keeps away from nobody."""
+    policy = ExclusivePolicy(make_policy("best-effort", 2), "Required", Occupancy(single=0b01), 0b11)
     both = [hint(True, 0, 1)]
 
     assert policy.name == "best-effort"
-    assert policy.merge([{"a": both}]) == (hint(False, 0, 1), True)
-    assert policy.merge([{"a": HintList(both), "b": [hint(True, 0)]}])[0].preferred is False
+    assert policy.merge([{"a": both}]) == (hint(False, 0, 1), False)
+    assert policy.merge([{"a": HintList(both), "b": [hint(True, 0)]}])[1] is False
+    assert policy.merge([{"a": [*both, hint(True, 1)], "b": None}, None]) == (hint(True, 1), True)
     assert policy.merge([None, {}, {"a": None}]) == (hint(True, 0, 1), True)
+
+
+def test_a_resource_that_cannot_be_had_is_not_a_matter_of_exclusivity() -> None:
+    """The allocation fails for want of it, and says so."""
+    node = node_of()
+    node.admit(pod("single", 1, "SingleNUMANode"))
+
+    refused = node.admit(pod("huge", 9, "BestEffort", "Required"))
+
+    assert refused.reason == "UnexpectedAdmissionError"
+    assert "exclusivity" not in refused.message
+
+
+def test_preferred_takes_what_does_not_mix_if_nothing_is_preferred() -> None:
+    """Of results that are not preferred the one apart from SingleNUMANode pods is best."""
+    offered = [
+        {"a": [hint(True, 1), hint(False, 1, 2), hint(False, 0, 1)], "b": [hint(True, 2), hint(False, 1, 2)]}
+    ]
+    policy = ExclusivePolicy(make_policy("best-effort", 3), "Preferred", Occupancy(single=0b001), 0b111)
+
+    assert policy.merge(offered) == (hint(False, 1), True)
+    # nothing is left of `a` without mixing
+    mixed = [{"a": [hint(False, 0, 1)], "b": [hint(True, 2), hint(False, 0, 2)]}]
+    assert policy.merge(mixed) == (hint(False, 0), True)
+
+
+def test_a_single_node_pod_keeps_away_from_pods_across_nodes() -> None:
+    """The other direction: it does not go where a pod spans several NUMA nodes, and comes when that is gone."""
+    node = node_of()
+    assert got(node.admit(pod("wide", 5, "Restricted"))) == [0, 1]
+    assert node.occupancy == Occupancy(multi=0b11)
+
+    refused = node.admit(pod("single", 1, "SingleNUMANode"))
+
+    assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
+    node.remove("wide")
+    assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]
+
+
+def test_a_single_node_pod_prefers_nodes_without_pods_across_nodes() -> None:
+    """Required: only these; Preferred: these first, and the others where there is no room."""
+    node = node_of(numa_nodes=3)
+    assert got(node.admit(pod("wide", 5, "Restricted"))) == [0, 1]
+
+    assert got(node.admit(pod("first", 3, "SingleNUMANode", "Preferred"))) == [2]
+    assert got(node.admit(pod("second", 1, "SingleNUMANode", "Required"))) == [2]
+    assert node.admit(pod("third", 1, "SingleNUMANode", "Required")).reason == "TopologyAffinityError"
+    assert got(node.admit(pod("third", 1, "SingleNUMANode", "Preferred"))) == [1]
+
+
+def test_pods_without_an_annotation_can_span_nodes_too() -> None:
+    """What lies in several NUMA nodes crosses them, whoever asked for it."""
+    node = node_of()
+    assert node.admit(pod("silent", 5)).admitted
+
+    assert node.occupancy == Occupancy(multi=0b11)
+    assert "'default/silent' across NUMA nodes 0+1" in node.admit(pod("single", 1, "SingleNUMANode")).message
+    node.remove("silent")
+    assert node.occupancy == NOTHING_HELD
+
+
+def test_best_effort_keeps_away_as_well() -> None:
+    """Required is not a preference: a pod that could only mix is refused."""
+    node = node_of()
+    node.admit(pod("single", 1, "SingleNUMANode"))
+
+    refused = node.admit(pod("wide", 5, "BestEffort", "Required"))
+
+    assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
+    assert got(node.admit(pod("narrow", 4, "BestEffort", "Required"))) == [1]
+
+
+def test_best_effort_is_judged_by_what_it_got() -> None:
+    """An affinity of one NUMA node does not hold CPUs that did not fit there."""
+    node = node_of(numa_nodes=2)
+    node.admit(pod("single", 2, "SingleNUMANode"))
+    node.admit(pod("other", 3, "BestEffort", gpus=2))
+    assert node.occupancy == Occupancy(single=0b01)
+
+    before = node.cpu.free_cpus, node.devices.free
+    refused = node.admit(pod("spread", 3, "BestEffort", "Required"))
+
+    assert refused.reason == "TopologyAffinityError"
+    assert "'default/single' on NUMA node 0 under SingleNUMANode" in refused.message
+    assert before == (node.cpu.free_cpus, node.devices.free)
+
+
+@pytest.mark.parametrize(
+    ("there", "new", "where"),
+    [
+        (
+            ("a", 1, "SingleNUMANode"),
+            ("b", 5, "Restricted"),
+            "on NUMA node 0 under SingleNUMANode",
+        ),
+        (
+            ("a", 5, "Restricted"),
+            ("b", 1, "SingleNUMANode"),
+            "across NUMA nodes 0+1",
+        ),
+    ],
+)
+def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: str) -> None:
+    node = node_of()
+    node.admit(pod(*there))
+
+    assert node.admit(pod(*new)).message == (
+        f"pod: exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/a' {where}"
+    )
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(1, 9),
+        st.sampled_from(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"]),
+        st.sampled_from(["", "Preferred"]),
+        st.integers(0, 2),
+        st.integers(-1, 4),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS, st.sampled_from(["none", "none", "single-numa-node", "restricted", "best-effort"]))
+def test_no_pod_ever_mixes_that_must_not(steps: Any, policy: str) -> None:
+    """Where every pod is Required; and if those that a refusal names are gone, the pod comes in."""
+    node = node_of(policy, numa_nodes=3)
+    for number, (cpus, asked, exclusive, gpus, leaving) in enumerate(steps):
+        if 0 <= leaving < len(node.pods):
+            node.remove(node.pods[leaving].uid)
+        before = node.occupancy
+        new = pod(str(number), cpus, asked, exclusive, gpus=gpus)
+        admission = node.admit(new)
+        single = asked == "SingleNUMANode"
+        if admission.admitted and asked and not exclusive:
+            node_now = node.numa_nodes(str(number), "c0")
+            assert not mixes(node_now, before, single=single), admission
+        if "exclusivity" in admission.message:
+            assert exclusive == ""
+            for name in re.findall(r"pod 'default/(\d+)'", admission.message):
+                node.remove(name)
+            assert "more" in admission.message or node.admit(new).admitted
+
+
+def test_a_refusal_for_another_cause_does_not_name_exclusivity() -> None:
+    node = node_of()
+    node.admit(pod("single", 3, "SingleNUMANode"))
+
+    assert "exclusivity" not in node.admit(pod("large", 5, "SingleNUMANode")).message
+
+
+def test_single_node_pods_attract_each_other() -> None:
+    """A node that such a pod holds comes before a lower one, so that room remains for pods across nodes."""
+    node = node_of(numa_nodes=4)
+    for uid, cpus in (("filler", 4), ("single", 1)):
+        node.admit(pod(uid, cpus, "SingleNUMANode"))
+    node.remove("filler")
+    assert node.occupancy == Occupancy(single=0b0010)
+
+    for exclusive in ("Required", "Preferred"):
+        assert got(node.admit(pod(exclusive, 1, "SingleNUMANode", exclusive))) == [1]
+    assert got(node.admit(pod("large", 4, "SingleNUMANode"))) == [0]
+    assert got(node.admit(pod("wide", 5, "Restricted"))) == [2, 3]
+
+
+def test_a_pod_in_the_shared_pool_holds_nothing() -> None:
+    """And is kept away from nobody: it is bound to no NUMA node."""
+    shared = pod("shared", 1, "Restricted")
+    shared["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    node = node_of()
+
+    assert node.admit(shared).admitted
+    assert node.occupancy == NOTHING_HELD
+    assert node.admit(pod("single", 1, "SingleNUMANode")).admitted
+    shared["metadata"]["uid"] = "more"
+    assert node.admit(shared).admitted
 
 
 def test_a_pod_without_annotations_has_no_ruling() -> None:
     node = node_of()
-    policies = PodPolicies(node.manager, node.machine, node.config.topology_manager_policy_options)
+    options = node.config.topology_manager_policy_options
+    policies = PodPolicies(node.manager, node.machine, options, node.numa_nodes)
 
     assert policies.ruling(Pod("u", "p")) is None
     policies.removed("never there")

@@ -13,7 +13,7 @@ from alignup.errors import AllocationError
 from alignup.topology_manager.hints import HintList, feasible_hints, smallest_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.machine.device_inventory import Device
     from alignup.providers.devices.plugin import Preference
@@ -91,6 +91,11 @@ class DevicePool:
     def is_aligned(self) -> bool:
         """Whether any device is near to some node; else there is nothing to align."""
         return self._universe != 0
+
+    @property
+    def places(self) -> Iterator[tuple[int, int]]:
+        """The masks of NUMA nodes that devices are near to, each with the bit set of these devices."""
+        return zip(self._places, self._members, strict=True)
 
     def ids(self, bits: int) -> tuple[str, ...]:
         """Return the ids of a set of devices in the order of the inventory."""

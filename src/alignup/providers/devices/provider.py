@@ -218,6 +218,16 @@ class DeviceProvider:
         pools = self._pools
         return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
 
+    def numa_nodes(self, pod_uid: str, container_name: str) -> int:
+        """Return the mask of the NUMA nodes, by position, that some device of a container is near to alone."""
+        entry = self._pods.get(pod_uid)
+        held = {} if entry is None else entry.containers.get(container_name) or {}
+        mask = 0
+        for resource, bits in held.items():
+            for place, members in self._pools[resource].places:
+                mask |= place if bits & members and place.bit_count() == 1 else 0
+        return mask
+
     def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
