@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.koordinator.koordinator import filter_case, merge_case
+from koordinator_answers import filter_case, merge_case
 from vectors import vectors, vectors_file
 
 

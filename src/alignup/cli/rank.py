@@ -38,6 +38,11 @@ __all__ = ["command", "load_cluster"]
 @click.option(
     "--exact", is_flag=True, help="Where amounts cannot tell, ask the node itself (JSON lines only)."
 )
+@click.option(
+    "--koordinator-profile",
+    metavar="PROFILE",
+    help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
 @click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...")
 @click.pass_context
@@ -48,16 +53,23 @@ def command(
     top: int,
     threads: int,
     exact: bool,
+    koordinator_profile: str | None,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
-    Strategies: least-numa-nodes, least-allocated, most-allocated, balanced-allocation, document.
+    Strategies: least-numa-nodes, least-allocated, most-allocated, balanced-allocation, document. They are for
+    kubelets; under --koordinator-profile the profile scores.
     """
     import msgspec
 
     cluster = load_cluster(nodes)
+    if koordinator_profile is not None:
+        from alignup.cli.rank_koordinator import rank_pods
+
+        taken = rank_pods(cluster, read_pods(pods), koordinator_profile, top, as_json=as_json)
+        ctx.exit(0 if taken else 1)
     found = False
     for pod in read_pods(pods):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)

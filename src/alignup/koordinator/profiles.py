@@ -1,9 +1,9 @@
-"""The two ways to keep a pod-level policy, and all that they do not share.
+"""The two readings of pod-level policies: Koordinator's released scheduler, and its design document.
 
-`KoordinatorProfile` does what Koordinator's released scheduler does, `DocumentProfile` what its design
-document asks for. They differ in eight answers, and these two classes are nothing but the answers.
+`SchedulerProfile` decides as the scheduler does, `DocumentProfile` as the design document asks. They differ in nine
+answers, and these two classes are nothing but the answers; what both share is in `alignup.koordinator.scheduling`.
 
-| question                     | koordinator                      | document                               |
+| question                     | scheduler                        | document                               |
 |------------------------------|----------------------------------|----------------------------------------|
 | which annotation is read?    | numa-topology-spec               | that, or else resource-spec            |
 | unknown values?              | kept while they do no harm       | an error                               |
@@ -11,21 +11,25 @@ document asks for. They differ in eight answers, and these two classes are nothi
 | which hints are not offered? | none                             | Required: mixed ones                   |
 | which results are demoted?   | Required: mixed ones, and single | none                                   |
 |                              | nodes held by a pod across nodes |                                        |
+| which results are refused?   | none for exclusivity             | Required: mixed ones, under BestEffort |
+|                              |                                  | too                                    |
 | what is a hint worth?        | mean percentage left free        | 100 - 10 x nodes + 10 x mean use;      |
 |                              |                                  | Preferred: 0 if mixed                  |
 | which of equals comes last,  | the last in lexicographic order  | the one that is worth most             |
 | where the last may win?      |                                  |                                        |
 | what does a mismatch say?    | one fixed sentence               | both policies                          |
 
-Mixed: across several NUMA nodes, one of which a single-node pod holds (and, for koordinator, no pod across
-nodes: such a node counts as shared).
+Mixed, for the document: a pod under SingleNUMANode on a node that a pod across NUMA nodes holds, or a pod across NUMA
+nodes of which a pod under SingleNUMANode holds one. For the scheduler policies do not matter: one NUMA node alone is
+what a "single" pod has, and a node with pods of both kinds counts as shared.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from alignup.errors import InputError
 from alignup.koordinator.annotation import (
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
@@ -48,7 +52,15 @@ if TYPE_CHECKING:
     from alignup.koordinator.placement import Utilisations
     from alignup.koordinator.scored_merge import ScoredHint
 
-__all__ = ["DocumentProfile", "Exclusivity", "KoordinatorProfile", "PlacedPod", "Profile"]
+__all__ = [
+    "PROFILES",
+    "DocumentProfile",
+    "Exclusivity",
+    "PlacedPod",
+    "Profile",
+    "SchedulerProfile",
+    "make_profile",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,11 @@ class Exclusivity:
 
 
 class Profile(Protocol):
-    """The answers to the eight questions."""
+    """The answers to the nine questions."""
+
+    @property
+    def knows_container_scope(self) -> bool:
+        """Whether a kubelet's single-numa-node in container scope is a policy of the node."""
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
         """Return what a pod asks for; raise InputError if that cannot be."""
@@ -95,6 +111,9 @@ class Profile(Protocol):
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
         """Return whether a merged set of NUMA nodes loses its preference."""
 
+    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Return whether a result is refused for exclusivity, even under BestEffort."""
+
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Return the weight of a set of NUMA nodes."""
 
@@ -106,8 +125,10 @@ class Profile(Protocol):
         """
 
 
-class KoordinatorProfile:
+class SchedulerProfile:
     """As the released scheduler does it: its packages `topologymanager` and `nodenumaresource`."""
+
+    knows_container_scope: ClassVar[bool] = False
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
         """Read the annotation that runs; values may be anything."""
@@ -139,6 +160,10 @@ class KoordinatorProfile:
             return bool(mask & held.multi)
         return bool(mask & held.single & ~held.multi)
 
+    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # a demotion is all there is
+        """Refuse nothing beyond what a policy refuses for a lost preference."""
+        return False
+
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> int:  # noqa: ARG002
         """Weigh by the mean percentage that stays free, rounded down."""
         left = [max(0, capacity - amount) * 100 // capacity for amount, capacity in used]
@@ -151,6 +176,8 @@ class KoordinatorProfile:
 
 class DocumentProfile:
     """As the design document asks for it."""
+
+    knows_container_scope: ClassVar[bool] = True
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
         """Read either annotation; refuse unknown values."""
@@ -178,6 +205,10 @@ class DocumentProfile:
         """Let everything that was offered stand."""
         return False
 
+    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Under Required, refuse what mixes, as BestEffort may end with all nodes when nothing else is left."""
+        return exclusivity.wanted == REQUIRED and exclusivity.mixes(mask)
+
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
         if exclusivity.wanted == PREFERRED and exclusivity.mixes(mask):
@@ -190,3 +221,21 @@ class DocumentProfile:
         """Offer the best last, so that a score decides: without it, a mixed set could still win as later."""
         mask = hint.mask or 0
         return mask.bit_count(), hint.score, -mask
+
+
+PROFILES: Final[Mapping[str, type[DocumentProfile | SchedulerProfile]]] = {
+    "document": DocumentProfile,
+    "scheduler": SchedulerProfile,
+}
+"""The profiles, by name."""
+
+
+def make_profile(name: str) -> Profile:
+    """Return the profile of that name.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    if name not in PROFILES:
+        raise InputError.at("the profile", f"one of {', '.join(PROFILES)}", name)
+    return PROFILES[name]()

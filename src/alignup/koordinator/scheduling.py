@@ -1,7 +1,7 @@
 """Takes one pod past one node as a scheduler plugin would: PreFilter, Filter, Reserve.
 
-The steps are Koordinator's, and so are the rules that both profiles share; where they part, the profile
-answers. `alignup.koordinator.koordinator` is the door for those who have a case in JSON.
+The steps are those of Koordinator's scheduler, and so are the rules that both profiles share; where they differ, the
+profile of `alignup.koordinator.profiles` answers. What a node has and who is on it is the caller's to say.
 """
 
 from __future__ import annotations
@@ -10,8 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import BEST_EFFORT, RESTRICTED, NumaTopologySpec
+from alignup.koordinator.annotation import (
+    BEST_EFFORT,
+    REQUIRED,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    NumaTopologySpec,
+)
 from alignup.koordinator.effective import default_exclusive, joined_policy
+from alignup.koordinator.exclusivity import exclusivity_sentence, holding_words
 from alignup.koordinator.merging import merge
 from alignup.koordinator.placement import Demand, Split, offered_hints, split
 from alignup.koordinator.profiles import Exclusivity, Profile
@@ -28,11 +35,15 @@ __all__ = ["NodeView", "Verdict", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a scheduler knows of a node: its declared policy, how many NUMA nodes, and who holds them."""
+    """What a scheduler knows of a node: its declared policy, how many NUMA nodes, and the pods that hold them."""
 
     policy: str
     numa_nodes: int
     occupancy: Occupancy
+    holders: Mapping[str, Occupancy] = field(default_factory=dict)
+    """What each pod on the node holds, by the name that a refusal gives it; empty: not known."""
+    numa_ids: Sequence[int] = ()
+    """The kernel's ids of the NUMA nodes; empty: their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +61,35 @@ class Verdict:
     allocation: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """By NUMA node and resource; empty if no NUMA node is charged."""
 
+    @property
+    def status(self) -> Status:
+        """The first step's status that is not Success or Skip; Success if there is none."""
+        for status in (self.prefilter, self.filter, self.reserve):
+            if status is not None and status.code not in (StatusCode.SUCCESS, StatusCode.SKIP):
+                return status
+        return SUCCESS
+
 
 def evaluate(
-    annotations: Mapping[str, str], demands: Sequence[Demand], node: NodeView, profile: Profile
+    annotations: Mapping[str, str],
+    demands: Sequence[Demand],
+    node: NodeView,
+    profile: Profile,
+    exclusive: str = REQUIRED,
 ) -> Verdict:
     """Return what becomes of a pod on a node.
 
     Args:
-        annotations: The pod's annotations.
-        demands: For each resource what the node's NUMA nodes have, and the pod's request (0: none).
-        node: The node.
-        profile: Whose rules to follow.
+        annotations: the pod's annotations.
+        demands: for each resource what the node's NUMA nodes have, and the pod's request (0: none).
+        node: the node.
+        profile: the rules to follow.
+        exclusive: the exclusivity of pods that name a policy and no exclusivity: the scheduler's argument
+            `singleNUMANodeExclusive`.
 
     Raises:
-        InputError: The effective policy does not exist, the node's policy is one that the profile does not
-            know, or the node has more NUMA nodes than can be looked at (`alignup.koordinator.placement`).
+        InputError: the effective policy does not exist, the node's policy is one that the profile does not know, or
+            the node has more NUMA nodes than can be looked at (`alignup.koordinator.placement`).
     """
     try:
         spec = profile.spec(annotations)
@@ -79,7 +104,7 @@ def evaluate(
         return Verdict(SUCCESS, Status(StatusCode.UNRESOLVABLE, (reason,)))
     if not policy:
         return Verdict(SUCCESS, SUCCESS, SUCCESS, policy)
-    return _Alignment(demands, node, profile, spec).verdict(policy)
+    return _Alignment(demands, node, profile, spec, policy, exclusive).verdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +115,69 @@ class _Alignment:
     node: NodeView
     profile: Profile
     spec: NumaTopologySpec
+    policy: str
+    default: str
 
-    def verdict(self, policy: str) -> Verdict:
+    def verdict(self) -> Verdict:
         """Return the outcome: BestEffort aligns in Reserve, the others in Filter."""
-        reached = Verdict(SUCCESS, SUCCESS, policy=policy)
-        aligned, status = self._aligned(reached, policy)
-        if policy == BEST_EFFORT:
+        reached = Verdict(SUCCESS, SUCCESS, policy=self.policy)
+        wanted = default_exclusive(self.spec.policy, self.spec.exclusive, self.default)
+        exclusivity = Exclusivity(wanted, self.node.occupancy, self.policy == SINGLE_NUMA_NODE)
+        aligned, status = self._aligned(reached, exclusivity)
+        if status is not SUCCESS:
+            status = self._named(reached, exclusivity, status)
+        if self.policy == BEST_EFFORT:
             return replace(aligned, reserve=status)
         if status is SUCCESS:
             return replace(aligned, reserve=SUCCESS, affinity_after_filter=aligned.affinity)
         return replace(aligned, filter=status)
 
-    def _aligned(self, reached: Verdict, policy: str) -> tuple[Verdict, Status]:
+    def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, Status]:
         """Return the verdict with hints, and affinity and allocation if all goes well; and whether it did."""
         nodes = self.node.numa_nodes
         if not nodes:
             return reached, Status(StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
-        wanted = default_exclusive(self.spec.policy, self.spec.exclusive)
-        exclusivity = Exclusivity(wanted, self.node.occupancy)
         hints = offered_hints(
             self.demands,
             nodes,
             score=lambda mask, used: self.profile.score(mask, used, exclusivity),
             skips=lambda mask: self.profile.skips(mask, exclusivity),
-            all_preferred=policy == RESTRICTED,
+            all_preferred=self.policy == RESTRICTED,
         )
         hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
-        merged = merge(policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))
+        merged = merge(self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))
         if not merged.admitted:
             return offered, Status(StatusCode.UNSCHEDULABLE, merged.reasons)
         given = Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
         if given.insufficient:
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
             return offered, Status(StatusCode.UNSCHEDULABLE, reasons)
+        if self.profile.refuses(merged.hint.mask or 0, exclusivity):
+            return offered, Status(
+                StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),)
+            )
         return replace(offered, affinity=merged.hint, allocation=given.amounts), SUCCESS
+
+    def _named(self, reached: Verdict, exclusivity: Exclusivity, status: Status) -> Status:
+        """Return the refusal that names exclusivity if the pod would come in without it."""
+        if exclusivity.wanted != REQUIRED:
+            return status
+        free, without = self._aligned(reached, replace(exclusivity, wanted=""))
+        mask = 0 if free.affinity is None else free.affinity.mask or 0
+        if without is not SUCCESS or not self.profile.refuses(mask, exclusivity):
+            return status
+        return Status(status.code, (self._sentence(mask, exclusivity),))
+
+    def _sentence(self, mask: int, exclusivity: Exclusivity) -> str:
+        """Return why a pod must not have these NUMA nodes, with the pods that hold them."""
+        single = not exclusivity.single
+        ids = self.node.numa_ids or range(self.node.numa_nodes)
+        return exclusivity_sentence(
+            {
+                name: holding_words(held, ids, single=single)
+                for name, held in self.node.holders.items()
+                if mask & (held.single if single else held.multi)
+            }
+        )

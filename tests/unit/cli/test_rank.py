@@ -103,3 +103,40 @@ def test_an_unknown_strategy_is_an_error(files):
     nodes, pod = files
     with pytest.raises(InputError, match=r"least-numa-nodes, .*document, got 'best'"):
         run("rank", "--nodes", nodes, "--strategy", "best", pod)
+
+
+def test_koordinators_scheduler_filters_and_scores(files):
+    """Under either profile; a pod without a policy on a node without one gets no NUMA node."""
+    nodes, pod = files
+    result = run("rank", "--nodes", nodes, "--koordinator-profile", "document", pod)
+    assert result.exit_code == 0
+    assert "default/new: 2 of 3 nodes pass" in result.output
+    assert "small: Unschedulable: Insufficient cpu" in result.output
+    found = json.loads(
+        run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output
+    )
+    # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller placement is worth more
+    assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [("empty", [0]), ("full", [1])]
+    assert found["refused"] == [{"node": "small", "reason": "Unschedulable", "message": "Insufficient cpu"}]
+    assert found["refusals"] == {"Unschedulable": 1}
+    assert found["exact"]
+    found = json.loads(
+        run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output
+    )
+    assert {one["policy"] for one in found["best"]} == {""}
+
+
+def test_no_node_passes_koordinators_scheduler(tmp_path):
+    """Exit status 1, and many refused nodes are counted."""
+    pod, nodes = tmp_path / "large.json", tmp_path / "many.jsonl"
+    pod.write_text(json.dumps(pod_manifest("large", cpus=64)))
+    nodes.write_text("\n".join(node_line(f"n{number}") for number in range(12)))
+    result = run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", pod)
+    assert result.exit_code == 1
+    assert "and 2 more refused nodes" in result.output
+
+
+def test_an_unknown_koordinator_profile_is_an_error(files):
+    nodes, pod = files
+    with pytest.raises(InputError, match="one of document, scheduler, got 'best' at the profile"):
+        run("rank", "--nodes", nodes, "--koordinator-profile", "best", pod)

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.koordinator import filter_case, merge_case
+from alignup.koordinator.annotation import NUMA_TOPOLOGY_SPEC
+from alignup.koordinator.occupancy import Occupancy
+from alignup.koordinator.placement import Demand
+from alignup.koordinator.profiles import DocumentProfile
+from alignup.koordinator.scheduling import NodeView, evaluate
+from alignup.koordinator.status import SUCCESS
+from koordinator_answers import filter_case, merge_case
 
 SINGLE = json.dumps({"numaTopologyPolicy": "SingleNUMANode"})
 
@@ -47,7 +53,62 @@ def test_the_document_does_not_offer_mixed_hints_when_required():
 
 def test_the_document_refuses_when_nothing_else_is_left():
     answer = filter_case(case(spec("Restricted"), nodes=2, pods=[resident(0)]), "document")
-    assert answer["filter"] == {"code": "Unschedulable", "reasons": ["Unsatisfied NUMA cpu"]}
+    reason = "exclusivity (singleNUMANodeExclusive Required) keeps it away from the pods there"
+    assert answer["filter"] == {"code": "Unschedulable", "reasons": [reason]}
+
+
+def test_the_document_refuses_a_mix_under_best_effort_too():
+    """It ends with all NUMA nodes when nothing else is left, and Required is not a preference."""
+    asked = case(spec("BestEffort", "Required"), nodes=2, pods=[resident(0)])
+    answer = filter_case(asked, "document")
+    assert answer["reserve"]["code"] == "Unschedulable"
+    assert "exclusivity" in answer["reserve"]["reasons"][0]
+    assert answer["affinity"] is None
+    assert filter_case(asked, "scheduler")["reserve"]["code"] == "Success"
+    assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")["affinity"][
+        "nodes"
+    ] == [1, 2]
+
+
+def across(*nodes):
+    """A pod with a CPU in each of these NUMA nodes."""
+    cpus = ",".join(str(4 * node) for node in nodes)
+    return {"cpuset": cpus, "numa": [{"node": node, "cpu_milli": 1000} for node in nodes]}
+
+
+def test_the_document_keeps_single_node_pods_from_pods_across_nodes():
+    """Required leaves out their nodes, Preferred scores them 0; the scheduler demotes them."""
+    asked = case(SINGLE, 1, nodes=3, pods=[across(0, 1)])
+    answer = filter_case(asked, "document")
+    assert masks(answer)[0] == [2]
+    assert answer["affinity"]["nodes"] == [2]
+    preferred = filter_case(
+        asked | {"pod": asked["pod"] | {"numa_spec": spec("SingleNUMANode", "Preferred")}}, "document"
+    )
+    scores = {tuple(hint["nodes"]): hint["score"] for hint in preferred["hints"]["cpu"]}
+    assert scores[0,] == scores[1,] == 0
+    assert preferred["affinity"]["nodes"] == [2]
+    full = case(SINGLE, 1, nodes=2, pods=[across(0, 1)])
+    assert "exclusivity" in filter_case(full, "document")["filter"]["reasons"][0]
+
+
+def test_the_document_brings_single_node_pods_together():
+    """The fuller node scores higher, so that whole nodes remain for pods across them."""
+    answer = filter_case(case(SINGLE, 1, pods=[resident(2)]), "document")
+    assert answer["affinity"]["nodes"] == [2]
+
+
+def test_a_refusal_names_the_pods_that_are_in_the_way():
+    """With what the caller knows of them, and the kernel's ids of NUMA nodes."""
+    demands = [Demand("cpu", (4, 4), (3, 4), 6)]
+    held = Occupancy(single=0b01)
+    node = NodeView("", 2, held, {"default/a": held, "default/b": Occupancy()}, (0, 8))
+    verdict = evaluate({NUMA_TOPOLOGY_SPEC: spec("Restricted")}, demands, node, DocumentProfile())
+    assert verdict.status.code == "Unschedulable"
+    (reason,) = verdict.status.reasons
+    assert reason.endswith("keeps it away from pod 'default/a' on NUMA node 0 under SingleNUMANode")
+    free = evaluate({NUMA_TOPOLOGY_SPEC: spec("Restricted")}, demands, node, DocumentProfile(), "Preferred")
+    assert free.status is SUCCESS
 
 
 def test_the_document_scores_mixed_hints_zero_when_preferred():
@@ -73,15 +134,15 @@ def test_the_document_counts_policies_and_the_scheduler_cpu_sets():
     """A pod in one NUMA node that did not ask for SingleNUMANode is protected only by the scheduler."""
     asked = case(spec("Restricted"), nodes=2, pods=[resident(0, 1, None)])
     assert filter_case(asked, "document")["node_states"] == ["idle", "idle"]
-    assert filter_case(asked, "koordinator")["node_states"] == ["single", "idle"]
+    assert filter_case(asked, "scheduler")["node_states"] == ["single", "idle"]
     assert filter_case(asked, "document")["filter"]["code"] == "Success"
-    assert filter_case(asked, "koordinator")["filter"]["code"] == "Unschedulable"
+    assert filter_case(asked, "scheduler")["filter"]["code"] == "Unschedulable"
 
 
 def test_a_pod_across_nodes_is_shared_in_both():
     used = [{"node": node, "cpu_milli": 1000} for node in (0, 1)]
     asked = case(SINGLE, 1, pods=[{"cpuset": "0,4", "numa": used}])
-    for profile in ("document", "koordinator"):
+    for profile in ("document", "scheduler"):
         assert filter_case(asked, profile)["node_states"] == ["shared", "shared", "idle", "idle"]
 
 
@@ -137,7 +198,7 @@ def test_wrong_filter_cases_are_clear_errors(wrong, message):
 
 
 def test_an_unknown_profile_is_an_error():
-    with pytest.raises(InputError, match="one of koordinator, document, got 'kubelet' at profile"):
+    with pytest.raises(InputError, match="one of document, scheduler, got 'kubelet' at the profile"):
         filter_case(case(), "kubelet")
 
 

@@ -1,7 +1,7 @@
 """Answers Koordinator conformance cases: a case as decoded JSON in, the answer in the shape of `expect` out.
 
-Two doors, `merge_case` (merging of hints) and `filter_case` (the whole way of a pod past a node), and nothing
-of their own behind them: `alignup.koordinator.merging` and `alignup.koordinator.scheduling` decide.
+`merge_case` is about the merging of hints, `filter_case` about the whole way of a pod past a node. Nothing is decided
+here, but in `alignup.koordinator.merging` and `alignup.koordinator.scheduling`.
 """
 
 from __future__ import annotations
@@ -12,33 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
-from alignup.koordinator.cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
 from alignup.koordinator.merging import merge
 from alignup.koordinator.occupancy import Occupancy
 from alignup.koordinator.placement import Demand
-from alignup.koordinator.profiles import DocumentProfile, Exclusivity, KoordinatorProfile, PlacedPod, Profile
+from alignup.koordinator.profiles import Exclusivity, PlacedPod, Profile, SchedulerProfile, make_profile
 from alignup.koordinator.scheduling import NodeView, evaluate
 from alignup.koordinator.scored_merge import ScoredHint
 from alignup.machine.cpuset import CPUSet
+from koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from alignup.koordinator.status import Status
 
-__all__ = ["PROFILES", "filter_case", "merge_case"]
-
-PROFILES: Final[Mapping[str, type[KoordinatorProfile | DocumentProfile]]] = {
-    "koordinator": KoordinatorProfile,
-    "document": DocumentProfile,
-}
-"""The profiles, by name."""
+__all__ = ["filter_case", "merge_case"]
 
 _MEBIBYTE: Final = 1 << 20
 
 
 def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to one case of `merge.jsonl.gz`, which is about the profile `koordinator`.
+    """Return the answer to one case of `merge.jsonl.gz`, which is about the profile `scheduler`.
 
     Args:
         case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and `providers`: each
@@ -58,7 +52,7 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError.at("node_states", expected, list(asked.node_states))
     exclusivity = Exclusivity(asked.exclusive, Occupancy.from_states(asked.node_states))
     providers = [None if hints is None else _scored(hints) for hints in asked.providers]
-    profile = KoordinatorProfile()
+    profile = SchedulerProfile()
     merged = merge(asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity))
     status = "Success" if merged.admitted else "Unschedulable"
     return {
@@ -69,7 +63,7 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[str, Any]:
+def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str, Any]:
     """Return the answer to one case of `filter.jsonl.gz` or `matrix.jsonl.gz`.
 
     Args:
@@ -77,7 +71,7 @@ def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[s
             ({`cpuset`, `numa`: list of {`node`, `cpu_milli`, `memory_mib`}}, and for the document's profile
             `numa_spec`), `released` (indexes of pods that are gone), `pod` ({`numa_spec`: text of the
             annotation or null, `cpu_milli`, `memory_mib`}).
-        profile: `koordinator` or `document`.
+        profile: `scheduler` or `document`.
 
     Returns:
         {`node_states`, `effective_policy`, `prefilter`, `filter` and `reserve` ({`code`, `reasons`} or null),
@@ -87,9 +81,7 @@ def filter_case(case: Mapping[str, Any], profile: str = "koordinator") -> dict[s
         InputError: The case is not of this shape, there is no such profile, or the effective policy is one
             that does not exist (Koordinator's scheduler crashes on it).
     """
-    if profile not in PROFILES:
-        raise InputError.at("profile", f"one of {', '.join(PROFILES)}", profile)
-    rules = PROFILES[profile]()
+    rules = make_profile(profile)
     asked = decoded(case, FilterCase)
     present = [pod for index, pod in enumerate(asked.pods) if index not in asked.released]
     occupancy = reduce(or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy())

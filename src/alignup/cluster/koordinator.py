@@ -1,0 +1,228 @@
+"""Judges each node of a cluster as Koordinator's scheduler would, or as its design document asks.
+
+Reads from nodes, or from the amounts of NodeResourceTopology objects, what `alignup.koordinator.scheduling` needs to
+know. CPUs and memory count as taken where the node's managers gave them out; what shares CPUs takes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from alignup.cluster.node_totals import Totals
+from alignup.errors import InputError
+from alignup.koordinator.annotation import declared_node_policy
+from alignup.koordinator.occupancy import NOTHING_HELD
+from alignup.koordinator.placement import Demand
+from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
+from alignup.koordinator.scheduling import NodeView, Verdict, evaluate
+from alignup.koordinator.status import Status, StatusCode
+from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, as for totals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.cluster.cluster import Cluster
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+
+__all__ = ["NodeVerdict", "judge_nodes"]
+
+REPORTED: Final = {
+    "best-effort": "BestEffort",
+    "restricted": "Restricted",
+    "single-numa-node": "SingleNUMANodePodLevel",
+}
+"""How a NodeResourceTopology object reports the kubelet's policies, as far as Koordinator reads them."""
+
+_THOUSANDTHS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """What a scheduler says of one node."""
+
+    node: str
+    verdict: Verdict
+    score: float
+    """What the NUMA nodes of the placement are worth under the profile; 0 where none was decided."""
+    numa_nodes: tuple[int, ...] | None
+    """The kernel's ids of the placement's NUMA nodes; None: any, or refused."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the node passes every step."""
+        return self.verdict.status.code is StatusCode.SUCCESS
+
+    @property
+    def message(self) -> str:
+        """Why the node is refused, in the profile's words; empty if it is not."""
+        return "; ".join(self.verdict.status.reasons)
+
+
+def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[NodeVerdict, ...]:
+    """Return what the scheduler says of each node, in the cluster's order.
+
+    A node whose totals do not suffice is refused before any NUMA node is looked at, as by the scheduler's
+    NodeResourcesFit. Of a cluster that was not made from nodes the pods are not known, so exclusivity keeps the pod
+    away from nobody.
+
+    Args:
+        cluster: the nodes.
+        pod: the pod; it is placed nowhere.
+        profile: `document` or `scheduler`; see `alignup.koordinator.profiles`.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    rules = make_profile(profile)
+    asked = {name: amount for name, amount in _requests(pod).items() if amount}
+    missing = _missing(cluster, pod, asked)
+    found = []
+    for index, name in enumerate(cluster.names):
+        node = cluster.nodes[index] if cluster.nodes else None
+        numa_ids = node.machine.numa_node_ids if node else range(cluster.shapes[index].numa_nodes)
+        if missing[index]:
+            reasons = tuple(f"Insufficient {resource}" for resource in missing[index])
+            found.append(NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None))
+            continue
+        try:
+            verdict = _verdict(cluster, index, pod, asked, rules)
+        except InputError as error:
+            verdict = Verdict(Status(StatusCode.ERROR, (str(error),)))
+        found.append(_node_verdict(name, verdict, numa_ids))
+    return tuple(found)
+
+
+def _requests(pod: Pod) -> Mapping[str, int]:
+    """Return the most that the pod's containers request at one time: CPUs in thousandths, all else in units."""
+    return peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+
+
+def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[str]]:
+    """Return for each node the resources of which it has too little left in sum."""
+    if not cluster.nodes:
+        left = {name: cluster.free(name).sum(axis=1) for name in asked if name in cluster.resources}
+        need = {
+            name: -(-amount // _THOUSANDTHS) if name == "cpu" else amount for name, amount in asked.items()
+        }
+        return [
+            [name for name, amount in sorted(need.items()) if name not in left or left[name][index] < amount]
+            for index in range(len(cluster))
+        ]
+    totals = Totals(cluster.nodes)
+    columns = {name: number for number, name in enumerate(totals.resources)}
+    free = totals.free
+    wanted = {
+        name: amount for name, amount in sorted(asked.items()) if name in columns or name in dict(pod.devices)
+    }
+    return [
+        [
+            name
+            for name, amount in wanted.items()
+            if name not in columns or free[index, columns[name]] < amount
+        ]
+        for index in range(len(cluster))
+    ]
+
+
+def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile) -> Verdict:
+    """Return the verdict on one node whose totals suffice."""
+    if not cluster.nodes:
+        shape = cluster.shapes[index]
+        policy = declared_node_policy({}, [_reported(shape.policy, shape.scope, rules)])
+        demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
+        return evaluate(
+            pod.annotations, _once(demands), NodeView(policy, shape.numa_nodes, NOTHING_HELD), rules
+        )
+    node = cluster.nodes[index]
+    config = node.config
+    reported = _reported(config.topology_manager_policy, config.topology_manager_scope, rules)
+    policy = declared_node_policy(node.labels, [reported])
+    holders = {
+        f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods
+    }
+    occupancy = NOTHING_HELD
+    for held in holders.values():
+        occupancy |= held
+    numa_ids = node.machine.numa_node_ids
+    view = NodeView(policy, len(numa_ids), occupancy, holders, numa_ids)
+    demands = [_cpus(node, asked.get("cpu", 0)), _memory(node, "memory", asked.get("memory", 0))]
+    for name, amount in asked.items():
+        if node.memory is not None and name in node.memory.allocatable:
+            demands.append(_memory(node, name, amount))
+        elif node.devices is not None and name in node.devices.free:
+            demands.append(_counted(cluster, index, name, amount))
+    return evaluate(pod.annotations, _once(demands), view, rules, node.single_numa_node_exclusive)
+
+
+def _reported(policy: str, scope: str, rules: Profile) -> str:
+    """Return a kubelet's policy as it is reported; the scheduler knows single-numa-node in pod scope only."""
+    if policy == "single-numa-node" and scope != "pod" and not rules.knows_container_scope:
+        return "SingleNUMANodeContainerLevel"
+    return REPORTED.get(policy, "None")
+
+
+def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:
+    """Return a pod on a node by the NUMA nodes that it is in; one whose annotation cannot be read has none."""
+    names = [container.name for container in pod.all_containers]
+    cpus = nodes = 0
+    for name in names:
+        cpus |= 0 if node.cpu is None else int(node.cpu.cpus(pod.uid, name) or 0)
+        nodes |= node.numa_nodes(pod.uid, name)
+    cpu_nodes = sum(1 << position for position, bits in enumerate(node.machine.node_cpus) if bits & cpus)
+    try:
+        own = rules.spec(pod.annotations).policy
+    except InputError:
+        own = ""
+    return PlacedPod(cpu_nodes, nodes, own or policy)
+
+
+def _cpus(node: Node, request: int) -> Demand:
+    """Return the CPUs of a node, in thousandths; those that pods hold for themselves are taken."""
+    reserved = int(node.config.reserved_system_cpus)
+    allocatable = ~reserved if node.cpu is None else int(node.cpu.allocatable_cpus)
+    free = allocatable if node.cpu is None else int(node.cpu.free_cpus)
+    counts = [
+        (_THOUSANDTHS * (bits & allocatable).bit_count(), _THOUSANDTHS * (bits & free).bit_count())
+        for bits in node.machine.node_cpus
+    ]
+    return Demand("cpu", tuple(one for one, _ in counts), tuple(one for _, one in counts), request)
+
+
+def _memory(node: Node, kind: str, request: int) -> Demand:
+    """Return the memory of a type on a node, in bytes; without a Static memory manager nothing of it is taken."""
+    if node.memory is None or kind not in node.memory.allocatable:
+        there = tuple(one.memory for one in node.machine.numa_nodes)
+        return Demand(kind, there, there, request)
+    return Demand(kind, node.memory.allocatable[kind], node.memory.free[kind], request)
+
+
+def _counted(cluster: Cluster, index: int, name: str, request: int) -> Demand:
+    """Return a resource as the cluster counts it; a device counts at each NUMA node that it is near to."""
+    width = cluster.shapes[index].numa_nodes
+    if name not in cluster.resources:
+        return Demand(name, (0,) * width, (0,) * width, request)
+    unit = _THOUSANDTHS if name == "cpu" else 1
+    there = tuple(unit * int(one) for one in cluster.allocatable(name)[index, :width])
+    free = tuple(unit * int(one) for one in cluster.free(name)[index, :width])
+    return Demand(name, there, free, request)
+
+
+def _once(demands: Sequence[Demand]) -> list[Demand]:
+    """Return the demands without those of a resource that comes a second time."""
+    return list({demand.resource: demand for demand in reversed(demands)}.values())[::-1]
+
+
+def _node_verdict(name: str, verdict: Verdict, numa_ids: Sequence[int]) -> NodeVerdict:
+    """Return a verdict with the placement's worth, by the hints that were offered for it."""
+    affinity = verdict.affinity
+    if affinity is None:
+        return NodeVerdict(name, verdict, 0.0, None)
+    mask = affinity.mask
+    if mask is None and len(numa_ids) == 1:
+        mask = 1
+    offers = (hint for hints in verdict.hints.values() for hint in hints if hint.mask == mask)
+    score = next((float(hint.score) for hint in offers), 0.0)
+    nodes = None if mask is None else tuple(one for i, one in enumerate(numa_ids) if mask >> i & 1)
+    return NodeVerdict(name, verdict, score, nodes)

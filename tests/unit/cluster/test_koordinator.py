@@ -1,0 +1,118 @@
+"""The nodes of a cluster as Koordinator's scheduler sees them, under both profiles."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.cluster import Cluster
+from alignup.cluster.koordinator import judge_nodes
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from cluster_files import TOPOLOGY, node_line, pod_manifest
+from machines import machine_of
+
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
+
+def pod(uid, cpus, policy="", exclusive="", **more):
+    """Return a Guaranteed pod that may bring a policy."""
+    made = pod_manifest(uid, cpus=cpus, **more)
+    if policy:
+        spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
+        made["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
+    return made
+
+
+def node(label="", pods=(), policy="none", scope="container", **more):
+    """Return a node of two NUMA nodes with eight CPUs each, with these pods on it."""
+    kubelet = {"topologyManagerPolicy": policy, "topologyManagerScope": scope, "cpuManagerPolicy": "static"}
+    made = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet, "labels": {LABEL: label}, **more})
+    for one in pods:
+        assert made.admit(one).admitted
+    return made
+
+
+def judged(nodes, manifest, profile="document"):
+    return judge_nodes(Cluster.from_nodes(nodes), Pod.from_manifest(manifest), profile)
+
+
+def test_each_node_has_a_verdict_and_a_placement():
+    """Full nodes score higher than empty ones, and a mismatch is for good."""
+    found = judged([node(), node(pods=[pod("old", 4)]), node("Restricted")], pod("new", 2, "SingleNUMANode"))
+    assert [one.admitted for one in found] == [True, True, False]
+    assert [one.numa_nodes for one in found] == [(0,), (0,), None]
+    assert found[1].score > found[0].score > 90
+    assert found[2].verdict.status.code == "UnschedulableAndUnresolvable"
+    assert "Restricted" in found[2].message
+
+
+def test_profiles_differ_in_what_a_pod_across_nodes_is():
+    """The scheduler protects whoever has a CPU set in one NUMA node, the document only SingleNUMANode pods."""
+    nodes = [node(pods=[pod("old", 2)])]
+    wide = pod("new", 9, "Restricted")
+    assert judged(nodes, wide, "document")[0].numa_nodes == (0, 1)
+    refused = judged(nodes, wide, "scheduler")[0]
+    assert not refused.admitted
+    assert refused.message.startswith("Unaligned NUMA Hint cause cpu")
+
+
+def test_a_refusal_names_exclusivity_and_the_pod():
+    found = judged([node(pods=[pod("old", 9, "Restricted")])], pod("new", 1, "SingleNUMANode"))[0]
+    assert found.message == (
+        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/old' across NUMA nodes 0+1"
+    )
+
+
+def test_the_default_of_exclusivity_is_the_nodes():
+    nodes = [node(pods=[pod("old", 1, "SingleNUMANode")], singleNUMANodeExclusive="Preferred")]
+    assert judged(nodes, pod("new", 9, "Restricted"))[0].numa_nodes == (0, 1)
+
+
+def test_the_scheduler_knows_single_numa_node_in_pod_scope_only():
+    """So it leaves nodes in container scope to the kubelet; the document does not tell them apart."""
+    nodes = [node(policy="single-numa-node", scope=scope) for scope in ("container", "pod")]
+    silent = pod("new", 1)
+    assert [one.verdict.policy for one in judged(nodes, silent, "scheduler")] == ["", "SingleNUMANode"]
+    assert [one.verdict.policy for one in judged(nodes, silent)] == ["SingleNUMANode"] * 2
+
+
+def test_fractions_of_cpus_and_other_memory_count():
+    """A Burstable pod is placed by its requests, without a memory manager on the machine's memory."""
+    manifest = pod("new", 1, "SingleNUMANode", memory="33Gi")
+    assert judged([node()], manifest)[0].message.startswith("Unaligned NUMA Hint cause cpu prefer [11]")
+    manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m", "memory": "1Gi"}}
+    assert judged([node()], manifest)[0].numa_nodes == (0,)
+
+
+def test_totals_and_devices():
+    """What a node lacks altogether refuses it; devices are aligned with the rest."""
+    nodes = Cluster.from_json_lines(
+        "\n".join([node_line("a", policy="none"), node_line("b", policy="none", devices={})])
+    )
+    found = judge_nodes(nodes, Pod.from_manifest(pod("new", 1, "SingleNUMANode", gpu=1)))
+    assert [one.admitted for one in found] == [True, False]
+    assert found[1].message == "Insufficient example.com/gpu"
+    both = judge_nodes(nodes, Pod.from_manifest(pod("new", 1, "SingleNUMANode", gpu=2)))
+    assert "NUMA" in both[0].message
+
+
+def test_topologies_are_judged_by_their_amounts():
+    """A kubelet's policy in container scope is none for the scheduler; node 0 has 3 CPUs left, node 1 has 9."""
+    cluster = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
+    wide = Pod.from_manifest(pod("new", 4, "SingleNUMANode"))
+    assert judge_nodes(cluster, wide, "scheduler")[0].numa_nodes == (1,)
+    assert judge_nodes(cluster, Pod.from_manifest(pod("new", 99)))[0].message == "Insufficient cpu"
+    assert (
+        judge_nodes(cluster, Pod.from_manifest(pod("new", 1, none=1)))[0].message
+        == "Insufficient example.com/none"
+    )
+
+
+def test_what_a_pod_must_not_ask_is_an_error_of_each_node():
+    found = judged([node()], pod("new", 1, "Bogus"), "scheduler")[0]
+    assert (found.admitted, found.verdict.status.code) == (False, "Error")
+    with pytest.raises(InputError, match="one of document, scheduler, got 'x' at the profile"):
+        judged([node()], pod("new", 1), "x")
