@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,11 +48,22 @@ def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
     with locked(path):
         waiting = threading.Thread(target=work)
         waiting.start()
+        while open_descriptors(path) < 2:  # one that opens the file only after its removal does not wait
+            time.sleep(0.001)
         path.unlink()
         with locked(path):  # the new file
             assert not entered.wait(0.1)
     waiting.join()
     assert entered.is_set()
+
+
+def open_descriptors(path):
+    """Return how many descriptors of this process are open on the file."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.path.samestat(os.stat(int(name)), path.stat())
+    return found
 
 
 def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
