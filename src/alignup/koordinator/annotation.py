@@ -1,6 +1,6 @@
-"""Reads what pods and nodes say about their NUMA topology policy: annotations, a label, kubelet policies.
+"""Reads the NUMA topology policies that pods and nodes declare: annotations, a label, kubelet policies.
 
-What the two policies make together is decided by `alignup.koordinator.effective`.
+Which policy follows from those of a pod and a node is decided in `alignup.koordinator.effective`.
 """
 
 from __future__ import annotations
@@ -65,24 +65,24 @@ _DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
 @dataclass(frozen=True, slots=True)
 class NumaTopologySpec:
-    """What an annotation says, as it says it: Koordinator's words, "" where it is silent."""
+    """The fields of an annotation, in Koordinator's words and unchecked; "" where a field is missing."""
 
     policy: str = ""
     exclusive: str = ""
 
 
 def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopologySpec:
-    """Return what the first of the annotations `keys` that is present says; its values are not checked.
+    """Return the fields of the first of the annotations `keys` that is present; values are not checked.
 
-    Names of fields are compared without regard to case, fields of other names are passed over and null is
-    silence, as for Go's decoder: what Koordinator accepts is accepted here.
+    Names of fields are compared without regard to case, other fields are passed over and null is a missing field, as
+    for Go's decoder: an annotation that Koordinator accepts is accepted here.
 
     Args:
-        annotations: The pod's annotations, by name.
-        keys: The names to look for.
+        annotations: the pod's annotations, by name.
+        keys: the names to look for.
 
     Raises:
-        InputError: The annotation is not JSON, no object, or a field is not a string.
+        InputError: the annotation is not JSON, no object, or a field is not a string.
     """
     for key in keys:
         text = annotations.get(key)
@@ -95,7 +95,7 @@ def check_spec(spec: NumaTopologySpec, where: str) -> NumaTopologySpec:
     """Return `spec` if every value in it is known.
 
     Raises:
-        InputError: A value is none of those that the design document lists; case matters.
+        InputError: a value is none of those that the design document lists; case matters.
     """
     check_policy(spec.policy, f"{where}.{_POLICY_FIELD}")
     if spec.exclusive not in EXCLUSIVES:
@@ -107,7 +107,7 @@ def check_policy(policy: str, where: str) -> str:
     """Return `policy` if it is one of Koordinator's.
 
     Raises:
-        InputError: It is not.
+        InputError: it is not.
     """
     if policy not in POLICIES:
         raise InputError.at(where, f"one of {_listed(POLICIES)}", policy)
@@ -129,8 +129,8 @@ def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[s
     """Return the node's policy in Koordinator's words, unchecked: its label, else its kubelet's.
 
     Args:
-        labels: The node's labels, by name; an empty label is no label.
-        kubelet_policies: The topology policies that the node reports, as a NodeResourceTopology object lists
+        labels: the node's labels, by name; an empty label is no label.
+        kubelet_policies: the topology policies that the node reports, as a NodeResourceTopology object lists
             them; the first that is `BestEffort`, `Restricted` or `SingleNUMANodePodLevel` counts.
     """
     label = labels.get(NODE_LABEL, "")
@@ -143,7 +143,7 @@ def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[s
 
 
 def present_place(annotations: Mapping[str, str], keys: Iterable[str]) -> str:
-    """Return the words that an error uses for the first of the annotations `keys` that is present."""
+    """Return the place, for an error message, of the first of the annotations `keys` that is present."""
     return next((_place(key) for key in keys if key in annotations), "metadata.annotations")
 
 
@@ -152,7 +152,7 @@ def _place(key: str) -> str:
 
 
 def _decoded(text: str, where: str) -> NumaTopologySpec:
-    """Return what the text of an annotation says."""
+    """Return the fields in the text of an annotation."""
     fields = decode_json(text, "a JSON object", where, _DECODE)
     said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
     for name, value in (fields or {}).items():

@@ -1,9 +1,8 @@
-"""Decides which policy a pod runs under on a node, from what the pod asks for and what the node has.
+"""Decides which policy a pod runs under on a node, from the pod's policy and the node's.
 
-The matrix is the design document's, and the released scheduler agrees with it: a pod that names a policy runs
-under it, on nodes that have the same one or none; a pod that names none runs under the node's. The policies
-here bear the kubelet's names, since the rest of alignup knows them by these; `alignup.koordinator.annotation` reads
-them from annotations and labels.
+The matrix is the design document's, and the released scheduler agrees with it: a pod that names a policy runs under
+it, on nodes that have the same one or none; a pod that names none runs under the node's. Policies have the kubelet's
+names here, as in the rest of alignup; `alignup.koordinator.annotation` reads them from annotations and labels.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ KUBELET_NAMES: Final = {
 """Koordinator's names of the policies, and the kubelet's."""
 
 ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
-"""Where a pod may state its policy; the first that is present counts alone, as it is the one that runs."""
+"""The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first."""
 
 
 class Annotated(Protocol):
-    """Whatever has annotations: an `alignup.kubernetes.pod.Pod`, above all."""
+    """An object with annotations, such as an `alignup.kubernetes.pod.Pod`."""
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -69,7 +68,7 @@ class Annotated(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PodPolicy:
-    """What a pod asks for: a policy by the kubelet's name (`none`: no opinion), and how exclusively.
+    """A pod's policy by the kubelet's name (`none`: no opinion), and its exclusivity.
 
     `exclusive` is `Required`, `Preferred` or "" (no exclusivity), with the default already in place.
     """
@@ -130,11 +129,11 @@ def node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ())
     """Return the node's policy, by the kubelet's name: its label if it has one, else its kubelet's.
 
     Args:
-        labels: The node's labels; `node.koordinator.sh/numa-topology-policy` is read.
-        kubelet_policies: The policies that the node reports (see `declared_node_policy`).
+        labels: the node's labels; `node.koordinator.sh/numa-topology-policy` is read.
+        kubelet_policies: the policies that the node reports (see `declared_node_policy`).
 
     Raises:
-        InputError: The label holds a policy that does not exist.
+        InputError: the label holds a policy that does not exist.
     """
     declared = declared_node_policy(labels, kubelet_policies)
     return KUBELET_NAMES[check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')]
@@ -158,11 +157,11 @@ def effective_policy(pod: PodPolicy | None, node: str) -> EffectivePolicy | Poli
     """Return the policy that a pod runs under on a node, or which two policies do not go together.
 
     Args:
-        pod: What the pod asks for; None: nothing.
-        node: The node's policy, by the kubelet's name.
+        pod: the pod's policy; None: it has no annotation.
+        node: the node's policy, by the kubelet's name.
 
     Raises:
-        InputError: The node's policy is unknown.
+        InputError: the node's policy is unknown.
     """
     if node not in KUBELET_NAMES.values():
         raise InputError.at("the node's policy", f"one of {', '.join(KUBELET_NAMES.values())}", node)
@@ -178,9 +177,9 @@ def joined_policy(pod: str, node: str, *, none: str = "") -> str | None:
     """Return the one policy that two make, None if they do not go together.
 
     Args:
-        pod: The pod's policy.
-        node: The node's policy.
-        none: The word for having none.
+        pod: the pod's policy.
+        node: the node's policy.
+        none: the word for having none.
     """
     if none not in (pod, node) and pod != node:
         return None

@@ -1,6 +1,6 @@
-"""Makes one hint of all providers' scored hints under a named policy; words a refusal as Koordinator does.
+"""Merges all providers' scored hints into one under a named policy, and words a refusal as Koordinator does.
 
-The walk over combinations is `alignup.koordinator.scored_merge`'s; who violates exclusivity is the caller's to say.
+The walk over combinations is in `alignup.koordinator.scored_merge`; the caller says which masks violate exclusivity.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def merge(
     all_nodes: int,
     violates: Callable[[int], bool] = lambda _mask: False,
 ) -> Merged:
-    """Return what Koordinator's merge returns.
+    """Return the best hint and the verdict, as Koordinator's merge does.
 
     Args:
-        policy: Koordinator's name of the policy; "": admitted without looking at anything.
-        providers: What each can offer. Their order counts, as does that of the hints in a list; the resources
+        policy: koordinator's name of the policy; "": admitted without looking at anything.
+        providers: what each can offer. Their order counts, as does that of the hints in a list; the resources
             of one provider, which have no order in Koordinator, are taken by name.
-        all_nodes: The mask of all NUMA nodes; bit i is the node whose id is i.
-        violates: Whether a merged mask breaks exclusivity: it then loses its preference.
+        all_nodes: the mask of all NUMA nodes; bit i is the node whose id is i.
+        violates: whether a merged mask breaks exclusivity: it then loses its preference.
 
     Raises:
-        InputError: There is no such policy; Koordinator's scheduler crashes on one.
+        InputError: there is no such policy; Koordinator's scheduler crashes on one.
     """
     if policy not in POLICIES:
         raise InputError.at("policy", f"one of {', '.join(map(repr, POLICIES))}", policy)
@@ -86,7 +86,7 @@ def _best_single(
     """Return the best hint when every resource must come from one node."""
     narrow = [[hint for hint in hints if hint.preferred and _is_single(hint.mask)] for hints in lists]
     best = best_in_order(narrow, all_nodes, violates)
-    # the whole machine says nothing, be it that it has one node or that nobody has a preference
+    # a mask of all nodes binds to none: the machine has one node, or no resource has a preference
     return ScoredHint(None, best.preferred) if best.mask == all_nodes else best
 
 

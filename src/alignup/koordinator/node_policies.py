@@ -190,7 +190,7 @@ class PodPolicies:
 
     @property
     def occupancy(self) -> Occupancy:
-        """What all pods on the node hold; those that came without an annotation run under the node's policy."""
+        """The NUMA nodes that all pods hold; pods without an annotation run under the node's policy."""
         for pod in self._manager.pods:
             if pod.uid not in self._tracker:
                 self._tracker.add(pod.uid, self._held(pod, self._manager.policy.name))

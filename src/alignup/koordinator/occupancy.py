@@ -1,6 +1,6 @@
 """Counts which NUMA nodes of a machine pods under SingleNUMANode hold, and which pods across several hold.
 
-What follows from it for a further pod is decided by `alignup.koordinator.exclusivity` and
+The consequences for a further pod are decided in `alignup.koordinator.exclusivity` and
 `alignup.koordinator.profiles`.
 """
 

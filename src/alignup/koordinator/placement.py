@@ -34,7 +34,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What each NUMA node gives, by position and resource, and which resources did not go up (sorted)."""
+    """The amounts that each NUMA node gives, by position and resource, and the resources that left a rest (sorted)."""
 
     amounts: Mapping[int, Mapping[str, int]]
     insufficient: tuple[str, ...]
@@ -44,7 +44,7 @@ def masks_by_size(nodes: int) -> Iterator[int]:
     """Yield all sets of `nodes` positions, as masks: smallest first, then in lexicographic order.
 
     Raises:
-        InputError: There are more than `MAX_NODES`.
+        InputError: there are more than `MAX_NODES`.
     """
     if nodes > MAX_NODES:
         raise InputError.at("numa", f"at most {MAX_NODES} NUMA nodes", nodes)
@@ -57,7 +57,7 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
     """Return how requests are spread over the nodes of `mask`.
 
     Each resource goes to its nodes from the least free to the most, ties by position; each node takes an even
-    share of what remains (rounded down), or all that it has. What then remains makes it insufficient.
+    share of what remains (rounded down), or all that it has. A resource of which a rest remains is insufficient.
     """
     nodes = [position for position in range(mask.bit_length()) if mask >> position & 1]
     amounts: dict[int, dict[str, int]] = {}
@@ -100,14 +100,14 @@ def offered_hints(
     hint is preferred if it has the smallest size of those that the resource offers.
 
     Args:
-        demands: All resources; those without a request take part in the score, and in nothing else.
-        nodes: How many NUMA nodes there are.
-        score: The weight of a set of nodes, given how full it would be.
-        skips: Whether a set of nodes is not to be offered.
-        all_preferred: Prefer every hint, whatever its size.
+        demands: all resources; those without a request take part in the score, and in nothing else.
+        nodes: how many NUMA nodes there are.
+        score: the weight of a set of nodes, given how full it would be.
+        skips: whether a set of nodes is not to be offered.
+        all_preferred: prefer every hint, regardless of its size.
 
     Raises:
-        InputError: There are more than `MAX_NODES` NUMA nodes.
+        InputError: there are more than `MAX_NODES` NUMA nodes.
     """
     requested = [demand for demand in demands if demand.request]
     without = {demand.resource: _empty_nodes(demand.free) for demand in requested}

@@ -74,7 +74,7 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class Exclusivity:
-    """What the new pod wants (`Required`, `Preferred`, anything else: nothing), and which pods are there already."""
+    """The exclusivity of the new pod (`Required`, `Preferred`, anything else: none), and what the other pods hold."""
 
     wanted: str
     occupancy: Occupancy

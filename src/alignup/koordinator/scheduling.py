@@ -1,7 +1,7 @@
 """Takes one pod past one node as a scheduler plugin would: PreFilter, Filter, Reserve.
 
 The steps are those of Koordinator's scheduler, and so are the rules that both profiles share; where they differ, the
-profile of `alignup.koordinator.profiles` answers. What a node has and who is on it is the caller's to say.
+profile of `alignup.koordinator.profiles` answers. The caller says what a node has and which pods are on it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["NodeView", "Verdict", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a scheduler knows of a node: its declared policy, how many NUMA nodes, and the pods that hold them."""
+    """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them."""
 
     policy: str
     numa_nodes: int
     occupancy: Occupancy
     holders: Mapping[str, Occupancy] = field(default_factory=dict)
-    """What each pod on the node holds, by the name that a refusal gives it; empty: not known."""
+    """The NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not known."""
     numa_ids: Sequence[int] = ()
     """The kernel's ids of the NUMA nodes; empty: their positions."""
 

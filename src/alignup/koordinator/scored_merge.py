@@ -52,14 +52,14 @@ class ScoredHint:
 HintLists: TypeAlias = Sequence[Sequence[ScoredHint]]
 
 _Outcome: TypeAlias = tuple[int, float, bool]
-"""What may be the best so far: mask, score, unsatisfied."""
+"""A candidate for the best so far: mask, score, unsatisfied."""
 
 _Block: TypeAlias = tuple[tuple[int, float, _Outcome], ...]
 """A stretch of the walk: for each record its mask and score, and the best at the end if the best before is
 first replaced by it."""
 
 _Tail: TypeAlias = tuple[float, bool]
-"""What the remaining lists add to a mask that stays as it is: highest score, and unsatisfied, at its first
+"""The addition of the remaining lists to a mask that stays as it is: highest score, and unsatisfied, at its first
 occurrence."""
 
 
@@ -67,9 +67,9 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
     """Return what the walk over all combinations ends with.
 
     Args:
-        lists: One list of hints for each resource; the order of the lists and of the hints counts.
-        all_nodes: The mask of all NUMA nodes, where the walk starts from: not preferred, score 0.
-        violates: Whether a merged mask breaks a rule of exclusivity; such a result is not preferred.
+        lists: one list of hints for each resource; the order of the lists and of the hints counts.
+        all_nodes: the mask of all NUMA nodes, where the walk starts from: not preferred, score 0.
+        violates: whether a merged mask breaks a rule of exclusivity; such a result is not preferred.
     """
     masks = _preferred_masks(lists, all_nodes, violates)
     if masks:

@@ -9,15 +9,15 @@ __all__ = ["SUCCESS", "Status", "StatusCode"]
 
 
 class StatusCode(StrEnum):
-    """What a step of a scheduler says about a pod and a node; names are the framework's."""
+    """The codes with which a step of a scheduler judges a pod and a node; names are the framework's."""
 
     SUCCESS = "Success"
     SKIP = "Skip"
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
-    """Not now; another pod's leaving may help."""
+    """Not now; it may help when another pod leaves."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    """Not as this pod and this node are; no other pod's leaving will help."""
+    """Not with this pod and this node, whichever other pods leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""What the design documents say, from their own figures; and where the kubelet does otherwise, which one is followed.
+
+Each test pins a line of docs/documents.md.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+
+from alignup.kubernetes.pod import Pod
+from alignup.machine.load import load_machine
+from alignup.node import Node
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.policy import make_policy
+from model import merged_permutation, pair
+
+CPU = (("01", True), ("10", True), ("11", False))
+GPU = NIC = (("01", True), ("10", True))
+"""The hints of the article's Container0, as it prints them."""
+
+TWELVE_ROWS = [
+    ("01", "01", "01", "01", True),
+    ("01", "01", "10", "00", False),
+    ("01", "10", "01", "00", False),
+    ("01", "10", "10", "00", False),
+    ("10", "01", "01", "00", False),
+    ("10", "01", "10", "00", False),
+    ("10", "10", "01", "00", False),
+    ("10", "10", "10", "10", True),  # the article prints 01 as the result, a misprint
+    ("11", "01", "01", "01", False),
+    ("11", "01", "10", "00", False),
+    ("11", "10", "01", "00", False),
+    ("11", "10", "10", "10", False),
+]
+"""The article's cross product: the hints of CPU, GPU and NIC, and the merged hint."""
+
+ALIGNING = ["best-effort", "restricted", "single-numa-node"]
+
+
+def hints(pairs):
+    """Return hints from masks as the documents print them, the lowest NUMA node last; None: no mask."""
+    return [
+        TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred)
+        for mask, preferred in pairs
+    ]
+
+
+def merged(policy, *lists, numa_nodes=2):
+    """Return (mask as printed, preferred, admitted) of one list of hints for each resource."""
+    offered = {f"r{number}": hints(pairs) for number, pairs in enumerate(lists)}
+    best, admit = make_policy(policy, numa_nodes).merge([offered])
+    mask = None if best.affinity is None else f"{int(best.affinity):0{numa_nodes}b}"
+    return mask, best.preferred, admit
+
+
+def test_the_articles_cross_product_has_its_twelve_rows():
+    rows = []
+    for cpu, gpu, nic in product(CPU, GPU, NIC):
+        mask, preferred = merged_permutation(
+            [(int(mask, 2), is_best) for mask, is_best in (cpu, gpu, nic)], 0b11
+        )
+        rows.append((cpu[0], gpu[0], nic[0], f"{mask:02b}", preferred and mask != 0))
+    assert rows == TWELVE_ROWS
+
+
+@pytest.mark.parametrize("policy", ALIGNING)
+def test_all_policies_admit_the_articles_example(policy):
+    """In the example, the pod would be admitted by all policies with a hint of {01: True}."""
+    assert merged(policy, CPU, GPU, NIC) == ("01", True, True)
+
+
+def test_the_kubelets_hints_of_the_article_make_27_rows():
+    """Its device manager offers {11: False} too, by the article's own rule of one hint for every possible mask."""
+    loaded = load_machine("align-up-article")
+    node = Node(loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices)
+    pod = Pod.from_manifest(loaded.pods[0])
+    lists = [
+        offered
+        for provider in node.manager.providers
+        for offered in (provider.topology_hints(pod, pod.containers[0]) or {}).values()
+    ]
+    assert [[pair(hint) for hint in one] for one in lists] == [[(1, True), (2, True), (3, False)]] * 3
+    assert prod(len(one) for one in lists) == 27
+    best, admit = make_policy("restricted", 2).merge([{str(i): one for i, one in enumerate(lists)}])
+    assert (pair(best), admit) == ((1, True), True)
+
+
+def test_the_article_allocates_container_by_container():
+    """Container0 gets {cpu: {0, 1}, gpu: 0, nic: 0}, Container1 {cpu: {4, 5}, gpu: 1, nic: 1}."""
+    loaded = load_machine("align-up-article")
+    admission = Node(loaded.machine, loaded.kubelet, loaded.devices).admit(loaded.pods[0])
+    got = [
+        (str(one.cpus), *(ids for (ids,) in one.devices.values())) for one in admission.containers.values()
+    ]
+    assert got == [("0-1", "nic0", "gpu0"), ("4-5", "nic1", "gpu1")]
+
+
+@pytest.mark.parametrize(("policy", "admitted"), [("best-effort", True), ("restricted", False)])
+def test_preferred_hints_of_different_masks_merge_to_one_that_is_not(policy, admitted):
+    """{01: True} x {11: True}: preferred by article and KEP, since all hints are; not so for the kubelet."""
+    assert merged(policy, [("01", True)], [("11", True)]) == ("01", False, admitted)
+
+
+def test_the_default_hint_of_single_numa_node_has_no_mask():
+    """The KEP says all NUMA nodes, the kubelet none; not preferred and refused for both."""
+    assert merged("single-numa-node", [("11", True)]) == (None, False, False)
+    assert merged("restricted", []) == ("11", False, False)
+
+
+def test_single_numa_node_drops_a_mask_of_all_nodes():
+    """On a machine of one NUMA node, and for a pod without any preference: admitted, and bound to nothing."""
+    assert merged("single-numa-node", [("1", True)], numa_nodes=1) == (None, True, True)
+    assert merged("single-numa-node", [(None, True)]) == (None, True, True)
+    assert merged("restricted", [(None, True)]) == ("11", True, True)
+
+
+def test_of_hints_that_are_not_preferred_the_narrowest_is_not_always_best():
+    """The article takes the narrowest; the kubelet one as wide as the resource that needs most, if there is one."""
+    lists = [("0011", False), ("0110", False)], [("0011", False), ("0010", False)]
+    assert merged("best-effort", *lists, numa_nodes=4) == ("0011", False, True)
+
+
+def test_an_empty_mask_is_never_the_best_hint():
+    """{01: True} x {10: True} is {00: False} in the article; the default hint beats it."""
+    assert merged("best-effort", [("01", True)], [("10", True)]) == ("11", False, True)
+    assert merged("restricted", [("01", True)], [("10", True)]) == ("11", False, False)
+
+
+def test_packed_lists_say_the_same():
+    """Whether hints come as plain sequences or packed changes nothing."""
+    best, _ = make_policy("restricted", 2).merge([{"cpu": HintList(hints(CPU)), "gpu": hints(GPU)}])
+    assert pair(best) == (1, True)
