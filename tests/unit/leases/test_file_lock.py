@@ -60,9 +60,9 @@ def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
 def open_descriptors(path):
     """Return how many descriptors of this process are open on the file."""
     found = 0
-    for name in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found += os.path.samestat(os.stat(int(name)), path.stat())
+            found += descriptor.samefile(path)
     return found
 
 
