@@ -291,6 +291,23 @@ def test_pods_without_an_annotation_can_span_nodes_too() -> None:
     assert node.occupancy == NOTHING_HELD
 
 
+def test_devices_span_nodes_as_well() -> None:
+    """Without a CPU manager too; a device near to both NUMA nodes lies in neither alone."""
+    devices = {
+        "a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}],
+        "a/nic": [{"id": "n0", "numa": [0, 1]}],
+    }
+    node = Node.from_dict({"machine": machine_of(2, 2), "devices": devices})
+    near_both = pod("near-both", 1)
+    near_both["spec"]["containers"][0]["resources"]["limits"]["a/nic"] = "1"
+    assert node.admit(near_both).admitted
+    assert node.occupancy == NOTHING_HELD
+    assert got(node.admit(pod("wide", 1, "Restricted", gpus=2))) == [0, 1]
+
+    assert node.occupancy == Occupancy(multi=0b11)
+    assert node.numa_nodes("wide", "c0") == 0b11
+
+
 def test_best_effort_keeps_away_as_well() -> None:
     """Required is not a preference: a pod that could only mix is refused."""
     node = node_of()
