@@ -6,8 +6,10 @@ Public names are imported on first use, so that `import alignup` is fast:
     Merger                                  the merge alone, of one group of hint lists or of many at once
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
-    Admission                               the result of admitting a pod
-    lease                                   CPUs, memory and devices of this machine for a while
+    Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
+    Cluster, Evaluation                     one pod evaluated on thousands of nodes
+    lease, Lease                            CPUs, memory and devices of this machine for a while
+    AlignupError, AlignupWarning            the base of all errors, and of what is ignored
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alignup.cluster import Cluster
+    from alignup.cluster import Cluster, Evaluation
     from alignup.errors import (
         AlignupError,
+        AlignupWarning,
         AllocationError,
         ConfigError,
         InputError,
@@ -26,35 +29,47 @@ if TYPE_CHECKING:
         UnknownPodError,
     )
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Pod
-    from alignup.leases.lease import lease
+    from alignup.kubernetes.pod import Container, Pod, QOSClass
+    from alignup.leases.lease import Lease, lease
     from alignup.machine.cpuset import CPUSet
+    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node import Node
-    from alignup.topology_manager.admission import Admission
+    from alignup.providers.memory.provider import MemoryBlock
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.bitmask import BitMask
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.policy import Merger, make_policy
-    from alignup.topology_manager.provider import HintProvider
+    from alignup.topology_manager.policy import Merger, Policy, make_policy
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
 
 __all__ = [
     "Admission",
     "AlignupError",
+    "AlignupWarning",
     "AllocationError",
     "BitMask",
     "CPUSet",
     "Cluster",
     "ConfigError",
+    "Container",
+    "ContainerAllocation",
+    "Device",
+    "Evaluation",
     "HintList",
     "HintProvider",
     "InputError",
     "KubeletConfig",
+    "Lease",
     "Machine",
+    "MemoryBlock",
     "Merger",
     "Node",
     "Pod",
     "PodExistsError",
+    "Policy",
+    "QOSClass",
+    "ResourceHints",
     "TopologyHint",
     "TopologyManager",
     "UnknownPodError",
@@ -65,20 +80,30 @@ __all__ = [
 _HOMES = {
     "Admission": "topology_manager.admission",
     "AlignupError": "errors",
+    "AlignupWarning": "errors",
     "AllocationError": "errors",
     "BitMask": "topology_manager.bitmask",
     "CPUSet": "machine.cpuset",
     "Cluster": "cluster",
     "ConfigError": "errors",
+    "Container": "kubernetes.pod",
+    "ContainerAllocation": "topology_manager.admission",
+    "Device": "machine.device_inventory",
+    "Evaluation": "cluster",
     "HintList": "topology_manager.hints",
     "HintProvider": "topology_manager.provider",
     "InputError": "errors",
     "KubeletConfig": "kubernetes.kubelet_config",
+    "Lease": "leases.lease",
     "Machine": "machine.machine",
     "Merger": "topology_manager.policy",
+    "MemoryBlock": "providers.memory.provider",
     "Node": "node",
     "Pod": "kubernetes.pod",
     "PodExistsError": "errors",
+    "Policy": "topology_manager.policy",
+    "QOSClass": "kubernetes.pod",
+    "ResourceHints": "topology_manager.provider",
     "TopologyHint": "topology_manager.hints",
     "TopologyManager": "topology_manager.manager",
     "UnknownPodError": "errors",

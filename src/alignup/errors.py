@@ -1,21 +1,24 @@
-"""The errors that alignup raises on purpose.
+"""The errors that alignup raises on purpose, and the warning that it issues.
 
-Each derives from the builtin exception that a caller would already catch. A message names the expected value, the
+Each error derives from the builtin exception that a caller would already catch. A message names the expected value, the
 actual one and the place; it is lower case, without a final stop, and shows values by repr.
 """
 
 from __future__ import annotations
 
 import reprlib
+import warnings
 from typing import Final
 
 __all__ = [
     "AlignupError",
+    "AlignupWarning",
     "AllocationError",
     "ConfigError",
     "InputError",
     "PodExistsError",
     "UnknownPodError",
+    "warn",
 ]
 
 
@@ -24,6 +27,15 @@ _LONGEST_PLACE: Final = 250
 
 class AlignupError(Exception):
     """The base of all errors of this package."""
+
+
+class AlignupWarning(UserWarning):
+    """Issued when something that was given is passed over, so that the answer is about less than was asked."""
+
+
+def warn(sentence: str) -> None:
+    """Issue an `AlignupWarning`; by default Python shows each sentence once."""
+    warnings.warn(sentence, AlignupWarning, stacklevel=3)
 
 
 class InputError(AlignupError, ValueError):

@@ -13,7 +13,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.loaded import machine_with_devices_from_dict, mapping_under
-from alignup.machine.machine import Machine
+from alignup.node_inputs import check_keys, checked_config, checked_machine
 from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices.provider import DeviceProvider
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
     from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node", "plugins_of"]
@@ -49,6 +50,7 @@ class Node:
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
+        TypeError: the machine or the configuration is of another type.
     """
 
     __slots__ = (
@@ -69,14 +71,11 @@ class Node:
         labels: Mapping[str, str] | None = None,
         single_numa_node_exclusive: str = "Required",
     ) -> None:
-        if isinstance(machine, Mapping):
-            machine = Machine.from_dict(machine)
+        machine = checked_machine(machine)
         # the kernel can list a CPU in several nodes; here it belongs to one
         machine = machine.disjoint()
         self.machine = machine
-        self.config = (
-            KubeletConfig.from_dict(config) if isinstance(config, Mapping) else config or KubeletConfig()
-        )
+        self.config = checked_config(config)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
@@ -123,8 +122,10 @@ class Node:
     ) -> Node:
         """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
 
-        `singleNUMANodeExclusive` is read too. The keys are those of the conformance vectors; all but `machine` may be
-        missing. `plugins` are used for the resources that `preferredSets` does not name.
+        `singleNUMANodeExclusive` is read too; `docs/scenarios.md` lists all keys of a scenario and of a node line. All
+        but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
+        of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
+        it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -132,6 +133,7 @@ class Node:
         """
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
+        check_keys(data, "a node")
         loaded = machine_with_devices_from_dict(data)
         return cls(
             loaded.machine,
@@ -143,6 +145,13 @@ class Node:
             wrap=wrap,
             labels=node_labels(mapping_under(data, "labels")),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
+        )
+
+    def __repr__(self) -> str:
+        nodes, pods = len(self.machine.numa_nodes), len(self.pods)
+        return (
+            f"<Node of {nodes} NUMA node{'' if nodes == 1 else 's'}, {self.machine.cpu_count} CPUs: "
+            f"policy {self.manager.policy.name}, {pods} pod{'' if pods == 1 else 's'}>"
         )
 
     @property
@@ -203,7 +212,8 @@ class Node:
                     self.pod_policies.admitted(pod, ruling.policy.name)
             if refusal is not None:
                 return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
-            return Admission(True, "", {c.name: self.allocation(pod.uid, c.name) for c in pod.all_containers})
+            got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
+            return Admission(True, "", got, None, self.machine.numa_node_ids)
 
     def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation:
         """Return the resources that a container holds now; empty for an unknown container."""

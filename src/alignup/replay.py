@@ -1,7 +1,7 @@
-"""Replay scenarios: one node, and pods that come and go on it, as the conformance vectors describe them.
+"""Replays scenarios: one node, and pods that come and go on it.
 
 A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}` or `{"remove": uid}`. The
-answers are plain data; `alignup.cli.replay` prints them.
+answers are plain data; `alignup.cli.replay` prints them. `docs/scenarios.md` lists all keys.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from alignup.errors import AlignupError, ConfigError, InputError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.node import Node
-from alignup.topology_manager.hints import HintList, TopologyHint
+from alignup.topology_manager.admission import admission_dict as verdict_dict
+from alignup.topology_manager.admission import affinity_dict
+from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
-__all__ = ["RecordingProvider", "replay"]
+__all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 MOST_SHOWN_HINTS = 4096
 """Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes."""
@@ -145,16 +148,8 @@ def admission_dict(
     node: Node, pod: Pod, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
 ) -> dict[str, Any]:
     """Return an admission in JSON's types."""
-    containers = {name: allocation_dict(node, got) for name, got in admission.containers.items()}
-    answer: dict[str, Any] = {
-        "admitted": admission.admitted,
-        "reason": admission.reason,
-        "message": admission.message,
-        "sharedCpus": shared(node),
-        "containers": containers,
-    }
-    if not admission.exact:
-        answer["exact"] = False
+    answer = {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": shared(node)}
+    containers = answer["containers"]
     if not recorders:
         return answer
     ids = node.machine.numa_node_ids
@@ -169,27 +164,6 @@ def admission_dict(
     if node.scope_name == "pod":
         answer["podHints"] = {name: hints_dict(recorder.by_pod, ids) for name, recorder in recorders}
     return answer
-
-
-def affinity_dict(hint: TopologyHint | None, ids: Sequence[int]) -> dict[str, Any] | None:
-    """Return a hint with NUMA node ids."""
-    if hint is None:
-        return None
-    nodes = None if hint.affinity is None else [ids[bit] for bit in hint.affinity.bits()]
-    return {"numaNodes": nodes, "preferred": bool(hint.preferred)}
-
-
-def allocation_dict(node: Node, got: ContainerAllocation) -> dict[str, Any]:
-    """Return the allocation of a container in JSON's types."""
-    return {
-        "affinity": affinity_dict(got.affinity, node.machine.numa_node_ids),
-        "cpus": None if got.cpus is None else str(got.cpus),
-        "memory": [
-            {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size}
-            for block in got.memory
-        ],
-        "devices": {resource: list(ids) for resource, ids in sorted(got.devices.items())},
-    }
 
 
 def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] | None:

@@ -9,7 +9,10 @@ from alignup import (
     AllocationError,
     BitMask,
     Cluster,
+    Container,
+    ContainerAllocation,
     CPUSet,
+    Evaluation,
     HintList,
     HintProvider,
     KubeletConfig,
@@ -23,8 +26,6 @@ from alignup import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from alignup.kubernetes.pod import Container
 
 
 class Licenses:
@@ -77,4 +78,11 @@ def admitting(machine: Machine, manifest: dict[str, object]) -> CPUSet | None:
 
 def many(nodes: list[Node], pod: Pod) -> bool:
     """Clusters judge many nodes at once."""
-    return bool(Cluster.from_nodes(nodes).evaluate(pod).admitted.any())
+    answer: Evaluation = Cluster.from_nodes(nodes).evaluate(pod)
+    return bool(answer.admitted.any())
+
+
+def verdicts(node: Node, pod: Pod) -> dict[str, ContainerAllocation] | None:
+    """An admission is its verdict."""
+    admission = node.admit(pod)
+    return dict(admission.containers) if admission else None

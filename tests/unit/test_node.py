@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from alignup.errors import ConfigError, InputError, PodExistsError, UnknownPodError
+from alignup.errors import AlignupWarning, ConfigError, InputError, PodExistsError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.catalog import catalog_entries
@@ -326,3 +326,55 @@ def test_plain_mappings_make_a_node() -> None:
     assert node.manager.policy.name == "restricted"
     with pytest.raises(ConfigError):
         Node(machine, {"topologyManagerPolicy": "strict"})
+
+
+def test_a_machine_of_the_catalog_brings_its_devices_and_configuration() -> None:
+    """And what stands beside it wins."""
+    node = Node.from_dict({"machine": "dgx-h100"})
+    assert len(node.devices.free["nvidia.com/gpu"]) == 8
+    assert node.config.topology_manager_policy == "restricted"
+
+    own = Node.from_dict({"machine": "dgx-h100", "devices": {}, "kubelet": {}})
+    assert own.devices is None
+    assert own.config == KubeletConfig()
+
+
+@pytest.mark.parametrize("key", ["kublet", "Devices", "preferred_sets", "kubeletConfiguration"])
+def test_a_misspelt_key_is_warned_of(key: str) -> None:
+    with pytest.warns(
+        AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; '.*' is meant"
+    ):
+        Node.from_dict({"machine": "xeon-2s", key: {}})
+
+
+def test_notes_beside_a_scenario_are_nobody_elses_concern() -> None:
+    """Vectors carry what recorded them, and that is no mistake."""
+    Node.from_dict({"machine": "xeon-2s", "expect": [], "cause": "", "seed": 3})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("xeon-2s",), "expected a Machine, .* got 'xeon-2s'; Machine.load takes names and files"),
+        ((3,), "expected a Machine, .* got 3$"),
+        ((machine_of(1, 1), "k.yaml"), "expected a KubeletConfig, .* got 'k.yaml'; load_config"),
+    ],
+    ids=["name", "number", "file"],
+)
+def test_arguments_of_another_type(arguments: tuple[Any, ...], expected: str) -> None:
+    with pytest.raises(TypeError, match=expected):
+        Node(*arguments)
+
+
+def test_what_comes_with_a_machine_is_not_dropped_in_silence() -> None:
+    """The constructor takes the machine alone."""
+    machine = {**machine_of(1, 1), "devices": {"a/b": [{"id": "x"}]}}
+    with pytest.warns(AlignupWarning, match="devices of the machine ignored: Node.from_dict takes"):
+        assert Node(machine).devices is None
+
+
+def test_a_node_prints_in_one_short_line() -> None:
+    node = Node.from_dict({"machine": "xeon-2s"})
+    assert repr(node) == "<Node of 2 NUMA nodes, 128 CPUs: policy restricted, 0 pods>"
+    node.admit(pod())
+    assert repr(node).endswith("1 pod>")

@@ -20,6 +20,13 @@ CONTRACT = [
     "TopologyManager",
     "make_policy",
     "lease",
+    "AlignupWarning",
+    "Container",
+    "ContainerAllocation",
+    "Device",
+    "Evaluation",
+    "Lease",
+    "Policy",
 ]
 
 

@@ -1,7 +1,7 @@
 """The command line: one module a subcommand, imported when it is called.
 
 Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
-130 interrupted; 141 nobody read the output.
+130 interrupted; 141 nobody read the output. What the library warns of is said on standard error.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TextIO
 
 import click
 
-from alignup.errors import AlignupError
+from alignup.errors import AlignupError, AlignupWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class LazyGroup(click.Group):
         if cmd_name not in SUBCOMMANDS:
             return None
         command: click.Command = import_module(f"alignup.cli.{cmd_name}").command
+        command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -146,8 +148,10 @@ def exit_status(command: click.Command) -> int:
     """
 
     def work() -> int:
-        # the status that a command exits with; None from one that just returns
-        return int(command.main(standalone_mode=False) or 0)
+        with warnings.catch_warnings():
+            say_warnings()
+            # the status that a command exits with; None from one that just returns
+            return int(command.main(standalone_mode=False) or 0)
 
     return status_of(work)
 
@@ -182,6 +186,29 @@ def complain(sentence: str) -> None:
     line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
     with suppress(OSError):
         click.echo(f"alignup: {line}", err=True)
+
+
+def say_warnings() -> None:
+    """Say each of the library's warnings once, in one line; `warnings.catch_warnings` ends that."""
+    said: set[str] = set()
+    show = warnings.showwarning
+
+    def say_once(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, AlignupWarning):
+            show(message, category, filename, lineno, file, line)
+        elif str(message) not in said:
+            said.add(str(message))
+            complain(str(message))
+
+    warnings.simplefilter("always", AlignupWarning)
+    warnings.showwarning = say_once
 
 
 def forget_output(stream: IO[str] | None = None) -> None:

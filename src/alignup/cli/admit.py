@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command(name="admit")
+@click.command(
+    name="admit",
+    epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
+)
 @machine_option
 @config_option
 @devices_option

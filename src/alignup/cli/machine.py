@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
 
-    With --json, devices are added as `devices` and `preferredSets` beside `machine` if an option asks for
-    devices. A snapshot holds no host names, serial numbers or MAC addresses.
+    With --json, `devices`, `preferredSets` and `kubelet` are further keys of the object: what came with the
+    machine, and the devices that an option asks for. A snapshot holds no host names, serial numbers or MAC addresses.
     """
     from alignup.machine.machine import Machine
     from alignup.machine.with_devices import load_with_devices
@@ -59,16 +59,7 @@ def command(
     if as_json:
         import msgspec
 
-        from alignup.machine.device_inventory import inventory_to_dict
-
-        described = loaded.machine.to_dict()
-        if selectors or nvidia or near_cpus:
-            described = {
-                "machine": described,
-                "devices": inventory_to_dict(loaded.devices),
-                "preferredSets": loaded.preferred_sets,
-            }
-        click.echo(msgspec.json.encode(described))
+        click.echo(msgspec.json.encode(loaded.to_dict()))
         return
     from alignup.cli.machine_view import show_machine
 

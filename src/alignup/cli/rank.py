@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["command", "load_cluster"]
 
 
-@click.command(name="rank")
+@click.command(
+    name="rank",
+    epilog="Exit status: 0 if some node would admit a pod; 1 if none would; 2 bad usage or bad input.",
+)
 @click.option(
     "--nodes",
     "-n",

@@ -22,16 +22,30 @@ SHOWN_PROGRESS = 200
 """Fewer scenarios than this are over before a progress bar would be read."""
 
 
-@click.command(name="replay")
+@click.command(
+    name="replay",
+    epilog="Exit status: 0 done; 1 with --fail-on-refusal if something was refused; 2 bad usage or bad input.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a scenario, and nothing else.")
 @click.option("--hints", "with_hints", is_flag=True, help="With --json: add what each provider offered.")
+@click.option(
+    "--fail-on-refusal",
+    is_flag=True,
+    help="Exit with status 1 if a pod is refused, or a kubelet would not start.",
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[str, ...]) -> None:
+def command(
+    ctx: click.Context, as_json: bool, with_hints: bool, fail_on_refusal: bool, files: tuple[str, ...]
+) -> None:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
 
-    A scenario is a machine, a kubelet's configuration, devices, and steps that admit or remove pods.
+    A scenario has the keys `machine` (as `alignup machine --json` prints it, or a name of the catalog), `kubelet`
+    (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
+    {"admit": Pod} or {"remove": uid}. docs/scenarios.md describes them all.
     """
+    if with_hints and not as_json:
+        raise click.UsageError("--hints needs --json")
     import msgspec
 
     from alignup.replay import replay
@@ -49,7 +63,7 @@ def command(ctx: click.Context, as_json: bool, with_hints: bool, files: tuple[st
             click.echo(msgspec.json.encode(answer))
         else:
             click.echo("\n".join(lines_of(answer)))
-    ctx.exit(1 if refused else 0)
+    ctx.exit(1 if refused and fail_on_refusal else 0)
 
 
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -61,7 +75,7 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     from alignup.text.json_text import decode_json
 
     for where, line in lines(files):
-        scenario: Any = decode_json(line, "a JSON object", where)
+        scenario: Any = decode_json(line, "a scenario as a JSON object on one line", where)
         if not isinstance(scenario, dict):
             raise InputError.at(where, "a JSON object", scenario)
         yield where, scenario

@@ -6,7 +6,7 @@ dozen. What the keys mean is the business of `alignup.node`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -14,17 +14,19 @@ from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
-from alignup.machine.machine import Machine
+from alignup.machine.loaded import LoadedMachine, described_machine
 from alignup.node import Node, plugins_of
+from alignup.node_inputs import check_keys
 from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["read_nodes"]
 
 _T = TypeVar("_T")
+_NULL: Final = msgspec.Raw(b"null")
 
 
 class _NodeLine(msgspec.Struct, rename="camel"):
@@ -32,8 +34,8 @@ class _NodeLine(msgspec.Struct, rename="camel"):
 
     name: str
     machine: msgspec.Raw
-    kubelet: msgspec.Raw = msgspec.Raw(b"{}")
-    devices: msgspec.Raw = msgspec.Raw(b"{}")
+    kubelet: msgspec.Raw = _NULL
+    devices: msgspec.Raw = _NULL
     preferred_sets: dict[str, Any] | None = None
     pods: list[dict[str, Any]] = []
     labels: dict[str, str] = {}
@@ -65,22 +67,30 @@ class _Reader:
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_NodeLine)
+        self._keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._read: dict[tuple[str, bytes], Any] = {}
 
     def node(self, line: str | bytes) -> tuple[str, Node]:
         """Return the name and the node of one line, with its pods admitted."""
         wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
-        machine = self._once("machine", wire.machine, Machine.from_dict)
-        config = self._once("kubelet", wire.kubelet, lambda data: KubeletConfig.from_dict(data or {}))
+        check_keys(self._keys.decode(line), f"node {wire.name!r}")
+        loaded: LoadedMachine = self._once("machine", wire.machine, described_machine)
+        whole = bytes(wire.machine)
 
-        def decode(data: Any) -> dict[str, tuple[Device, ...]]:
-            return decode_inventory(data or {}, machine)
+        def read_config(data: Any) -> KubeletConfig:
+            return KubeletConfig.from_dict(loaded.kubelet if data is None else data)
 
-        # an inventory is checked against its machine
-        inventory = self._once("devices", msgspec.Raw(bytes(wire.devices)), decode, bytes(wire.machine))
-        sets = decode_preferred_sets(wire.preferred_sets or {}, inventory)
+        def read_inventory(data: Any) -> Mapping[str, Sequence[Device]]:
+            return loaded.devices if data is None else decode_inventory(data, loaded.machine)
+
+        # what is missing comes with the machine, against which an inventory is checked
+        config = self._once("kubelet", wire.kubelet, read_config, whole if wire.kubelet == _NULL else b"")
+        inventory = self._once("devices", wire.devices, read_inventory, whole)
+        sets = loaded.preferred_sets if wire.devices == _NULL else {}
+        if wire.preferred_sets is not None:
+            sets = decode_preferred_sets(wire.preferred_sets, inventory)
         node = Node(
-            machine,
+            loaded.machine,
             config,
             inventory,
             plugins_of(sets),

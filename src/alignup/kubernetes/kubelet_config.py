@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from alignup.errors import ConfigError, InputError
+from alignup.kubernetes.kubelet_fields import check_fields
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.machine.cpuset import CPUSet
@@ -111,16 +112,21 @@ class KubeletConfig:
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, configuration: Mapping[str, Any]) -> KubeletConfig:
+    def from_dict(cls, configuration: Mapping[str, Any], source: str = "") -> KubeletConfig:
         """Return the configuration that plain objects describe.
 
         Options of every maturity are accepted, as if the feature gates of the alpha and beta ones were on.
-        Fields that do not matter here are ignored.
+        Fields that do not matter here are ignored; what is no field of a KubeletConfiguration is warned of.
+
+        Args:
+            configuration: fields by their names in a KubeletConfiguration.
+            source: where it stands, for warnings.
 
         Raises:
-            InputError: A field is of the wrong type.
-            ConfigError: A kubelet would refuse to start with it.
+            InputError: a field is of the wrong type, or named as the attributes of this class are.
+            ConfigError: a kubelet would refuse to start with it.
         """
+        check_fields(configuration, _FIELDS, source)
         wire = decode(configuration, _Configuration)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
@@ -171,6 +177,9 @@ class _Configuration(msgspec.Struct, rename="camel"):
     feature_gates: dict[str, bool] | None = None
 
 
+_FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(_Configuration))
+
+
 def load_config(text: str | bytes, source: str) -> KubeletConfig:
     """Return the configuration in a text.
 
@@ -187,7 +196,7 @@ def load_config(text: str | bytes, source: str) -> KubeletConfig:
         what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
         raise InputError(f"expected one KubeletConfiguration, got {what} in {source}")
     try:
-        return KubeletConfig.from_dict(documents[0])
+        return KubeletConfig.from_dict(documents[0], source)
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
 

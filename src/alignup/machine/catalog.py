@@ -59,6 +59,9 @@ class _Machines(Mapping[str, "Machine"]):
     def __init__(self, entries: Mapping[str, LoadedMachine]) -> None:
         self._entries = entries
 
+    def __repr__(self) -> str:
+        return f"<catalog of machines: {', '.join(self)}>"
+
     def __getitem__(self, name: str) -> Machine:
         return self._entries[name].machine
 

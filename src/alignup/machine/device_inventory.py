@@ -37,7 +37,7 @@ def decode_inventory(
 ) -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
-    `numa` is a list of kernel NUMA node ids; null or absent means that the plugin reported no topology.
+    `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin reported no topology.
     `healthy` is true when absent.
 
     Args:
@@ -149,6 +149,8 @@ def _numa_nodes(value: Any, where: str) -> tuple[int, ...] | None:
     """Return the NUMA node ids of a device, None where none were reported."""
     if value is None:
         return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError.at(where, "a list of NUMA node ids, or null", value)
     for node in value:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.loaded import LoadedMachine, machine_with_devices_from_dict
+from alignup.machine.loaded import LoadedMachine, described_machine, machine_with_devices_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,6 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
 
 def _load_json(text: bytes, source: str) -> LoadedMachine:
     """Return the machine in a JSON document, and its devices."""
-    from alignup.machine.machine_json import machine_from_dict  # noqa: PLC0415  # see the module
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # see the module
 
     document: Any = decode_json(text, "a machine: JSON, hwloc's XML or a snapshot", source)
@@ -93,7 +92,7 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
             f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}"
         )
     if "numaNodes" in document:
-        return LoadedMachine(machine_from_dict(document, source))
+        return described_machine(document, source)
     return machine_with_devices_from_dict(document, source)
 
 

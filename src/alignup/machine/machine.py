@@ -183,6 +183,13 @@ class Machine:
         ):
             object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        nodes = len(self.numa_nodes)
+        return (
+            f"<Machine of {nodes} NUMA node{'' if nodes == 1 else 's'}, {self.cpu_count} CPUs, "
+            f"{sum(node.memory for node in self.numa_nodes) >> 20} MiB>"
+        )
+
     def position(self, numa_id: int) -> int:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
 
@@ -283,6 +290,23 @@ class Machine:
         from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # keeps `import alignup` light
 
         return read_machine(root)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> Machine:
+        """Return the machine that a name, a folder or a file describes: what `--machine` takes.
+
+        Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps them.
+
+        Args:
+            source: the name of a machine of the catalog, the root of a sysfs tree, or a file: a snapshot, hwloc's
+                XML, or JSON as `alignup machine --json` prints it.
+
+        Raises:
+            InputError: there is no such machine, or it cannot be read.
+        """
+        from alignup.machine.load import load_machine  # noqa: PLC0415  # keeps `import alignup` light
+
+        return load_machine(str(source)).machine
 
     @staticmethod
     def catalog() -> Mapping[str, Machine]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from alignup.machine.cpuset import CPUSet
     from alignup.providers.memory.provider import MemoryBlock
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Admission", "ContainerAllocation"]
+__all__ = ["Admission", "ContainerAllocation", "admission_dict", "affinity_dict"]
+
+_NAMES_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,37 @@ class ContainerAllocation:
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Device ids by resource."""
 
+    def to_dict(self, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any]:
+        """Return the allocation in JSON's types.
+
+        Args:
+            numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
+        """
+        return {
+            "affinity": affinity_dict(self.affinity, numa_node_ids),
+            "cpus": None if self.cpus is None else str(self.cpus),
+            "memory": [
+                {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size}
+                for block in self.memory
+            ],
+            "devices": {resource: list(ids) for resource, ids in sorted(self.devices.items())},
+        }
+
+
+def affinity_dict(
+    hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None
+) -> dict[str, Any] | None:
+    """Return a hint in JSON's types, with NUMA node ids where they are known; None for no hint."""
+    if hint is None:
+        return None
+    bits = None if hint.affinity is None else hint.affinity.bits()
+    nodes = bits if bits is None or numa_node_ids is None else [numa_node_ids[bit] for bit in bits]
+    return {"numaNodes": None if nodes is None else list(nodes), "preferred": bool(hint.preferred)}
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The verdict on one pod."""
+    """The verdict on one pod; it is true if the pod was admitted."""
 
     admitted: bool
     reason: str = ""
@@ -42,6 +71,16 @@ class Admission:
     """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
     """The kernel's ids of the NUMA nodes, in the order of the bits of a mask."""
+
+    def __bool__(self) -> bool:
+        return self.admitted
+
+    def __repr__(self) -> str:
+        if not self.admitted:
+            return f"<Admission: refused, {self.reason}>"
+        names = list(self.containers)
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        return f"<Admission: admitted, {', '.join(names[:_NAMES_SHOWN]) or 'no containers'}{more}>"
 
     @property
     def exact(self) -> bool:
@@ -60,3 +99,21 @@ class Admission:
         from alignup.topology_manager.refusal_message import refusal_message  # noqa: PLC0415 - only a refusal needs words
 
         return refusal_message(self.refusal, self.numa_node_ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the admission in JSON's types: a step of `alignup replay --json` without `sharedCpus`.
+
+        `exact` is there only if it is False.
+        """
+        return admission_dict(self, self.numa_node_ids)
+
+
+def admission_dict(admission: Admission, numa_node_ids: Sequence[int] | None) -> dict[str, Any]:
+    """Return an admission in JSON's types, with the ids of NUMA nodes where they are known."""
+    described: dict[str, Any] = {
+        "admitted": admission.admitted,
+        "reason": admission.reason,
+        "message": admission.message,
+        "containers": {name: got.to_dict(numa_node_ids) for name, got in admission.containers.items()},
+    }
+    return described if admission.exact else {**described, "exact": False}

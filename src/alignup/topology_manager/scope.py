@@ -48,9 +48,9 @@ class Refusal:
     policy: str = ""
     best: TopologyHint | None = None
     """The best merged hint."""
-    hints: tuple[ResourceHints, ...] = field(default=())
+    hints: tuple[ResourceHints, ...] = field(default=(), repr=False)
     """The hints of each provider, in the order of the providers."""
-    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict, compare=False)
+    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict, compare=False, repr=False)
     """By resource, a function that returns the requested and free amounts at that moment as text; not compared."""
 
 

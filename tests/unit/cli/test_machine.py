@@ -12,6 +12,7 @@ import pytest
 
 import kernel_trees
 from alignup.cli.machine_view import runs_of_alike, show_machine, summary
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode
 from kernel_trees import pci, server
@@ -89,12 +90,12 @@ def test_json_is_the_machine_and_nothing_else(alignup, tree, write) -> None:
     assert alignup("machine", "-m", tree, "--json").lines == [described]
 
 
-def test_devices_of_an_option_are_beside_the_machine(alignup, tree, write) -> None:
+def test_devices_of_an_option_are_a_key_of_the_machine(alignup, tree, write) -> None:
     """The whole object is what --machine takes as well, and the table names them; a bridge is no GPU."""
     selector = "nvidia.com/gpu=10de:*"
     [described] = alignup("machine", "--root", tree, "--device-resource", selector, "--json").lines
 
-    assert set(described) == {"machine", "devices", "preferredSets"}
+    assert set(described) == {"numaNodes", "offlineCpus", "pciDevices", "devices"}
     assert described["devices"] == {"nvidia.com/gpu": [{"id": "0000:17:00.0", "numa": [1]}]}
     shown = alignup("machine", "--machine", write("m.json", described))
     assert "nvidia.com/gpu 1 1 0000:17:00.0" in words(shown.out)
@@ -251,7 +252,18 @@ def test_who_stands_alike() -> None:
     assert list(runs_of_alike([[10, 20, 20], [20, 10, 20], [20, 21, 10]])) == [[0], [1], [2]]
 
 
-def test_json_of_the_catalog_is_only_the_machine(alignup) -> None:
-    assert alignup("machine", "-m", "dgx-h100", "--json").lines == [
-        json.loads(json.dumps(Machine.catalog()["dgx-h100"].to_dict()))
-    ]
+def test_json_of_the_catalog_brings_devices_and_configuration(alignup, write) -> None:
+    """As further keys of the machine, so that nothing is lost on the way through a file."""
+    [described] = alignup("machine", "-m", "dgx-h100", "--json").lines
+    entry = catalog_entries()["dgx-h100"]
+
+    assert described == json.loads(json.dumps(entry.to_dict()))
+    assert {"devices", "kubelet"} < set(described)
+    file = write("m.json", described)
+    assert alignup("machine", "-m", file, "--json").lines == [described]
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 2}}}]},
+    }
+    [admitted] = alignup("admit", "-m", file, "--json", write("pod.json", pod)).lines
+    assert admitted["containers"]["c"]["devices"] == {"nvidia.com/gpu": ["gpu0", "gpu1"]}

@@ -42,6 +42,19 @@ def test_the_version(alignup) -> None:
     assert ended.out.startswith("alignup ")
 
 
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "alignup", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.startswith("alignup ")
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_help_says_what_the_exit_status_means(alignup, name: str) -> None:
+    assert "exit status" in " ".join(alignup(name, "--help").out.lower().split())
+
+
 @pytest.mark.parametrize(
     "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
 )

@@ -32,6 +32,11 @@ def test_an_inventory_is_decoded():
     }
 
 
+def test_one_numa_node_need_not_be_a_list():
+    """`numa: 0` is what people write first."""
+    assert decode_inventory({"r": [{"id": "a", "numa": 8}]}, MACHINE) == {"r": (Device("a", (8,)),)}
+
+
 @pytest.mark.parametrize(
     ("inventory", "message"),
     [
@@ -45,7 +50,7 @@ def test_an_inventory_is_decoded():
         ({"r": [{"id": 3}]}, "the id of a device, got 3"),
         ({"r": [{"id": "a", "nodes": [0]}]}, "id, numa or healthy, got 'nodes'"),
         ({"r": [{"id": "a", "healthy": "yes"}]}, "true or false, got 'yes'"),
-        ({"r": [{"id": "a", "numa": 0}]}, "a list of NUMA node ids, or null, got 0"),
+        ({"r": [{"id": "a", "numa": True}]}, "a list of NUMA node ids, or null, got True"),
         ({"r": [{"id": "a", "numa": "0"}]}, "a list of NUMA node ids, or null, got '0'"),
         ({"r": [{"id": "a", "numa": [True]}]}, "a NUMA node id, got True"),
         ({"r": [{"id": "a", "numa": [0, 3]}]}, r"NUMA nodes of this machine \(0, 8\), got 3"),

@@ -130,3 +130,14 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
     monkeypatch.setattr(load, "_MAX_FILE", 10)
     with pytest.raises(InputError, match="a file with a machine, got 'denied' at x"):
         load_machine("x")
+
+
+def test_the_public_door_takes_what_the_option_takes(here):
+    """A name, a file or a folder; only the record of the machine is returned."""
+    machine = Machine.catalog()["dgx-h100"]
+    (here / "x").write_text(json.dumps({**machine.to_dict(), "devices": {}}))
+
+    assert Machine.load("dgx-h100") == machine
+    assert Machine.load(here / "x") == machine
+    with pytest.raises(InputError, match="a file, a directory or one of align-up-article"):
+        Machine.load("bogus")

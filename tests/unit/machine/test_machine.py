@@ -241,3 +241,8 @@ def test_a_core_is_its_cpus_or_their_bit_set():
     assert core == Core.of_bits(0b100010, 0, 2)
     assert hash(core) == hash(Core.of_bits(0b100010, 0, 2))
     assert core.bits == 0b100010
+
+
+def test_a_machine_prints_in_one_short_line() -> None:
+    assert repr(Machine.catalog()["align-up-article"]).startswith("<Machine of 2 NUMA nodes, 8 CPUs, ")
+    assert "xeon-2s" in repr(Machine.catalog())
