@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from alignup import Node, Pod
+from alignup import HintList, Merger, Node, Pod
 from alignup.machine.catalog import catalog_entries
 from alignup.topology_manager.policy import POLICY_NAMES
 from cases import Demand, big_scenario, summary
@@ -73,6 +74,23 @@ def test_64_fragmented_nodes(benchmark, promise, closest):
     assert not admission.containers["c0"].affinity.preferred
     benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10)
     promise(5000)
+
+
+@pytest.mark.parametrize("hints", [500, 3900])
+@pytest.mark.benchmark(group="40 nodes, hints written out")
+def test_fold_written_lists(benchmark, promise, hints):
+    """Two lists of masks that somebody wrote: every AND of two is looked at, 250,000 or 15 million, exactly."""
+    random = np.random.default_rng(1)
+    arrays = [random.integers(1, 1 << 40, hints, "u8") for _ in range(2)]
+    lists = [HintList.from_arrays(masks, np.zeros(hints, bool)) for masks in arrays]
+    merger = Merger(40)
+    best = merger.merge(lists)
+    wanted = max(min(mask.bit_count() for mask in masks.tolist()) for masks in arrays)
+    sizes = {mask.bit_count() for mask in np.unique(arrays[0][:500, None] & arrays[1][:500]).tolist()}
+    assert best.exact
+    assert max(size for size in sizes if size <= wanted) <= best.affinity.count() <= wanted
+    benchmark.pedantic(merger.merge, (lists,), rounds=20, warmup_rounds=1)
+    promise(10_000 if hints == 500 else 400_000)
 
 
 def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | None) -> None:

@@ -272,7 +272,7 @@ cdef int64_t* table_of(tuple rows) except NULL:
 
 
 class Merged(NamedTuple):
-    """What `Merger.merge_many` makes of groups of lists: three arrays with an entry for each group."""
+    """The best hints that `Merger.merge_many` found: three arrays with an entry for each group of lists."""
 
     masks: object
     preferred: object

@@ -1,6 +1,6 @@
 """Look into one described family of masks: its best mask, all of them, a sample, or how many there are.
 
-What several families have in common is found by `alignup.core.wide.merge`.
+It leaves it to `alignup.core.wide.merge` to find the masks that several families have in common.
 """
 
 from math import comb

@@ -1,4 +1,4 @@
-"""What a search over more than 8 NUMA nodes may take; a search that hits any of these limits is never called exact."""
+"""The limits of a search over more than 8 NUMA nodes; a search that hits any of them is never called exact."""
 
 from libc.stdint cimport int64_t
 
@@ -11,13 +11,16 @@ cdef enum:
     ANDS_A_STEP = 16
     # So many distinct masks of a fold are kept for the next list: 16 MB with their hash table.
     MOST_FOLDED = 1000000
-    # What it takes to prepare a partition (classes, weights, their order): tens of microseconds.
+    # Preparing a partition (classes, weights, their order) costs as much: tens of microseconds.
     PARTITION_STEPS = 500
+    # Where distances count and there are no more vectors of counts than this, they are all looked at: some 10 ms.
+    # Among more of them the bounds on the distances are quicker.
+    MOST_VECTORS = 20000
     # A lower bound on the distances, one pass over the tree of all nodes, costs as much as so many decisions.
     BOUND_STEPS = 16
     # The nearest set is looked for under so many bounds that rise to the next possible cost; then sets are improved.
     MOST_TARGETS = 4
-    # What is always left for improving, so that some set is found even when the bounds took everything.
+    # Always left for improving, so that some set is found even when the bounds took everything.
     IMPROVING_STEPS = 10000
     # Sets are listed for a sample in so many steps at most.
     SAMPLE_STEPS = 20000000

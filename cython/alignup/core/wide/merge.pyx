@@ -115,6 +115,7 @@ cdef class Search:
     cdef Budget budget
     cdef bint found
     cdef uint64_t best
+    cdef int best_rank
     cdef int64_t best_cost
     cdef int wanted             # the size to come near to; 0 while results are preferred ones
 
@@ -124,19 +125,18 @@ cdef class Search:
 
     cdef void offer(self, uint64_t mask) noexcept nogil:
         """Keep a result if it is better: a size of lower rank, then nearer, then lower."""
-        cdef int rank, best_rank
+        cdef int rank
         cdef int64_t cost
         if not mask:
             return
         rank = self.rank(popcount(mask))
-        best_rank = self.rank(popcount(self.best))
-        if self.found and rank > best_rank:
+        if self.found and rank > self.best_rank:
             return
         cost = cost_of(mask, self.distances)
-        if not self.found or rank < best_rank or cost < self.best_cost or (
+        if not self.found or rank < self.best_rank or cost < self.best_cost or (
             cost == self.best_cost and mask < self.best
         ):
-            self.found, self.best, self.best_cost = True, mask, cost
+            self.found, self.best, self.best_rank, self.best_cost = True, mask, rank, cost
 
     cdef void search_preferred(self) except *:
         """Find the best mask that every list prefers; lists that prefer any node join any other."""
@@ -152,8 +152,7 @@ cdef class Search:
     cdef void search_common(self, list bound) except *:
         """Find the best mask that all of these lists prefer.
 
-        What they have in common is in a list that describes nothing, if there is one: its masks are looked up in the
-        others.
+        If one of them describes nothing, every common mask is listed in it: its masks are looked up in the others.
         """
         cdef Entry entry
         for entry in bound:
@@ -281,7 +280,7 @@ cdef class Search:
                         following[chosen] = MaskSet()
                     self.combine(masks, entry, following.get(chosen))
                 if entry.family.described:
-                    # No other choice comes to the same bits: those before have none of this list.
+                    # No other choice has the same bits: those before have none of this list.
                     following[chosen | (<object>1) << index] = masks
             folded = following
         return folded
@@ -327,7 +326,7 @@ cdef class Search:
         if not ground:
             return
         size = min(self.wanted, popcount(ground)) or 1
-        if self.found and self.rank(popcount(self.best)) < self.rank(size):
+        if self.found and self.best_rank < self.rank(size):
             return
         if len(lists) > MOST_PARTS or self.budget.steps <= 0:
             # Every list can keep all it has, so this much they have in common.

@@ -20,7 +20,7 @@ cdef struct Partition:
     # A lower bound on what a list loses with candidate j, whatever it left out before, and the candidates by that.
     int64_t loss[MOST_PARTS][MOST_DEMANDS][64]
     signed char by_loss[MOST_PARTS][MOST_DEMANDS][64]
-    # What any mask that the lists come down to must hold; see `relax`.
+    # A demand that every mask that the lists can have in common meets; see `relax`.
     Demand relaxed
     uint64_t places[64]
     int64_t shares[64]

@@ -43,8 +43,8 @@ cdef int start_partition(
     failed = prepare(walk, ground)
     if failed:
         return failed
-    # The demands were needed to tell which nodes are interchangeable. What the lists have in common need not meet
-    # them; it must only be what remains, and that can be said as one demand.
+    # `add_description` added the lists' demands so that `prepare` could find interchangeable nodes. A mask that the
+    # lists have in common need not meet them, so they are dropped again; `relax` puts one in their place.
     walk.demand_count = 0
     walk.touching_count = 0
     weigh_losses(partition)
@@ -57,7 +57,7 @@ cdef void end_partition(Partition* partition) noexcept nogil:
 
 
 cdef void weigh_losses(Partition* partition) noexcept nogil:
-    """Work out what each list loses at least with each candidate, and the other classes' upper halves."""
+    """Work out what each list loses at least with each candidate, and the higher members of its class."""
     cdef int index, demand, candidate, lower
     for candidate in range(partition.walk.count):
         partition.left_out_by[candidate] = -1
@@ -332,7 +332,7 @@ cdef bint can_leave_out(void* context, int undecided, int more) noexcept nogil:
 
 
 cdef bint find_reachable(Partition* partition, int size) noexcept nogil:
-    """Find the best mask of `size` nodes that the lists come down to; it is in `walk.best`."""
+    """Find the best mask of `size` nodes that the lists can have in common; it is in `walk.best`."""
     cdef int index
     for index in range(partition.list_count):
         if not keep_only(partition, index, partition.lists[index].universe):

@@ -17,7 +17,7 @@ cdef struct Walk:
     # The nodes to choose from, ascending; candidate j is the j-th of them.
     int count
     int nodes[64]
-    # What a set must meet:
+    # A set must meet these:
     int demand_count
     const Demand* demands[MOST_DEMANDS]
     int touching_count
@@ -34,6 +34,7 @@ cdef struct Walk:
     # One walk:
     Budget* budget
     int size
+    bint bounded                # distances are bounded; else only summed up
     int64_t target              # sets that cost more are passed over
     int64_t beyond              # the least cost, or bound on it, that was over the target
     bint found

@@ -7,9 +7,12 @@ set that will do is therefore the lowest.
 Interchangeable nodes form classes, and only the lowest nodes of a class are ever taken: whoever takes a node is
 forced to take all lower ones of its class. Any set can be exchanged for the one that takes as many of each class
 from the lowest up, which meets the same demands, costs the same and has the lowest value, so that nothing is lost. A
-walk meets each vector of counts a class once: about a hundred on a machine of 2 + 32 nodes. Machines without classes
-are left to the bounds: a branch ends when even the largest weights among the undecided nodes cannot reach a demand,
-when it must cost more than the target, or when the nodes to leave out cannot be left out.
+walk meets each vector of counts a class once: about a hundred on a machine of 2 + 32 nodes. Where distances count,
+the order of value is not that of cost: all vectors of one size are then looked at, if there are not too many.
+
+Machines without classes are left to the bounds: a branch ends when even the largest weights among the undecided
+nodes cannot reach a demand, when it must cost more than the target, or when the nodes to leave out cannot be left
+out.
 
 There are three visitors, `stop`, `improve` and `collect_one`. Which descriptions must hold together is decided by
 `alignup.core.wide.merge`, what can be left out by `alignup.core.wide.partition`.
@@ -21,7 +24,7 @@ from libc.string cimport memset
 from alignup.core.bits cimport all_nodes, lowest, popcount
 from alignup.core.wide.distance_bound cimport grow, least_of
 from alignup.core.wide.family cimport reached
-from alignup.core.wide.limits cimport BOUND_STEPS, IMPROVING_STEPS, MOST_TARGETS
+from alignup.core.wide.limits cimport BOUND_STEPS, IMPROVING_STEPS, MOST_TARGETS, MOST_VECTORS
 
 
 cdef enum:
@@ -343,7 +346,9 @@ cdef bint no_completion(
         return True
     if walk.can_leave_out != NULL and not walk.can_leave_out(walk.context, undecided, undecided - remaining):
         return True
-    return walk.distances != NULL and remaining > 0 and too_far(walk, undecided, chosen, remaining, cost)
+    if walk.distances == NULL or not walk.bounded or remaining == 0:
+        return False
+    return too_far(walk, undecided, chosen, remaining, cost)
 
 
 cdef bint descend(
@@ -393,6 +398,32 @@ cdef bint find_any(Walk* walk, int size) noexcept nogil:
     return walk.found
 
 
+cdef int64_t count_vectors(const Walk* walk, int size) noexcept nogil:
+    """Return how many vectors of counts by class have `size` nodes, `MOST_VECTORS` + 1 for more than that."""
+    cdef int64_t ways[65]
+    cdef int64_t here
+    cdef int candidate, members, taken, total
+    memset(ways, 0, sizeof(ways))
+    ways[0] = 1
+    for candidate in range(walk.count):
+        if walk.lower_alike[candidate]:
+            continue
+        members = class_size(walk, candidate)
+        for total in range(size, 0, -1):
+            here = ways[total]
+            for taken in range(1, min(members, total) + 1):
+                here += ways[total - taken]
+            ways[total] = min(here, MOST_VECTORS + 1)
+    return ways[size]
+
+
+cdef int class_size(const Walk* walk, int lowest_candidate) noexcept nogil:
+    cdef int candidate, members = 1
+    for candidate in range(lowest_candidate + 1, walk.count):
+        members += (walk.lower_alike[candidate] >> lowest_candidate) & 1
+    return members
+
+
 cdef bint find_best(Walk* walk, int size, uint64_t base) noexcept nogil:
     """Find the best set of `size` nodes: all of `base`, and candidates; it is in `best`.
 
@@ -409,27 +440,38 @@ cdef bint find_best(Walk* walk, int size, uint64_t base) noexcept nogil:
 cdef void find_nearest(Walk* walk, int size) noexcept nogil:
     """Find the nearest set, and of equally near ones the lowest.
 
-    Where the bound is exact the nearest set costs what the bound says: a few targets are tried, from the lowest bound
-    to the next, and what is met first is the lowest in value among the nearest. Where it is not, any set is
-    improved until none is nearer. A walk that improves looks at everything, so it alone says whether the answer is
-    exact.
+    Where there are few vectors of counts all are looked at, for less than bounds would take. Otherwise the bound may
+    be exact, and is on machines whose distances form a hierarchy: that is tried first. If it is not, any set is
+    improved until none is nearer; this looks at everything, so that it alone says whether the answer is exact.
     """
     cdef bint cut = walk.budget.cut
+    walk.bounded = count_vectors(walk, size) > MOST_VECTORS
+    if walk.bounded:
+        if find_at_bound(walk, size):
+            return
+        walk.budget.cut = cut
+        walk.budget.steps = max(walk.budget.steps, IMPROVING_STEPS)
+    walk.target = UNBOUNDED
+    walk.visit = improve
+    descend(walk, walk.count, 0, 0, size, 0)
+
+
+cdef bint find_at_bound(Walk* walk, int size) noexcept nogil:
+    """Try as targets the lowest bound on the distances and the next ones; return whether that answered.
+
+    No set costs less than a target, so that the first set met under it is the lowest among the nearest.
+    """
     cdef int _attempt
     walk.target = least_of(&walk.tree, 0, all_nodes(walk.count), size)
     for _attempt in range(MOST_TARGETS):
         walk.beyond = UNBOUNDED
         descend(walk, walk.count, 0, 0, size, 0)
-        if walk.found:
-            return
-        if walk.beyond == UNBOUNDED and walk.budget.steps > 0:
-            return
+        if walk.found or walk.budget.steps <= 0:
+            return walk.found
+        if walk.beyond == UNBOUNDED:
+            return True
         walk.target = walk.beyond
-    walk.budget.cut = cut
-    walk.budget.steps = max(walk.budget.steps, IMPROVING_STEPS)
-    walk.target = UNBOUNDED
-    walk.visit = improve
-    descend(walk, walk.count, 0, 0, size, 0)
+    return False
 
 
 cdef void collect(Walk* walk, int size) noexcept nogil:
