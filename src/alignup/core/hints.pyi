@@ -11,7 +11,6 @@ __pyx_capi__: dict[str, object]
 from alignup.core.bitmask import BitMask
 
 MOST_HINTS: int
-NO_NODE: str
 
 @final
 class TopologyHint:
@@ -61,4 +60,3 @@ class HintList:
     def __hash__(self) -> int: ...
 
 def restored_hint(affinity: BitMask | None, preferred: bool, exact: bool) -> TopologyHint: ...
-def array_of(data: bytes, dtype: str) -> NDArray[np.generic]: ...

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 # What Cython adds to a module.
 __test__: dict[str, object]
-__pyx_capi__: dict[str, object]
 
 from alignup.core.hints import HintList, TopologyHint
 

@@ -99,6 +99,16 @@ def test_every_mask_from_every_provider(count: int) -> None:
     assert (int(best.affinity), best.preferred, admit) == (1, False, False)
 
 
+def test_counts_of_permutations_never_overflow() -> None:
+    """One list holds only {0, 1}, eleven hold its 64 supersets: 64^11 permutations, a multiple of every 2^64."""
+    supersets = [(mask, False) for mask in range(256) if mask & 3 == 3]
+    lists = [model.hint_list([(3, False)]), *[model.hint_list(supersets)] * 11]
+
+    best, _ = make_policy("restricted", 8).merge([{"resource": hints} for hints in lists])
+
+    assert (int(best.affinity), best.preferred) == (3, False)
+
+
 def test_single_numa_node_ignores_distances() -> None:
     """The kubelet's single-numa-node compares by size and value even with prefer-closest-numa-nodes."""
     far = [[40, 10], [10, 10]]

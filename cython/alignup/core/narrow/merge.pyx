@@ -1,0 +1,225 @@
+"""Merge families of masks over up to 8 NUMA nodes: the set of reachable results without the product.
+
+- Preferred results are the masks that every list prefers (a preferred any-node hint joins any of them).
+- Reachable masks come from a product of sums over supersets, taken back at the end: a mask is reachable exactly if
+  the number of permutations that AND to it is not zero.
+
+Both are passes over 256 masks at once, in words of eight counts or in vector instructions.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, lowest, popcount
+from alignup.core.narrow.family cimport Family, cut, is_empty, pack_masks, put
+from alignup.core.narrow.tables cimport OF_SIZE, SUPERSETS
+
+
+cdef enum:
+    # Counts of permutations fit 32 bits for so many lists: each has at most 255 masks, and 255^4 < 2^32.
+    LISTS_A_PRODUCT = 4
+    EIGHTS = 32                 # so many words of eight counts, a byte each, count for every mask
+
+
+cdef int wanted_size(const Family* families, int count) noexcept nogil:
+    """Return the largest of the lists' smallest mask sizes; lists without a masked hint do not count."""
+    cdef int index, size, word, wanted = 0
+    cdef uint64_t found
+    for index in range(count):
+        for size in range(NARROW_NODES + 1):
+            found = 0
+            for word in range(4):
+                found |= OF_SIZE[size][word] & (families[index].preferred[word] | families[index].other[word])
+            if found:
+                wanted = max(wanted, size)
+                break
+    return wanted
+
+
+cdef bint best_of_size(const uint64_t* masks, int size, const int64_t* distances, uint64_t* best) noexcept nogil:
+    """Find the best mask of one size in a set of masks: the nearest when distances count, then the lowest value."""
+    cdef int word
+    cdef uint64_t mask, rest
+    cdef bint found = False
+    for word in range(4):
+        rest = masks[word] & OF_SIZE[size][word]
+        while rest:
+            mask = <uint64_t>word << 6 | lowest(rest)
+            rest &= rest - 1
+            if not found or distances[mask] < distances[best[0]]:
+                found = True
+                best[0] = mask
+            if distances == NULL:
+                return True
+    return found
+
+
+cdef Best best_preferred(const Family* families, int count, uint64_t full, const int64_t* distances) noexcept nogil:
+    """Return the best mask that every list prefers: the fewest nodes, the nearest to each other, the lowest value."""
+    cdef Best best
+    cdef uint64_t common[4]
+    cdef uint64_t named[4]
+    cdef int index, word, size, nodes = popcount(full)
+    best.found = True           # until a list turns up that does not prefer any node
+    best.preferred = True
+    best.mask = full
+    memset(common, 0xFF, sizeof(common))
+    memset(named, 0, sizeof(named))
+    for index in range(count):
+        for word in range(4):
+            named[word] |= families[index].preferred[word]
+        if not families[index].any_preferred:
+            best.found = False
+            for word in range(4):
+                common[word] &= families[index].preferred[word]
+    for word in range(4):
+        common[word] &= named[word]
+    if not (common[0] | common[1] | common[2] | common[3]):
+        return best
+    cut(common, nodes)
+    for size in range(1, nodes + 1):
+        if best_of_size(common, size, distances, &best.mask):
+            best.found = True
+            break
+    return best
+
+
+cdef void count_including(const uint64_t* masks, int nodes, uint64_t* counts) noexcept nogil:
+    """Count, for each mask, the masks of a set that include it: 255 at most, as the empty one is not in the set.
+
+    Three nodes are looked up in a table, eight counts at a time; each further node adds the counts of the masks
+    with it to those of the masks without, again eight in one addition of 64 bits.
+    """
+    cdef int index, start, step = 1, size = max(1 << nodes >> 3, 1)
+    for index in range(size):
+        memcpy(&counts[index], SUPERSETS[masks[index >> 3] >> (8 * (index & 7)) & 0xFF], 8)
+    while step < size:
+        start = 0
+        while start < size:
+            for index in range(start, start + step):
+                counts[index] += counts[index + step]
+            start += 2 * step
+        step *= 2
+
+
+cdef inline void take_back(uint32_t* counts, int size, int step) noexcept nogil:
+    """Take the counts of the masks with one node (of value `step`) from those of the same masks without it."""
+    cdef int start = 0, offset
+    while start < size:
+        for offset in range(start, start + step):
+            counts[offset] -= counts[offset + step]
+        start += 2 * step
+
+
+cdef void keep_reached(uint32_t* counts, int nodes, uint64_t* reached) noexcept nogil:
+    """Turn counts of permutations whose masks all include a mask into the set of masks that some AND to exactly."""
+    cdef uint8_t some[NARROW_MASKS]
+    cdef int mask, size = 1 << nodes
+    # Each step is a constant, so that the compiler makes each pass one of vector instructions.
+    if nodes >= 1:
+        take_back(counts, size, 1)
+    if nodes >= 2:
+        take_back(counts, size, 2)
+    if nodes >= 3:
+        take_back(counts, size, 4)
+    if nodes >= 4:
+        take_back(counts, size, 8)
+    if nodes >= 5:
+        take_back(counts, size, 16)
+    if nodes >= 6:
+        take_back(counts, size, 32)
+    if nodes >= 7:
+        take_back(counts, size, 64)
+    if nodes >= 8:
+        take_back(counts, size, 128)
+    memset(some, 0, 8)
+    for mask in range(size):
+        some[mask] = counts[mask] != 0
+    pack_masks(some, size, reached)
+    reached[0] &= ~<uint64_t>1
+
+
+cdef inline void multiply(
+    const uint8_t* first, const uint8_t* second, const uint8_t* third, const uint8_t* fourth, int size,
+    uint32_t* products,
+) noexcept nogil:
+    """Multiply the counts of four lists: in pairs, whose products fit 16 bits, and then the pairs."""
+    cdef int mask
+    cdef uint16_t one, other
+    for mask in range(size):
+        one = <uint16_t>(first[mask] * second[mask])
+        other = <uint16_t>(third[mask] * fourth[mask])
+        products[mask] = <uint32_t>one * other
+
+
+cdef void reach(const Family* families, int count, int nodes, uint64_t* reached) noexcept nogil:
+    """Make `reached` the set of masks that some permutation ANDs to; at least one list.
+
+    Four lists at first, then three more at a time, together with the set that was reached before.
+    """
+    cdef uint64_t factors[LISTS_A_PRODUCT][EIGHTS]
+    cdef uint32_t products[NARROW_MASKS]
+    cdef uint64_t masks[4]
+    cdef int index = 0, factor, word, full = (1 << nodes) - 1
+    while index < count:
+        factor = 0
+        if index:
+            count_including(reached, nodes, factors[0])
+            factor = 1
+        while factor < LISTS_A_PRODUCT:
+            if index < count:
+                for word in range(4):
+                    masks[word] = families[index].preferred[word] | families[index].other[word]
+                cut(masks, nodes)
+                if families[index].any_preferred or families[index].any_other:
+                    put(masks, full)
+                count_including(masks, nodes, factors[factor])
+                index += 1
+            else:
+                memset(factors[factor], 1, NARROW_MASKS)
+            factor += 1
+        multiply(
+            <const uint8_t*>factors[0], <const uint8_t*>factors[1], <const uint8_t*>factors[2],
+            <const uint8_t*>factors[3], full + 1, products,
+        )
+        keep_reached(products, nodes, reached)
+
+
+cdef Best merge_families(const Family* families, int count, int nodes, const int64_t* distances) noexcept nogil:
+    """Return the best result of the product of `count` lists on a machine of `nodes` nodes.
+
+    Where nothing is preferred the size comes first: nearest to that of the neediest list's smallest mask from
+    below, then above it.
+    """
+    cdef uint64_t reached[4]
+    cdef uint64_t full = all_nodes(nodes)
+    cdef int index, size, wanted
+    cdef Best best
+    best.found = False
+    best.preferred = False
+    best.mask = full
+    for index in range(count):
+        if is_empty(&families[index]):
+            return best
+    best = best_preferred(families, count, full, distances)
+    if best.found:
+        return best
+    best.preferred = False
+    wanted = wanted_size(families, count)
+    reach(families, count, nodes, reached)
+    for size in range(min(wanted, nodes), 0, -1):
+        if best_of_size(reached, size, distances, &best.mask):
+            return best
+    for size in range(wanted + 1, nodes + 1):
+        if best_of_size(reached, size, distances, &best.mask):
+            return best
+    return best
+
+
+cdef void keep_single_nodes(Family* family) noexcept nogil:
+    """Keep the preferred hints of exactly one node, and the preferred any-node hint."""
+    cdef int word
+    for word in range(4):
+        family.preferred[word] &= OF_SIZE[1][word]
+        family.other[word] = 0
+    family.any_other = False
