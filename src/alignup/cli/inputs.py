@@ -1,4 +1,4 @@
-"""What the subcommands read: files, standard input, machines, configurations and pods."""
+"""Reads the inputs of the subcommands: files, standard input, machines, configurations and pods."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
-    """Return what a file or standard input holds, gunzipped.
+    """Return the bytes of a file or of standard input, gunzipped.
 
     Args:
         name: of the file; `-` is standard input.
-        limit: the most bytes that it may hold; what is longer is not read whole.
+        limit: the most bytes that it may hold; a longer one is not read whole.
 
     Raises:
         InputError: it cannot be read, or is longer.
@@ -105,8 +105,8 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
 
     Args:
         file: as `open_input` returns it.
-        name: what an error calls it.
-        limit: the most bytes that a line may have; what is longer is not read whole.
+        name: the name of the file in errors.
+        limit: the most bytes that a line may have; a longer one is not read whole.
 
     Raises:
         InputError: a line is longer.
@@ -129,12 +129,12 @@ def read_pods(names: Iterable[str]) -> list[Pod]:
 
 @dataclass(frozen=True, slots=True)
 class LoadedNode:
-    """A node and what the command line knows about it."""
+    """A node, with a title for people and the example pods of its machine."""
 
     node: Node
     title: str
     resources: frozenset[str] = frozenset()
-    """Those that there are devices of."""
+    """Those that the node has devices of."""
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
 

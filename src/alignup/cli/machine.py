@@ -1,4 +1,4 @@
-"""`alignup machine`: shows a machine to a person, as JSON, or packs its kernel files to be sent to somebody."""
+"""`alignup machine`: shows a machine to a person, as JSON, or packs its kernel files into an archive."""
 
 from __future__ import annotations
 

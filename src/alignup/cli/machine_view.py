@@ -1,6 +1,6 @@
 """Draws a machine for a person: its NUMA nodes, devices and distances, each as a small table.
 
-What is alike is shown once: nodes without CPUs that have the same memory, devices of one kind near one node, and
+Equal things are shown once: nodes without CPUs that have the same memory, devices of one kind near one node, and
 distances by value where a matrix would be wider than the terminal.
 """
 
@@ -32,7 +32,7 @@ PCI_KINDS: Final = (
     ("02", "network"),
     ("0108", "NVMe"),
 )
-"""The first digits of the PCI classes that placement is about, and what they are; the first that fits counts."""
+"""The first digits of the PCI classes that placement depends on, and their names; the first that fits counts."""
 
 VENDORS: Final = {
     "1002": "AMD",
@@ -56,7 +56,7 @@ LONG_LIST: Final = 20
 MATRIX_CELL: Final = 5
 """Columns of the terminal that a column of the matrix of distances takes."""
 WIDEST_MATRIX: Final = 120
-"""Columns of the terminal, or of a file's line, beyond which nobody finds their way in that matrix."""
+"""Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read."""
 
 
 def show_machine(title: str, loaded: LoadedMachine) -> None:
@@ -151,7 +151,7 @@ def _memory(node: NumaNode) -> object:
 
 
 def kind_of(device: PciDevice) -> str | None:
-    """Return what a PCI device is, if it is of those that placement is about."""
+    """Return the kind of a PCI device in words; None if placement does not depend on it."""
     return next((kind for digits, kind in PCI_KINDS if device.class_.startswith(digits)), None)
 
 

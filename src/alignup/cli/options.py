@@ -1,4 +1,4 @@
-"""What the subcommands for the machine at hand have in common: options, and the words for tables."""
+"""Declares the options that several subcommands share, and prints their tables and complaints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`alignup release`: frees a lease whose process is gone, or, if forced, one that nobody can judge."""
+"""`alignup release`: frees a lease whose process is gone, or, if forced, one whose process cannot be seen from here."""
 
 from __future__ import annotations
 

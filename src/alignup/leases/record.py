@@ -1,6 +1,6 @@
 """Holds the record of a lease, which CPUs, memory and devices a process has, and its form in JSON.
 
-Who may get what is decided in `alignup.leases.placement`; the file is kept by `alignup.leases.store`.
+Placing requests is left to `alignup.leases.placement`; the file is kept by `alignup.leases.store`.
 """
 
 from __future__ import annotations
