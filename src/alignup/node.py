@@ -12,7 +12,8 @@ from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.loaded import machine_with_devices_from_dict, mapping_under
+from alignup.machine.described import machine_with_devices_from_dict
+from alignup.machine.loaded import mapping_under
 from alignup.node_inputs import check_keys, checked_config, checked_machine
 from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.providers.devices.plugin import DevicePlugin, PreferredSets

@@ -13,8 +13,8 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
+from alignup.machine.described import described_machine
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
-from alignup.machine.loaded import LoadedMachine, described_machine
 from alignup.node import Node, plugins_of
 from alignup.node_inputs import check_keys
 from alignup.text.json_lines import errors_at, numbered_lines
@@ -22,6 +22,8 @@ from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.machine.loaded import LoadedMachine
 
 __all__ = ["read_nodes"]
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.machine.loaded import LoadedMachine, machine_with_devices_from_dict
+from alignup.machine.loaded import LoadedMachine
+from alignup.machine.machine_json import machine_from_dict
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
@@ -38,9 +39,10 @@ class _Catalog(Mapping[str, LoadedMachine]):
     def __getitem__(self, name: str) -> LoadedMachine:
         entry = self._read.get(name)
         if entry is None:
-            entry = self._read[name] = machine_with_devices_from_dict(
-                msgspec.json.decode(self._files[name].read_bytes()), name
-            )
+            data = msgspec.json.decode(self._files[name].read_bytes())
+            machine = machine_from_dict(data["machine"], f"{name}: machine")
+            entry = LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
+            self._read[name] = entry
         return entry
 
     def __iter__(self) -> Iterator[str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.loaded import LoadedMachine, described_machine, machine_with_devices_from_dict
+from alignup.machine.described import described_machine, machine_with_devices_from_dict
+from alignup.machine.loaded import LoadedMachine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

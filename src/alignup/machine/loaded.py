@@ -1,6 +1,7 @@
-"""Holds what a document about a machine describes: the machine, its devices, and an example of how it is used.
+"""Holds a machine together with its devices, their preferred sets, and an example of how it is used.
 
-The documents are scenarios, `alignup machine --json` and the catalog's entries, decoded to plain objects before.
+Documents about machines are read by `alignup.machine.described`; which of several descriptions of the devices counts
+is decided in `alignup.machine.with_devices`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from alignup.machine.device_inventory import (
     decode_preferred_sets,
     inventory_to_dict,
 )
-from alignup.machine.machine_json import machine_from_dict
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRA_KEYS",
     "LoadedMachine",
-    "described_machine",
-    "machine_with_devices_from_dict",
     "mapping_under",
 ]
 
@@ -58,67 +56,36 @@ class LoadedMachine:
             self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})}
         )
 
+    def completed(self, own: Mapping[str, Any], before: str = "") -> LoadedMachine:
+        """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
+
+        Devices of its own bring their own preferred sets, or none.
+
+        Args:
+            own: a decoded document; null counts as missing.
+            before: the text that errors put before the key.
+
+        Raises:
+            InputError: a value is not of its form; see `decode_inventory` and `decode_preferred_sets`.
+        """
+        devices, sets, kubelet = self.devices, self.preferred_sets, self.kubelet
+        if own.get("devices") is not None:
+            devices = decode_inventory(
+                mapping_under(own, "devices", before), self.machine, f"{before}devices"
+            )
+            sets = {}
+        if own.get("preferredSets") is not None:
+            wanted = mapping_under(own, "preferredSets", before)
+            sets = decode_preferred_sets(wanted, devices, f"{before}preferredSets")
+        if own.get("kubelet") is not None:
+            kubelet = mapping_under(own, "kubelet", before)
+        return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the machine object that `described_machine` reads, with those of `EXTRA_KEYS` that hold something."""
         sets = {resource: [list(ids) for ids in found] for resource, found in self.preferred_sets.items()}
         extras = zip(EXTRA_KEYS, (inventory_to_dict(self.devices), sets, self.kubelet), strict=True)
         return {**self.machine.to_dict(), **{key: extra for key, extra in extras if extra}}
-
-
-def described_machine(described: object, where: str = "machine") -> LoadedMachine:
-    """Return the machine that a name of the catalog or a machine object describes.
-
-    Args:
-        described: a name, or an object as `Machine.from_dict` takes it, with any of `EXTRA_KEYS`.
-        where: the name of the machine in errors.
-
-    Raises:
-        InputError: there is no machine of that name, or the object is not of its form.
-    """
-    if isinstance(described, str):
-        from alignup.machine.catalog import catalog_entries  # noqa: PLC0415  # which reads its entries by this module
-
-        entries = catalog_entries()
-        if described not in entries:
-            expected = f"a machine object, or one of the catalog: {', '.join(entries)}"
-            raise InputError.at(where, expected, described)
-        return entries[described]
-    if not isinstance(described, Mapping):
-        raise InputError.at(where, "a mapping", described)
-    return _completed(LoadedMachine(machine_from_dict(described, where)), described, f"{where}.")
-
-
-def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") -> LoadedMachine:
-    """Return the machine under `machine`, with `devices`, `preferredSets`, `kubelet` and `pods` beside it.
-
-    All but `machine` may be missing or null. The first three are then those that come with the machine; devices of
-    their own bring their own preferred sets, or none.
-
-    Args:
-        data: a decoded document; other keys are ignored.
-        source: the name of the document in errors; empty: they name the place in it only.
-
-    Raises:
-        InputError: one of the parts is not of its form; see `described_machine`, `decode_inventory` and
-            `decode_preferred_sets`.
-    """
-    before = f"{source}: " if source else ""
-    found = _completed(described_machine(data["machine"], f"{before}machine"), data, before)
-    return replace(found, pods=tuple(data["pods"])) if data.get("pods") else found
-
-
-def _completed(loaded: LoadedMachine, own: Mapping[str, Any], before: str) -> LoadedMachine:
-    """Return the machine with those of `EXTRA_KEYS` that a document has of its own."""
-    if own.get("devices") is not None:
-        devices = decode_inventory(mapping_under(own, "devices", before), loaded.machine, f"{before}devices")
-        loaded = replace(loaded, devices=devices, preferred_sets={})
-    if own.get("preferredSets") is not None:
-        wanted = mapping_under(own, "preferredSets", before)
-        sets = decode_preferred_sets(wanted, loaded.devices, f"{before}preferredSets")
-        loaded = replace(loaded, preferred_sets=sets)
-    if own.get("kubelet") is not None:
-        loaded = replace(loaded, kubelet=mapping_under(own, "kubelet", before))
-    return loaded
 
 
 def mapping_under(data: Mapping[str, Any], key: str, before: str = "") -> Mapping[str, Any]:

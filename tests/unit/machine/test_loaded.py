@@ -1,66 +1,35 @@
-"""A machine in JSON brings what belongs to it, and what stands beside it wins."""
+"""A machine with its devices."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
-from alignup.machine.loaded import described_machine, machine_with_devices_from_dict
-from alignup.machine.machine import Machine
+from alignup.machine.device_inventory import Device
+from alignup.machine.loaded import LoadedMachine
+from alignup.machine.machine import Core, Machine, NumaNode
 
-DGX = catalog_entries()["dgx-h100"]
-
-
-def test_a_name_of_the_catalog_brings_its_devices_and_configuration() -> None:
-    described = described_machine("dgx-h100")
-
-    assert described.machine == DGX.machine
-    assert (described.devices, described.kubelet) == (DGX.devices, DGX.kubelet)
-    assert described.preferred_sets == DGX.preferred_sets
+MACHINE = Machine((NumaNode(0, 1, (Core((0,), 0),)),))
 
 
-def test_the_round_trip_keeps_everything() -> None:
-    """What is printed is read back."""
-    described = described_machine("dgx-h100")
-
-    assert described_machine(described.to_dict()) == described
-
-
-def test_a_machine_of_nothing_else_has_no_extra_keys() -> None:
-    plain = Machine.catalog()["xeon-2s"].to_dict()
-
-    assert described_machine(plain).to_dict() == plain
+def test_sets_go_with_their_devices():
+    """Those of other resources are kept."""
+    loaded = LoadedMachine(MACHINE, {"a": (), "b": ()}, {"a": ((),), "b": ((),)})
+    assert loaded.with_devices({"a": ()}).preferred_sets == {"b": ((),)}
+    assert replace(loaded, devices={}).with_devices({"c": ()}, {"c": ()}).preferred_sets == {
+        "a": ((),),
+        "b": ((),),
+        "c": (),
+    }
 
 
-def test_own_keys_win() -> None:
-    """Each by itself; devices come without the machine's preferred sets."""
-    plain = described_machine("dgx-h100").to_dict()
-    pair = {"example.com/nic": [[device.id for device in DGX.devices["example.com/nic"][:2]]]}
-    machine = {**plain, "preferredSets": pair}
-    own = machine_with_devices_from_dict({"machine": machine, "devices": {}, "kubelet": None})
-
-    assert (own.devices, own.preferred_sets, own.kubelet) == ({}, {}, DGX.kubelet)
-    assert machine_with_devices_from_dict({"machine": machine, "kubelet": {}}).kubelet == {}
-    kept = machine_with_devices_from_dict({"machine": machine, "preferredSets": {}})
-    assert (kept.devices, kept.preferred_sets) == (DGX.devices, {})
-    assert described_machine(machine).to_dict() == machine
-
-
-@pytest.mark.parametrize(
-    ("described", "message"),
-    [
-        (
-            "bogus",
-            "expected a machine object, or one of the catalog: align-up-article, .* got 'bogus' at machine",
-        ),
-        (3, "expected a mapping, got 3 at machine"),
-        (
-            {**DGX.machine.to_dict(), "devices": 3},
-            "expected a mapping, got 3 at machine.devices",
-        ),
-    ],
-)
-def test_what_is_no_machine_says_so(described: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        described_machine(described)
+def test_a_document_completes_what_it_says_itself():
+    """Devices without sets drop those of the machine's devices; what is null or missing is kept."""
+    loaded = LoadedMachine(
+        MACHINE, {"a": (Device("x", None),)}, {"a": (("x",),)}, {"cpuManagerPolicy": "none"}
+    )
+    assert loaded.completed({"devices": None, "other": 3}) == loaded
+    own = loaded.completed({"devices": {"b": [{"id": "y"}]}})
+    assert own == replace(loaded, devices={"b": (Device("y", None),)}, preferred_sets={})
+    assert loaded.completed({"preferredSets": {}, "kubelet": {}}) == replace(
+        loaded, preferred_sets={}, kubelet={}
+    )

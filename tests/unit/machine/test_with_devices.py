@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from alignup.errors import InputError
@@ -78,14 +76,3 @@ def test_devices_of_every_source_can_be_moved_to_cpus():
     """As the last step."""
     loaded = load_with_devices(MACHINE, nvidia="always", near_cpus=True)
     assert loaded.devices == {GPU: (Device("GPU-1", (0, 1)),)}
-
-
-def test_sets_go_with_their_devices():
-    """Those of other resources are kept."""
-    loaded = LoadedMachine(MACHINE, {"a": (), "b": ()}, {"a": ((),), "b": ((),)})
-    assert loaded.with_devices({"a": ()}).preferred_sets == {"b": ((),)}
-    assert replace(loaded, devices={}).with_devices({"c": ()}, {"c": ()}).preferred_sets == {
-        "a": ((),),
-        "b": ((),),
-        "c": (),
-    }
