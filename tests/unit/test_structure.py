@@ -1,0 +1,321 @@
+"""The source tree keeps its shape: one direction of imports, no circles, few entries at the top, short modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "alignup"
+COMPILED = ROOT / "cython"
+
+ORDER = (
+    {"errors"},
+    {"text"},
+    {"machine"},
+    {"kubernetes"},
+    {"core"},
+    {"topology_manager"},
+    {"providers", "koordinator"},
+    {"node", "node_inputs"},
+    {"replay", "cluster", "leases", "metrics"},
+    {"cli", "__main__"},
+)
+"""The rooms from the lowest to the highest; rooms of one set know nothing of each other, or in one direction only."""
+
+CONVENIENCE = {
+    (
+        "machine.machine",
+        "machine.*",
+    ): "Machine.from_sysfs, Machine.from_dict, Machine.to_dict, Machine.catalog",
+    ("machine.machine", "leases.machine_parts"): "Machine.split",
+    ("machine.loaded", "machine.*"): "readers of machines with devices",
+    ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
+}
+"""Public convenience methods of a record that import the reader which makes it: the only imports against the order."""
+
+LATE = {
+    ("cluster.cluster", "cluster.json_lines"): "only Cluster.from_file reads files",
+    ("cluster.cluster", "cluster.node_resource_topology"): "only Cluster.from_file reads files",
+    ("leases.child_process", "errors"): "the child imports after the fork, and only what it needs",
+    ("leases.child_process", "leases.binding"): "the child imports after the fork, and only what it needs",
+    ("leases.child_process", "machine.cpuset"): "the child imports after the fork, and only what it needs",
+    (
+        "leases.local_machine",
+        "machine.device_locality",
+    ): "`alignup.lease` is imported by programs that hold no lease",
+    ("leases.local_machine", "machine.load"): "as above",
+    ("leases.local_machine", "machine.nvidia"): "as above",
+    ("leases.local_machine", "machine.pci_devices"): "as above",
+    ("leases.placement", "leases.machine_parts"): "only a part of a machine needs it",
+    ("leases.placement", "topology_manager.refusal_message"): "only a refusal needs words",
+    ("machine.load", "*"): "only the reader of the source at hand is imported",
+    ("machine.with_devices", "*"): "only the readers of devices that are asked for are imported",
+    ("node", "koordinator.*"): "few nodes ever see a pod with a policy of its own",
+    ("text.documents", "text.yaml_reader"): "processes that read JSON only must not pay for PyYAML",
+    ("topology_manager.admission", "topology_manager.refusal_message"): "only a refusal needs words",
+}
+"""Imports inside functions that save time, with the reason; `*` stands for any name.
+
+The command line's subcommands may do so anywhere.
+"""
+
+TYPES_ONLY = {
+    ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
+    ("topology_manager.admission", "providers.memory.provider"): "MemoryBlock, the memory of a container",
+}
+"""Imports for annotations that go against the order or close a circle."""
+
+FILLED_ROOMS = {
+    "cluster": "`from alignup.cluster import Cluster, REASONS, STRATEGIES` is public",
+    "koordinator": "`from alignup.koordinator import ...` is public",
+}
+"""Rooms whose `__init__` imports something."""
+
+LONG_MODULES = {
+    "cython/alignup/core/merge.pyx": "the merge of one group of lists and that of many share their kernels",
+    "cython/alignup/core/hints.pyx": "the record of a hint and that of a list are made of each other",
+    "cython/alignup/core/wide/merge.pyx": "the three questions, and the folding of listed masks",
+    "cython/alignup/core/wide/walk.pyx": "one walk with its bounds and visitors",
+}
+"""Modules that may be longer than the others."""
+
+LONG_FUNCTIONS = {
+    "cli.machine.command": "options, and the order in which they are looked at",
+    "leases.lease.lease": "the public door to leases: mostly its signature",
+    "node.__init__": "the one place where everything of a node is put together",
+    "providers.cpu.topology.cpu_topology": "one table of groups, built from the outermost inwards",
+}
+"""Functions that may be longer than the others."""
+
+LONG_COMPILED = {"cpu/topology.pyx: read_groups": "one pass that fills the fields of a struct"}
+"""Compiled functions that may be longer than the others."""
+
+MOST_TOP_ENTRIES = 18
+MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 40
+
+
+class Import(NamedTuple):
+    """One import of a module of this package by another, names without `alignup.`."""
+
+    module: str
+    target: str
+    kind: str
+    """`module`, `types` (under TYPE_CHECKING) or `function`."""
+
+
+def modules() -> dict[str, Path]:
+    """Return the Python modules and the stubs of compiled ones, by name without `alignup.`."""
+    found: dict[str, Path] = {}
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(name: str) -> list[Import]:
+    """Return what a module imports from this package."""
+    found: list[Import] = []
+
+    def walk(node: ast.AST, kind: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            kind = "function"
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for child in node.body:
+                walk(child, "types")
+            for child in node.orelse:
+                walk(child, kind)
+            return
+        found.extend(Import(name, target, kind) for target in targets(node))
+        for child in ast.iter_child_nodes(node):
+            walk(child, kind)
+
+    walk(ast.parse(MODULES[name].read_text(encoding="utf-8")), "module")
+    return found
+
+
+def targets(node: ast.AST) -> set[str]:
+    """Return the modules of this package that an import statement names."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        assert not node.level, "imports name their module in full"
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    else:
+        return set()
+    within = [name.removeprefix("alignup.") for name in names if name.startswith("alignup.")]
+    return {name if name in MODULES else name.rpartition(".")[0] for name in within}
+
+
+IMPORTS = [found for name in MODULES for found in imports_of(name)]
+
+
+def rank(name: str) -> int:
+    """Return the place of a module's room in the order; the package itself is above all."""
+    room = name.partition(".")[0]
+    return next((place for place, rooms in enumerate(ORDER) if room in rooms), len(ORDER))
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of a circle, if there is one."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def named(found: Import, names: Iterable[tuple[str, str]]) -> bool:
+    """Return whether the import is among the names, in which `*` stands for anything."""
+    return any(fnmatch(found.module, module) and fnmatch(found.target, target) for module, target in names)
+
+
+def allowed(found: Import) -> bool:
+    """Return whether the import is named as an exception to the order of rooms."""
+    return named(found, {"function": CONVENIENCE, "types": TYPES_ONLY}.get(found.kind, ()))
+
+
+def test_every_room_has_its_place() -> None:
+    assert {name.partition(".")[0] for name in MODULES} - {""} <= set().union(*ORDER)
+
+
+def test_no_import_points_upwards() -> None:
+    upward = [found for found in IMPORTS if rank(found.target) > rank(found.module) and not allowed(found)]
+    assert upward == []
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    """Neither those of modules nor those for annotations; inside functions only conveniences may close one."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in IMPORTS:
+        if not allowed(found) and found.target != found.module:
+            graph[found.module].add(found.target)
+    assert circle(graph) == []
+
+
+def test_rooms_of_one_height_know_each_other_in_one_direction_at_most() -> None:
+    sideways: dict[str, set[str]] = {}
+    for found in IMPORTS:
+        source, target = found.module.partition(".")[0], found.target.partition(".")[0]
+        if source != target and rank(source) == rank(target) and not allowed(found):
+            sideways.setdefault(source, set()).add(target)
+    assert circle(sideways) == []
+
+
+def test_imports_inside_functions_are_named_with_a_reason() -> None:
+    """So that nobody hides an arrow in a function."""
+    late = [found for found in IMPORTS if found.kind == "function" and not found.module.startswith("cli")]
+    assert [found for found in late if not named(found, [*CONVENIENCE, *LATE])] == []
+
+
+def test_rooms_import_nothing_by_themselves() -> None:
+    """To import a module of a room costs that module alone."""
+    filled = {
+        found.module
+        for found in IMPORTS
+        if found.module and found.kind == "module" and MODULES[found.module].name == "__init__.py"
+    }
+    assert filled - {"cli"} <= FILLED_ROOMS.keys()
+
+
+def compiled_imports() -> dict[str, set[str]]:
+    """Return what each compiled module cimports; a `.pxd` counts with its module."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted([*COMPILED.rglob("*.pyx"), *COMPILED.rglob("*.pxd")]):
+        name = ".".join(path.relative_to(COMPILED).with_suffix("").parts)
+        found = re.findall(
+            r"^\s*(?:from|cimport)\s+(alignup[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        graph.setdefault(name, set()).update(set(found) - {name})
+    return graph
+
+
+def test_compiled_modules_import_each_other_without_circles() -> None:
+    """And nothing of the package outside the core."""
+    graph = compiled_imports()
+    assert circle(graph) == []
+    assert {
+        target for targets in graph.values() for target in targets if not target.startswith("alignup.core")
+    } == set()
+
+
+def test_narrow_and_wide_know_nothing_of_amounts() -> None:
+    graph = compiled_imports()
+    machines = [name for name in graph if name.startswith(("alignup.core.narrow", "alignup.core.wide"))]
+    assert [name for name in machines if any("core.amounts" in target for target in graph[name])] == []
+
+
+def test_the_top_is_small() -> None:
+    entries = [path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_TOP_ENTRIES, entries
+
+
+SOURCES = sorted([*PACKAGE.rglob("*.py"), *COMPILED.rglob("*.pyx"), *COMPILED.rglob("*.pxd")])
+
+
+def test_modules_are_short() -> None:
+    lines = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
+    assert {path for path, count in lines.items() if count > MOST_LINES} <= LONG_MODULES.keys()
+
+
+def test_functions_are_short() -> None:
+    """A docstring does not count: nobody should save on it."""
+    found: dict[str, int] = {}
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first, last = node.body[0], node.end_lineno or 0
+                text = (
+                    (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(node) is not None else 0
+                )
+                found[f"{name}.{node.name}"] = last - node.lineno + 1 - text
+    assert {name: lines for name, lines in found.items() if lines > MOST_LINES_OF_A_FUNCTION}.keys() <= (
+        LONG_FUNCTIONS.keys()
+    )
+
+
+def compiled_functions(text: str) -> list[tuple[str, int]]:
+    """Return the name of each function of a `.pyx` or `.pxd` and its lines, without its docstring."""
+    text = re.sub(r'^\s*""".*?"""\n', "", text, flags=re.DOTALL | re.MULTILINE)
+    found: list[tuple[str, int]] = []
+    within_function = within_class = False
+    for line in text.splitlines():
+        start = re.match(r"( {4})?(?:cdef|cpdef|def)\b(?! (?:class|struct|enum|extern)\b)[^(]*?(\w+)\(", line)
+        if line and not line.startswith((" ", "#", ")")):
+            within_class = re.match(r"(?:cdef )?class\b", line) is not None
+            within_function = False
+        if start and (within_class or not start[1]):
+            within_function = True
+            found.append((start[2], 0))
+        if within_function and line.strip():
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+    return found
+
+
+def test_compiled_functions_are_short() -> None:
+    found = [
+        (f"{path.relative_to(COMPILED / 'alignup' / 'core')}: {name}", count)
+        for path in SOURCES
+        if path.suffix != ".py"
+        for name, count in compiled_functions(path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 100
+    assert [one for one in found if one[1] > MOST_LINES_OF_A_FUNCTION and one[0] not in LONG_COMPILED] == []
+
+
+@pytest.mark.parametrize("graph", [{"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}])
+def test_a_circle_is_seen(graph) -> None:
+    assert circle(graph)
