@@ -1,7 +1,7 @@
-"""Ten real machines against what hwloc makes of them.
+"""Ten shapes of machines: small ones of our own making, and real ones against what hwloc makes of them.
 
-They lie beside the repository, or where ALIGNUP_MACHINES says, and are not part of it; where they are
-missing, the tests say so and are skipped.
+The real ones are not part of the repository. They are read from the folder that ALIGNUP_MACHINES names, or from
+`shared/machines` beside the repository where there is such a folder.
 """
 
 from __future__ import annotations
@@ -17,16 +17,23 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.machine.snapshot import load_snapshot, take_snapshot
 from alignup.machine.sysfs.machine import describe
+from kernel_trees import write
+from machine_shapes import SHAPES
 
 FOLDER = Path(os.environ.get("ALIGNUP_MACHINES", Path(__file__).parents[4] / "shared" / "machines"))
 ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in sorted(FOLDER.glob("*.tar.xz"))}
-MISSING = pytest.param(None, marks=pytest.mark.skip(reason=f"no machines in {FOLDER}; set ALIGNUP_MACHINES"))
 
 
-@pytest.fixture(scope="module", params=ARCHIVES or [MISSING])
+@pytest.fixture(scope="module", params=[*SHAPES, *ARCHIVES])
 def case(request, tmp_path_factory):
-    """Return the machine read from a directory, and what hwloc says."""
+    """Return a tree, an archive of it, the machine read from the tree, and what another observer finds in it."""
     folder = tmp_path_factory.mktemp("machine")
+    if request.param in SHAPES:
+        shape = SHAPES[request.param]
+        root, archive = write(folder / "shape", shape.files()), folder / "shape.tar.xz"
+        with tarfile.open(archive, "w:xz") as packed:
+            packed.add(root, "shape")
+        return root, archive, Machine.from_sysfs(root), shape.expected()
     archive = ARCHIVES[request.param]
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
