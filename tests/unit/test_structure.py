@@ -38,7 +38,8 @@ CONVENIENCE = {
         "machine.*",
     ): "Machine.from_sysfs, Machine.from_dict, Machine.to_dict, Machine.catalog",
     ("machine.machine", "leases.machine_parts"): "Machine.split",
-    ("machine.loaded", "machine.*"): "readers of machines with devices",
+    ("machine.described", "machine.*"): "readers of machines with devices",
+    ("machine.loaded", "machine.*"): "as above",
     ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
 }
 """Public convenience methods of a record that import the reader which makes it: the only imports against the order."""

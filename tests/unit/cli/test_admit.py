@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from time import perf_counter
 from typing import Any
 
 import pytest
+
+from memory_use import at_most
 
 ARTICLE = ("admit", "--machine", "align-up-article")
 MACHINE = {
@@ -278,12 +279,11 @@ def test_files_that_cannot_be_read(alignup, tmp_path) -> None:
     assert alignup(*ARTICLE, "-").complains("Pod")
 
 
-def test_a_huge_manifest_is_refused_at_once(alignup, write) -> None:
+def test_a_huge_manifest_is_refused_unread(alignup, write) -> None:
     """50 MB are not even parsed, and a bomb is not even unpacked."""
     blanks = b"a: b\n" * (10 << 20)
     for name, content in (("big.yaml", blanks), ("bomb.yaml", gzip.compress(blanks, 1))):
         path = write(name, content)
-        start = perf_counter()
-        ended = alignup(*ARTICLE, path)
+        with at_most(32):
+            ended = alignup(*ARTICLE, path)
         assert ended.complains("at most", name), ended
-        assert perf_counter() - start < 5

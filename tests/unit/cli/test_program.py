@@ -263,6 +263,7 @@ def test_a_full_disk_is_one_line() -> None:
 
 
 @installed
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
     """Scenarios are answered as they come, so that it is known to wait for the next one."""
     with start("replay", "--json", "-", stdin=subprocess.PIPE) as running:

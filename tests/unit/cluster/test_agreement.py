@@ -9,7 +9,8 @@ import pytest
 from alignup.cluster import REASONS, STRATEGIES, Cluster
 from alignup.errors import ConfigError
 from alignup.kubernetes.pod import Pod
-from cluster_cases import RESOURCES, node_of, pod_of
+from alignup.node import Node
+from cluster_cases import GIBI, RESOURCES, node_of, pod_of
 
 CLUSTERS, NODES, KINDS = 200, 50, 600
 
@@ -160,3 +161,32 @@ def test_what_does_not_fit_one_numa_node(kinds):
                     index
                 )  # a pod that was here for a moment can leave nodes bound, as in the kubelet
     assert several > 500
+
+
+@pytest.mark.parametrize(
+    ("places", "policy", "wishes"),
+    [
+        pytest.param(
+            [[0], [0, 1], [1], [0]], "best-effort", (2, 2), id="near two nodes between those of one"
+        ),
+        pytest.param([[1], [0, 1], [1]], "restricted", (2, 1), id="near two nodes second"),
+    ],
+)
+def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, policy, wishes):
+    """Amounts do not tell which of them are left for the second container, unless somebody keeps the order."""
+    name = "example.com/gpu"
+    nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(2)]
+    inventory = {name: [{"id": f"d{index}", "numa": near} for index, near in enumerate(places)]}
+    node = Node.from_dict(
+        {"machine": {"numaNodes": nodes}, "kubelet": {"topologyManagerPolicy": policy}, "devices": inventory}
+    )
+    containers = [
+        {"name": f"c{index}", "resources": {"limits": {name: str(count)}}}
+        for index, count in enumerate(wishes)
+    ]
+    pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    cluster = Cluster.from_nodes([node])
+    answer = cluster.evaluate(pod)
+    if answer.exact[0]:
+        assert evaluated(answer, 0) == answer_of(node, pod)
+    assert evaluated(cluster.evaluate(pod, exact=True), 0) == answer_of(node, pod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import time
+import sys
 
 import pytest
 from hypothesis import given
@@ -310,17 +310,17 @@ def complaint(manifest):
     return None
 
 
-def test_one_pod_is_read_in_microseconds():
-    """An agent hands manifests to admit; the bound is ten times what reading one takes."""
+def test_one_pod_is_read_in_few_steps():
+    """An agent hands manifests to admit; the bound on calls is about twice what reading one takes."""
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": PLAIN["spec"]["containers"][:1]}}
-    quickest = min(_seconds(manifest) for _ in range(200))
-    assert quickest < 250e-6
-
-
-def _seconds(manifest):
-    started = time.perf_counter()
     pod_from_manifest(manifest)
-    return time.perf_counter() - started
+    calls = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event == "call" else None)
+    try:
+        pod_from_manifest(manifest)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 100
 
 
 def test_errors_can_be_made_anew_with_more_in_front():

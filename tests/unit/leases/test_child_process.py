@@ -268,6 +268,7 @@ def test_half_a_word_is_an_end(seen):
     assert found[-1] == ("exit", 125)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_word_is_an_execution(seen):
     """After signals are as they were."""
     assert child(seen, b'{"environment":{"NEW":"bg=="}}')[0] == ("execute", "c", ["c"], "n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.text.documents import TEXT_LIMIT, read_documents
+from memory_use import at_most
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(categories=["L", "N"])),
@@ -106,10 +106,8 @@ def bomb(line: str) -> str:
 @pytest.mark.parametrize("line", ["[{}]", "{{<<: [{}]}}"])
 def test_bombs_of_aliases_go_off_in_an_error(line):
     """Neither references to references nor merges of merges take time or memory out of proportion."""
-    started = time.monotonic()
-    with pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"):
+    with pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"), at_most(16):
         read_documents(bomb(line), "t")
-    assert time.monotonic() - started < 2
 
 
 def test_aliases_in_proportion_are_no_bomb():
@@ -118,13 +116,11 @@ def test_aliases_in_proportion_are_no_bomb():
     assert len(read_documents(text, "t")[0]["y"]) == 3000
 
 
-def test_a_text_beyond_the_limit_is_refused_at_once():
-    started = time.monotonic()
-    with pytest.raises(
-        InputError, match=rf"^expected at most {TEXT_LIMIT} bytes, got 52428800 or more in big.yaml$"
-    ):
-        read_documents("a" * 50 * 2**20, "big.yaml")
-    assert time.monotonic() - started < 0.5
+def test_a_text_beyond_the_limit_is_refused_unread():
+    text = "a" * 50 * 2**20
+    expected = rf"^expected at most {TEXT_LIMIT} bytes, got 52428800 or more in big.yaml$"
+    with pytest.raises(InputError, match=expected), at_most(0.1):
+        read_documents(text, "big.yaml")
 
 
 def test_importing_the_package_imports_no_yaml():

@@ -194,3 +194,11 @@ def test_what_was_asked_and_free_is_told() -> None:
     )
 
     assert refusal_message(refusal).endswith("for cpu (4 asked, 2 free: 2 on NUMA node 0)")
+
+
+def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
+    """Not in "or 0 more"."""
+    singles = [hint(True, node) for node in range(4)]
+    refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
+
+    assert "a from node 0 or node 1 or node 2 or node 3; b from node 7" in refusal_message(refusal)

@@ -10,6 +10,7 @@ import model_cpus
 from alignup.errors import AllocationError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
+from alignup.node import Node
 from alignup.providers.cpu.distribution import Pick, Plan, _hand_out, distribute, plan_distribution
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of
@@ -123,3 +124,30 @@ def test_an_even_spread_differs_by_one_group_at_most_on_an_empty_machine(nodes, 
     assert got.bit_count() == count
     given_by = [(got & cpus).bit_count() for cpus in topology.node_cpus if got & cpus]
     assert nodes > 3 or max(given_by) - min(given_by) <= smt
+
+
+def uneven_node(free, cpus):
+    """Return a node that spreads CPUs, whose NUMA nodes have `cpus` each, of which these many are not reserved."""
+    nodes, reserved = [], []
+    for node, count in enumerate(free):
+        numbers = list(range(node * cpus, (node + 1) * cpus))
+        reserved += numbers[count:]
+        cores = [{"cpus": [cpu], "socket": 0} for cpu in numbers]
+        nodes.append({"id": node, "memory": 1 << 30, "cores": cores})
+    kubelet = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"},
+        "reservedSystemCPUs": ",".join(map(str, reserved)),
+    }
+    return Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet})
+
+
+def test_deviations_are_rounded_half_up_before_they_are_compared():
+    """Taking a CPU of a node with 127 leaves 62.625 thousandths, and is better; cut off, it would be a tie."""
+    node = uneven_node([1] * 8 + [126] * 7 + [127], 127)
+    limits = {"cpu": "1", "memory": "1Mi"}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    assert str(node.admit(pod).containers["c"].cpus) == str(15 * 127)

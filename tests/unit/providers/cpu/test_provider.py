@@ -11,6 +11,7 @@ from alignup.kubernetes.kubelet_config import CpuOptions
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
+from alignup.node import Node
 from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from alignup.topology_manager.provider import HintProvider
@@ -348,3 +349,34 @@ def check_books(provider, running):
     assert not held & provider.free_cpus
     assert held | provider.free_cpus == provider.allocatable_cpus
     assert not held & provider.shared_cpus
+
+
+def test_cpus_of_a_refused_init_container_do_not_bind_the_next_pod_of_that_uid():
+    """A launcher admits the same uid again: what its first try had on node 1 must not draw it there."""
+    cores = [[{"cpus": [4 * node + cpu], "socket": node} for cpu in range(4)] for node in range(2)]
+    nodes = [{"id": node, "memory": 1 << 30, "cores": cores[node]} for node in range(2)]
+    kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+    devices = {"example.com/nic": [{"id": "nic0", "numa": [1]}]}
+    node = Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": devices})
+
+    def container(name, cpus, **more):
+        return {"name": name, "resources": {"limits": {"cpu": cpus, "memory": "1Mi", **more}}}
+
+    def pod(*containers, init=()):
+        return {"metadata": {"name": "p"}, "spec": {"initContainers": [*init], "containers": [*containers]}}
+
+    first = node.admit(pod(container("c", "9"), init=[container("i", "2", **{"example.com/nic": "1"})]))
+    assert not first.admitted
+    again = node.admit(pod(container("c", "2")))
+    assert (list(again.containers["c"].affinity.affinity), str(again.containers["c"].cpus)) == ([0], "0-1")
+
+
+def test_released_cpus_are_no_longer_kept_for_the_rest_of_the_pod():
+    provider = provider_of(grid(2, 4))
+    init, app = asking("i", 2, init=True), asking("c", 2)
+    pod = pod_of(init, app)
+    before = provider.topology_hints(pod, app)
+    provider.allocate(pod, init, near(1))
+    assert provider.topology_hints(pod, app) != before
+    provider.release("u", "i")
+    assert provider.topology_hints(pod, app) == before

@@ -307,3 +307,19 @@ def test_a_device_must_be_on_the_machine_and_come_once():
         with pytest.raises(InputError):
             DeviceProvider(machine(0, 1), {GPU: wrong})
     assert made.free == {GPU: ("0", "1")}
+
+
+def test_a_released_device_is_no_longer_kept_for_the_rest_of_the_pod():
+    """Else the pod could be given a device that another one has by then."""
+    made = provider(0, 1)
+    init, other, late = wish("i", 1, init=True), wish("other", 1), wish("late", 1)
+    whole = pod(init, other, late)
+    made.allocate(whole, init, on(0))
+    made.update(NIC, gpus(0))
+    nic = wish("other", 1, resource=NIC)
+    made.allocate(whole, nic, on(0))
+    made.release("u", "i")
+    assert give(made, 1, on(0), uid="v") == "0"
+    assert hints(made, 1, name="late") == {2: True, 3: False}
+    made.allocate(whole, late, on(0))
+    assert made.devices("u", "late") == {GPU: ("1",)}

@@ -1,0 +1,23 @@
+"""Tests pass or fail alike on an idle machine and on a busy one."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let this process and those it starts be interrupted, also where the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
