@@ -18,8 +18,7 @@ from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from alignup.topology_manager.account import Accounts
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import HintProvider, ResourceHints
@@ -58,7 +57,7 @@ class RecordingProvider:
         """Let the provider allocate."""
         self.provider.allocate(pod, container, affinity)
 
-    def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
+    def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return the provider's descriptions of requested and free amounts, if it has any."""
         account = getattr(self.provider, "account", None)
         return {} if account is None else account(pod, container)

@@ -164,11 +164,11 @@ class Placer:
         )
         admission = self._node.admit(pod)
         if admission.refusal is not None:
-            from alignup.topology_manager.refusal_message import cause, explain  # noqa: PLC0415  # startup counts
+            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
 
-            explanation = explain(admission.refusal, self._site.machine.numa_node_ids)
-            why = explanation.detail or f"policy {explanation.policy}: {cause(explanation)}"
-            raise AllocationError(why, admission.reason)
+            refusal = admission.refusal
+            why = cause(refusal, self._site.machine.numa_node_ids)
+            raise AllocationError(refusal.detail or f"policy {refusal.policy}: {why}", admission.reason)
         got = admission.containers[_CONTAINER]
         return got.cpus or CPUSet(), got.devices
 

@@ -31,7 +31,7 @@ class HintProvider(Protocol):
 
     Optionally, a provider has `account(pod, container)`: for each resource, a function that returns the text "N asked
     for, M free on ...". It has to capture the amounts when `account` is called, since it runs only when the message is
-    read. `container` is None for the pod as a whole.
+    read; or, for memory, a `MemoryAccount`. `container` is None for the pod as a whole.
 
     A provider of licences that are bound to NUMA node 0:
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.refusal_cause import LOOKED_AT, blamed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.topology_manager.scope import Refusal
 
@@ -19,9 +21,6 @@ __all__ = ["Explanation", "ResourceView", "explain", "refusal_message"]
 
 SHOWN = 4
 """How many sets of NUMA nodes a sentence lists before it says how many more there are."""
-
-LOOKED_AT = 4096
-"""How many hints of a list are looked at; longer lists exist only beyond 12 NUMA nodes."""
 
 KEPT = 64
 """How many sets of NUMA nodes an explanation keeps of each kind; all single nodes are among them."""
@@ -99,8 +98,9 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         refusal: the `refusal` of an `Admission`.
         numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
     """
+    accounts = in_words(refusal.accounts)
     views = [
-        view_of(resource, hints, numa_node_ids, account_of(refusal, resource))
+        view_of(resource, hints, numa_node_ids, accounts.get(resource, ""))
         for resources in refusal.hints
         for resource, hints in sorted((resources or {}).items())
     ]
@@ -112,12 +112,6 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         tuple(views),
         tuple(numa_node_ids or ()),
     )
-
-
-def account_of(refusal: Refusal, resource: str) -> str:
-    """Return the requested amount and the free amounts as text; empty if no provider tells."""
-    say = refusal.accounts.get(resource)
-    return "" if say is None else say()
 
 
 def view_of(
@@ -176,30 +170,37 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
         if refusal.best is None or refusal.best.exact
         else " (the search ended at its limit: not all was tried)"
     )
-    return f"{subject} refused by policy {explanation.policy!r}: {cause(explanation)}{limit}"
+    return f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}"
 
 
-def cause(explanation: Explanation) -> str:
+def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:
     """Return the reason why the resources cannot be aligned as the policy requires."""
-    impossible = [view for view in explanation.resources if view.is_impossible]
+    accounts = in_words(refusal.accounts)
+    views = [
+        view_of(
+            " and ".join(offer.resources),
+            offer.hints,
+            numa_node_ids,
+            "; ".join(
+                told(name, accounts, len(offer.resources) > 1) for name in offer.resources if name in accounts
+            ),
+        )
+        for offer in blamed(refusal)
+    ]
+    impossible = [view for view in views if view.is_impossible]
     if impossible:
-        nodes = f" ({', '.join(map(str, explanation.numa_nodes))})" if explanation.numa_nodes else ""
+        nodes = f" ({', '.join(map(str, numa_node_ids))})" if numa_node_ids else ""
         return f"too little is left on all NUMA nodes together{nodes} for " + " and ".join(
             view.resource + accounted(view) for view in impossible
         )
-    bound = [view for view in explanation.resources if not view.anywhere]
-    if explanation.policy == "single-numa-node":
-        return no_single_node(bound)
-    spread = [view for view in bound if not view.preferred]
-    if spread:
-        return "; ".join(
-            f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
-            f"more NUMA nodes than an empty machine would need{accounted(view)}"
-            for view in spread
-        )
-    return "no set of NUMA nodes is best for all: " + "; ".join(
-        f"{view.resource} from {listed(view.preferred, view.preferred_count)}" for view in bound
-    )
+    if refusal.policy == "single-numa-node":
+        return no_single_node(views)
+    return no_best_set(views)
+
+
+def told(resource: str, accounts: Mapping[str, str], is_one_of_several: bool) -> str:
+    """Return the account of a resource, with its name where it is one of several."""
+    return f"{resource}: {accounts[resource]}" if is_one_of_several else accounts[resource]
 
 
 def accounted(view: ResourceView) -> str:
@@ -207,18 +208,37 @@ def accounted(view: ResourceView) -> str:
     return f" ({view.account})" if view.account else ""
 
 
-def no_single_node(bound: Sequence[ResourceView]) -> str:
-    """Return the reason why no single NUMA node can supply everything."""
-    spread = [view for view in bound if not view.single_nodes]
+def no_best_set(views: Sequence[ResourceView]) -> str:
+    """Return the reason why no set of NUMA nodes is preferred by all resources."""
+    spread = [view for view in views if not (view.preferred or view.anywhere)]
     if spread:
         return "; ".join(
-            f"{view.resource} does not fit into one NUMA node, it needs "
+            f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
+            f"more NUMA nodes than an empty machine would need{accounted(view)}"
+            for view in spread
+        )
+    return "no set of NUMA nodes is best for all: " + "; ".join(
+        f"{view.resource} from {listed(view.preferred, view.preferred_count)}{accounted(view)}"
+        for view in views
+        if not view.anywhere
+    )
+
+
+def no_single_node(views: Sequence[ResourceView]) -> str:
+    """Return the reason why no single NUMA node can supply everything."""
+    spread = [view for view in views if not (view.single_nodes or view.anywhere)]
+    if spread:
+        return "; ".join(
+            f"{view.resource} {'do' if ' and ' in view.resource else 'does'} not fit into one NUMA node, "
+            + ("they need " if " and " in view.resource else "it needs ")
             + (listed(view.preferred, view.preferred_count) or listed(view.other, view.other_count))
             + accounted(view)
             for view in spread
         )
     return "no NUMA node has everything: " + "; ".join(
-        f"{view.resource} from {listed(view.single_nodes)}" for view in bound
+        f"{view.resource} from {listed(view.single_nodes)}{accounted(view)}"
+        for view in views
+        if not view.anywhere
     )
 
 

@@ -15,9 +15,10 @@ from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.topology_manager.account import Account, Accounts, MemoryAccount
     from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.store import Store
 
@@ -50,8 +51,8 @@ class Refusal:
     """The best merged hint."""
     hints: tuple[ResourceHints, ...] = field(default=(), repr=False)
     """The hints of each provider, in the order of the providers."""
-    accounts: Mapping[str, Callable[[], str]] = field(default_factory=dict, compare=False, repr=False)
-    """By resource, a function that returns the requested and free amounts at that moment as text; not compared."""
+    accounts: Accounts = field(default_factory=dict, compare=False, repr=False)
+    """By resource, the requested and free amounts at that moment; not compared."""
 
 
 class Scope(Protocol):
@@ -70,14 +71,12 @@ class Scope(Protocol):
         """
 
 
-def accounts_of(
-    pod: Pod, container: Container | None, providers: Sequence[HintProvider]
-) -> Mapping[str, Callable[[], str]]:
+def accounts_of(pod: Pod, container: Container | None, providers: Sequence[HintProvider]) -> Accounts:
     """Return by resource the functions that describe requested and free amounts, from the providers that can.
 
     Has to be called at the moment of the refusal, before the resources of earlier containers are taken back.
     """
-    accounts: dict[str, Callable[[], str]] = {}
+    accounts: dict[str, Account | MemoryAccount] = {}
     for provider in providers:
         account = getattr(provider, "account", None)
         if account is not None:

@@ -224,20 +224,33 @@ class DevicePool:
                 left -= 1
         return chosen
 
-    def account(self, request: int, free: int) -> str:
-        """Return what was asked for and what was free where, for a message."""
+    def account(self, request: int, free: int, *, aligned: bool = False) -> str:
+        """Return what was asked for and what was free where, for a message.
+
+        Args:
+            request: how many devices were asked for.
+            free: those that were free.
+            aligned: only devices near a NUMA node were of use.
+        """
         lines = []
         for mask, members in zip(self._places, self._members, strict=True):
             ids = "+".join(str(node) for i, node in enumerate(self._numa_ids) if mask >> i & 1)
             lines.append((f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}", members))
-        lines.append(("no NUMA node", self._anywhere | self._nowhere))
+        near_none = self._anywhere | self._nowhere
+        if not aligned:
+            lines.append(("no NUMA node", near_none))
         there = [
             f"{(members & free).bit_count()} of {(members & self.present).bit_count()} on {name}"
             for name, members in lines
             if members & self.present
         ]
         sick = (self.present & ~self.healthy).bit_count()
+        where, rest = "free", ""
+        if aligned and near_none & self.present:
+            where = "free near a NUMA node"
+            rest = f"; {(near_none & free).bit_count()} free near none, which cannot be aligned"
+            free &= ~near_none
         return (
-            f"{request} asked, {free.bit_count()} free: {', '.join(there) or 'the plugin reports none'}"
-            f"{f', {sick} unhealthy' if sick else ''}"
+            f"{request} asked, {free.bit_count()} {where}: {', '.join(there) or 'the plugin reports none'}"
+            f"{f', {sick} unhealthy' if sick else ''}{rest}"
         )

@@ -232,7 +232,7 @@ class DeviceProvider:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: partial(self._pools[resource].account, count, self._pools[resource].free)
+            resource: partial(self._pools[resource].account, count, self._pools[resource].free, aligned=True)
             for resource, count in requests
             if resource in self._pools
         }

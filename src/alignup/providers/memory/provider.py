@@ -12,17 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
+from alignup.providers.memory.account import accounts_of_memory, shortage, ties_of
 from alignup.providers.memory.capacity import allocatable_memory
 from alignup.providers.memory.nodes import Holding, MemoryNodes, positions_of
-from alignup.text.byte_sizes import format_bytes
+from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints, smallest_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
+    from alignup.topology_manager.account import Accounts, MemoryAccount
     from alignup.topology_manager.provider import ResourceHints
 
 __all__ = ["MemoryBlock", "MemoryProvider"]
@@ -74,6 +76,7 @@ class MemoryProvider:
         self._nodes = MemoryNodes(self._allocatable, bindings_stay=bindings_stay)
         self._smallest: dict[tuple[tuple[str, int], ...], int] = {}
         self._holdings: dict[tuple[str, str], Holding] = {}
+        self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, list[Holding]] = {}
 
     @property
@@ -138,6 +141,7 @@ class MemoryProvider:
             nodes.take(holding, kind, missing)
         nodes.bind(holding)
         self._holdings[key] = holding
+        self._pods[key] = f"{pod.namespace}/{pod.name}"
         if container.is_init and not container.is_sidecar:
             self._init_holdings.setdefault(pod.uid, []).append(holding)
 
@@ -146,6 +150,7 @@ class MemoryProvider:
         holding = self._holdings.pop((pod_uid, container_name), None)
         if holding is None:
             return
+        del self._pods[pod_uid, container_name]
         self._nodes.give_back(holding)
         donors = self._init_holdings.get(pod_uid)
         if donors is not None and holding in donors:
@@ -194,6 +199,7 @@ class MemoryProvider:
             holding.taken[kind] = amounts
         self._nodes.bind(holding)
         self._holdings[pod_uid, container_name] = holding
+        self._pods[pod_uid, container_name] = pod_uid
 
     def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> HintList:
         """Return every mask that holds the requests and that the group rule allows."""
@@ -252,16 +258,18 @@ class MemoryProvider:
         wanted, preferred = affinity.affinity, affinity.preferred
         if wanted is None:
             hints = self._hints(pod_uid, requests)
-            mask, preferred = self._checked(hints.best(), preferred, requests, None)
+            mask, preferred = self._checked(hints.best(), preferred, pod_uid, requests, None)
         else:
             mask = int(wanted)
         if not self._nodes.holds(mask, requests):
             hints = hints or self._hints(pod_uid, requests)
-            mask, _ = self._checked(hints.best_containing(mask), preferred, requests, mask)
+            mask, _ = self._checked(hints.best_containing(mask), preferred, pod_uid, requests, mask)
         if self._nodes.violates(mask):
+            told = in_words(self._accounts(pod_uid, requests, mask))
+            account = "; ".join(f"{kind} {words}" for kind, words in told.items())
             raise AllocationError(
                 f"{self._names(mask)} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {self._account(requests)}"
+                f"another set of nodes; {account}"
             )
         return mask
 
@@ -269,51 +277,54 @@ class MemoryProvider:
         self,
         best: tuple[int, bool] | None,
         preferred: bool,
+        pod_uid: str,
         requests: tuple[tuple[str, int], ...],
         inner: int | None,
     ) -> tuple[int, bool]:
         """Return the best hint, or raise if there is none or it is not as good as the affinity was."""
+        if best is not None and (best[1] or not preferred):
+            return best
         within = "" if inner is None else f" that includes {self._names(inner)}"
-        if best is None:
-            raise AllocationError(
-                f"no set of NUMA nodes{within} has enough memory: {self._account(requests)}"
-            )
-        if preferred and not best[1]:
-            raise AllocationError(
-                f"no smallest possible set of NUMA nodes{within} has enough memory: {self._account(requests)}"
-            )
-        return best
+        smallest = "" if best is None else "smallest possible "
+        raise AllocationError(shortage(self._accounts(pod_uid, requests), within, smallest))
 
     def _names(self, mask: int) -> str:
         """Return the nodes of a mask by their kernel ids, for a message."""
         ids = ", ".join(str(self._ids[position]) for position in positions_of(mask))
         return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
 
-    def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
+    def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
-        requests = pod.memory if container is None else container.memory
-        return {kind: partial(self._account_of, amount, self._free_of(kind)) for kind, amount in requests}
+        return self._accounts(pod.uid, pod.memory if container is None else container.memory)
+
+    def _accounts(
+        self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0
+    ) -> dict[str, MemoryAccount]:
+        """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
+        ties: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = ()
+        if self._holdings:
+            mask = mask or self._wanted_mask(pod_uid, requests)
+            holders = ((held.mask, self._pods[key]) for key, held in self._holdings.items())
+            ties = ties_of(holders, mask, self._ids)
+        return accounts_of_memory(requests, self._free_of, self._ids, partial(self._hints, pod_uid), ties)
+
+    def _wanted_mask(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> int:
+        """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
+        free = self._nodes.free
+        if any(kind not in free for kind, _ in requests):
+            return 0
+        ruled = self._hints(pod_uid, requests).best()
+        demands = [(None, free[kind], amount) for kind, amount in requests]
+        smallest = self._smallest_size(requests)
+        best = feasible_hints(
+            len(self._ids), demands, universe=self._everywhere, preferred_size=smallest
+        ).best()
+        return 0 if best is None or best == ruled else best[0]
 
     def _free_of(self, kind: str) -> tuple[int, ...] | None:
         """Return what is free of a type on each node now; None where the machine has none."""
         free = self._nodes.free.get(kind)
         return None if free is None else tuple(free)
-
-    def _account(self, requests: tuple[tuple[str, int], ...]) -> str:
-        """Return what was asked for and what is free where, for a message."""
-        return "; ".join(
-            f"{kind} {self._account_of(amount, self._free_of(kind))}" for kind, amount in requests
-        )
-
-    def _account_of(self, amount: int, free: tuple[int, ...] | None) -> str:
-        """Return what was asked for and what is free where, of one type."""
-        there = (
-            "the machine has none"
-            if free is None
-            else "free on NUMA node "
-            + ", ".join(f"{i}: {format_bytes(n)}" for i, n in zip(self._ids, free, strict=True))
-        )
-        return f"{format_bytes(amount)} asked, {there}"
 
 
 def _hints_as_held(held: Holding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:

@@ -1,0 +1,75 @@
+"""The amounts behind a refusal: what was requested and what was free at that moment, and the words for it.
+
+Providers make accounts when a pod is refused; `alignup.topology_manager.refusal_message` reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alignup.text.shared_unit import ByteUnit
+    from alignup.topology_manager.hints import HintList, TopologyHint
+
+__all__ = ["Account", "Accounts", "MemoryAccount", "in_words"]
+
+_GIBI: Final = 1 << 30
+
+Account: TypeAlias = "Callable[[], str]"
+"""Returns the requested and free amounts of a resource as text; it runs only when the message is read."""
+
+Accounts: TypeAlias = "Mapping[str, Account | MemoryAccount]"
+"""Accounts by resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccount:
+    """The account of one type of memory, in bytes. Types of memory are hinted at together."""
+
+    asked: int
+    free: tuple[int, ...] | None
+    """By position of the NUMA node; None: the machine has no memory of this type."""
+    numa_node_ids: tuple[int, ...]
+    families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(default_factory=dict)
+    """What the hints would be if only these types were requested; empty where this type is the only one."""
+    ties: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = ()
+    """Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them."""
+
+    def words(self, unit: ByteUnit) -> str:
+        """Return the account as text, with all amounts in one unit."""
+        from alignup.text.shared_unit import amount_in  # noqa: PLC0415  # only a message that is read needs it
+
+        asked = f"{amount_in(unit, self.asked, up=True)} asked"
+        if self.free is None:
+            return f"{asked}, the machine has none"
+        there = ", ".join(
+            f"{node}: {amount_in(unit, free)}"
+            for node, free in zip(self.numa_node_ids, self.free, strict=True)
+        )
+        return f"{asked}, free on NUMA node {there}{''.join(map(_tie_words, self.ties))}"
+
+
+def _tie_words(tie: tuple[tuple[int, ...], tuple[str, ...]]) -> str:
+    """Return which nodes can only be used together, or which one only by itself, and because of which pods."""
+    nodes, pods = tie
+    holders = f"while {', '.join(pods)} hold{'s' if len(pods) == 1 else ''} memory there"
+    if len(nodes) == 1:
+        return f"; NUMA node {nodes[0]} can only be used by itself {holders}"
+    return f"; NUMA nodes {'+'.join(map(str, nodes))} can only be used together {holders}"
+
+
+def in_words(accounts: Accounts) -> dict[str, str]:
+    """Return all accounts as text by resource; amounts of memory share a unit where one suits them all."""
+    memory = {name: one for name, one in accounts.items() if isinstance(one, MemoryAccount)}
+    told = {name: one() for name, one in accounts.items() if not isinstance(one, MemoryAccount)}
+    if memory:
+        from alignup.text.shared_unit import shared_unit  # noqa: PLC0415  # as above
+
+        units = {name: shared_unit([(one.asked, one.free or ())]) for name, one in memory.items()}
+        shared = shared_unit((one.asked, one.free or ()) for one in memory.values())
+        suits = shared.size >= _GIBI or shared == max(units.values(), key=lambda unit: unit.size)
+        told |= {name: one.words(shared if suits else units[name]) for name, one in memory.items()}
+    return told

@@ -1,0 +1,117 @@
+"""Finds the resources because of which a policy refused: each by itself, or a smallest set that conflicts.
+
+It works on what the providers offered, as masks; `alignup.topology_manager.refusal_message` puts the result into
+words. A resource that could be left out without changing the verdict on the others is never named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from alignup.topology_manager.account import MemoryAccount
+from alignup.topology_manager.hints import HintList
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.scope import Refusal
+
+__all__ = ["LOOKED_AT", "Offer", "blamed", "offers_of"]
+
+LOOKED_AT = 4096
+"""How many hints of a list are considered; longer lists exist only beyond 12 NUMA nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What resources that are hinted at together could be had from: one resource, or several types of memory."""
+
+    resources: tuple[str, ...]
+    hints: HintList | Sequence[TopologyHint] | None
+    """None: no preference."""
+
+    def seen(self) -> tuple[TopologyHint, ...]:
+        """Return the hints that are considered."""
+        if self.hints is None:
+            return ()
+        return self.hints.sample(LOOKED_AT) if isinstance(self.hints, HintList) else tuple(self.hints)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all hints are considered."""
+        if not isinstance(self.hints, HintList):
+            return True
+        total = self.hints.total()
+        return total is not None and total <= LOOKED_AT
+
+    def good(self, policy: str) -> frozenset[int] | None:
+        """Return the masks that would do for the policy; None: any mask would."""
+        if self.hints is None:
+            return None
+        seen = [hint for hint in self.seen() if hint.preferred]
+        if any(hint.affinity is None for hint in seen):
+            return None
+        masks = (int(hint.affinity) for hint in seen if hint.affinity)
+        single = policy == "single-numa-node"
+        return frozenset(mask for mask in masks if not (single and mask & (mask - 1)))
+
+
+def offers_of(refusal: Refusal) -> list[Offer]:
+    """Return the offers behind a refusal, by resource; types of memory that came together are one offer."""
+    offers: list[Offer] = []
+    for resources in refusal.hints:
+        known = dict(sorted((resources or {}).items()))
+        together = tuple(name for name in known if _families(refusal, name))
+        if together:
+            offers.append(Offer(together, known[together[0]]))
+        offers += [Offer((name,), hints) for name, hints in known.items() if name not in together]
+    return offers
+
+
+def _families(refusal: Refusal, name: str) -> Mapping[frozenset[str], HintList | Sequence[TopologyHint]]:
+    """Return what the hints would be for fewer types of memory; empty for any other resource."""
+    account = refusal.accounts.get(name)
+    return account.families if isinstance(account, MemoryAccount) else {}
+
+
+def blamed(refusal: Refusal) -> list[Offer]:
+    """Return the offers because of which the policy refused.
+
+    Either each of them rules out every mask by itself, or they do so together and none of them could be left out.
+    An offer of several types of memory is cut to those types that are needed for that.
+    """
+    names = [name for offer in offers_of(refusal) for name in offer.resources]
+    policy = refusal.policy
+    alone = [name for name in names if not _can_agree(_cut(refusal, [name]), policy)]
+    if alone:
+        return [offer for name in alone for offer in _cut(refusal, [name])]
+    everything = offers_of(refusal)
+    if _can_agree(everything, policy) or not all(offer.is_whole for offer in everything):
+        return everything  # too many hints to tell which could be left out, or a policy of another kind
+    needed = names
+    for name in names:
+        fewer = [other for other in needed if other != name]
+        if not _can_agree(_cut(refusal, fewer), policy):
+            needed = fewer
+    return _cut(refusal, needed)
+
+
+def _cut(refusal: Refusal, names: Collection[str]) -> list[Offer]:
+    """Return the offers as they would be if only these resources were requested."""
+    found = []
+    for offer in offers_of(refusal):
+        kept = tuple(name for name in offer.resources if name in names)
+        if kept == offer.resources:
+            found.append(offer)
+        elif kept:
+            found.append(Offer(kept, _families(refusal, kept[0])[frozenset(kept)]))
+    return found
+
+
+def _can_agree(offers: Iterable[Offer], policy: str) -> bool:
+    """Return whether some mask would do for all offers."""
+    masks = [good for offer in offers if (good := offer.good(policy)) is not None]
+    return not masks or bool(reduce(frozenset.intersection, masks))

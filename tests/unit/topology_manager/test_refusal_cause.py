@@ -1,0 +1,124 @@
+"""What a refusal blames is a cause: without it the verdict is another one, and by itself it is refused too."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.node import Node
+from alignup.topology_manager.refusal_cause import blamed
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
+from machines import GIBI, machine_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+PAGES = "hugepages-1Gi"
+GPU, NIC = "example.com/gpu", "example.com/nic"
+
+
+def pod_of(uid: str, wanted: dict[str, int], names: Collection[str]) -> Pod:
+    """Return a pod that asks for those of the wanted amounts that are named, memory in GiB."""
+    kept = {name: amount for name, amount in wanted.items() if amount and name in names}
+    memory = tuple((name, kept[name] * GIBI) for name in (PAGES, "memory") if name in kept)
+    devices = tuple((name, kept[name]) for name in (GPU, NIC) if name in kept)
+    asks = {"exclusive_cpus": kept.get("cpu", 0), "memory": memory, "devices": devices}
+    return Pod(uid, uid, containers=(Container("c0", **asks),), qos=QOSClass.GUARANTEED, **asks)
+
+
+def devices_of(name: str, near: list[int | None]) -> list[dict[str, Any]]:
+    return [{"id": f"{name}{index}", "numa": node} for index, node in enumerate(near)]
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """A node of up to 3 NUMA nodes that holds some pods."""
+    count = draw(st.integers(1, 3))
+    machine = machine_of(count, 2)
+    for numa_node in machine["numaNodes"]:
+        numa_node["hugepages"] = {"1Gi": draw(st.integers(0, 6))}
+        numa_node["memory"] = draw(st.integers(8, 16)) * GIBI
+    near = st.lists(st.none() | st.integers(0, count - 1), max_size=4)
+    node = Node.from_dict(
+        {
+            "machine": machine,
+            "kubelet": {
+                "topologyManagerPolicy": draw(st.sampled_from(["restricted", "single-numa-node"])),
+                "topologyManagerScope": draw(st.sampled_from(["container", "pod"])),
+                "cpuManagerPolicy": "static",
+                "memoryManagerPolicy": "Static",
+                "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+            },
+            "devices": {GPU: devices_of("g", draw(near)), NIC: devices_of("n", draw(near))},
+        }
+    )
+    for number in range(draw(st.integers(0, 3))):
+        node.admit(pod_of(f"old{number}", draw(wishes()), (*("cpu", "memory"), PAGES, GPU, NIC)))
+    return node
+
+
+def wishes() -> st.SearchStrategy[dict[str, int]]:
+    return st.fixed_dictionaries(
+        {
+            "cpu": st.integers(0, 9),
+            "memory": st.integers(0, 20),
+            PAGES: st.integers(0, 8),
+            GPU: st.integers(0, 3),
+            NIC: st.integers(0, 3),
+        }
+    )
+
+
+def is_refused(node: Node, wanted: dict[str, int], names: Collection[str]) -> bool:
+    """Return whether the policy refuses a pod that asks for these only; the node stays as it was."""
+    admission = node.admit(pod_of("probe", wanted, names))
+    if admission:
+        node.remove("probe")
+    return admission.reason == TOPOLOGY_AFFINITY_ERROR
+
+
+@given(nodes(), wishes())
+def test_every_resource_that_is_blamed_is_a_cause(node: Node, wanted: dict[str, int]) -> None:
+    """Together they are refused; either each alone is, or none of them could be left out."""
+    admission = node.admit(pod_of("p", wanted, wanted))
+    if admission.reason != TOPOLOGY_AFFINITY_ERROR:
+        return
+    assert admission.refusal is not None
+    names = [name for offer in blamed(admission.refusal) for name in offer.resources]
+
+    assert names
+    assert is_refused(node, wanted, names)
+    if not all(is_refused(node, wanted, [name]) for name in names):
+        for name in names:
+            assert not is_refused(node, wanted, [other for other in names if other != name]), name
+    said = re.sub(r"\(.*?\)", "", admission.message)
+    told = {name for name in ("memory", PAGES, GPU, NIC, "cpu") if name in said}
+    assert told
+    assert told <= set(names), said
+
+
+@given(nodes(), wishes())
+def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str, int]) -> None:
+    """Where the memory manager itself refuses, a type that fits is not named beside one that never could."""
+    memory = {name: wanted[name] for name in ("memory", PAGES)}
+    admission = node.admit(pod_of("p", memory, memory))
+    if "set of NUMA nodes has enough memory" not in admission.message:
+        return
+    account = admission.message.partition("enough memory: ")[2]
+    told = [name for name in memory if re.search(rf"(^|; ){name} \d", account)]
+
+    alone = [name for name in memory if memory[name] and not try_only(node, memory, name)]
+    assert told
+    assert set(told) <= set(alone) or not alone
+
+
+def try_only(node: Node, wanted: dict[str, int], name: str) -> bool:
+    """Return whether a pod that asks for this only is admitted; the node stays as it was."""
+    admission = node.admit(pod_of("probe", wanted, [name]))
+    if admission:
+        node.remove("probe")
+    return bool(admission)
