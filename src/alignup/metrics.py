@@ -1,4 +1,4 @@
-"""Counts admissions under the names of KEP-693, for Prometheus.
+"""Counts admissions for Prometheus, under the names and in the units of the kubelet (`pkg/kubelet/metrics`).
 
 Needs the extra `metrics` (prometheus-client). Nothing else imports this module; without an observer nothing is timed.
 
@@ -8,37 +8,43 @@ Needs the extra `metrics` (prometheus-client). Nothing else imports this module;
 
 from __future__ import annotations
 
+from typing import Final
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 __all__ = ["AdmissionMetrics"]
 
-SECONDS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1, 1.0)
+BUCKETS: Final = tuple(0.05 * 2**power for power in range(15))
+"""The upper bounds of the kubelet's histogram, in milliseconds: 0.05 to 819.2."""
 
 
 class AdmissionMetrics:
     """An observer of a manager or node that feeds three metrics.
 
-    `topology_manager_admission_requests_total`, `topology_manager_admission_errors_total` and the histogram
-    `topology_manager_admission_duration_seconds`. (The kubelet observes milliseconds under the last name; here it
-    is seconds, as the name says.)
+    `kubelet_topology_manager_admission_requests_total`, `kubelet_topology_manager_admission_errors_total` and the
+    histogram `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the kubelet cuts
+    them off. Every admission counts as a request, and every refusal as an error, whoever refused.
 
     Args:
         registry: where to register; a registry takes one observer, which any number of nodes can share.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        prefix = "kubelet_topology_manager_admission"
         self._requests = Counter(
-            "topology_manager_admission_requests_total",
-            "The number of admission requests.",
+            f"{prefix}_requests_total",
+            "The number of admission requests where resources have to be aligned.",
             registry=registry,
         )
         self._errors = Counter(
-            "topology_manager_admission_errors_total", "The number of refused admissions.", registry=registry
+            f"{prefix}_errors_total",
+            "The number of admission request failures where resources could not be aligned.",
+            registry=registry,
         )
-        self._seconds = Histogram(
-            "topology_manager_admission_duration_seconds",
-            "The time it took to serve an admission request, in seconds.",
-            buckets=SECONDS,
+        self._milliseconds = Histogram(
+            f"{prefix}_duration_ms",
+            "Duration in milliseconds to serve a pod admission request.",
+            buckets=BUCKETS,
             registry=registry,
         )
 
@@ -47,4 +53,4 @@ class AdmissionMetrics:
         self._requests.inc()
         if not admitted:
             self._errors.inc()
-        self._seconds.observe(seconds)
+        self._milliseconds.observe(seconds * 1000)

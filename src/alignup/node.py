@@ -206,7 +206,7 @@ class Node:
             if ruling is None:
                 refusal = manager.decide(pod, manager.policy, manager.scope)
             elif isinstance(ruling, Refusal):
-                refusal = ruling
+                refusal = manager.refuse(ruling)
             else:
                 refusal = manager.decide(pod, ruling.policy, ruling.scope)
                 if refusal is None:

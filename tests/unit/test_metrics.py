@@ -1,4 +1,4 @@
-"""Metrics count admissions under KEP-693's names, and only when asked for."""
+"""Metrics count admissions under the kubelet's names, and only when asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from alignup.node import Node
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
 from fakes import Licences, pod_of
@@ -19,21 +20,41 @@ from alignup.metrics import AdmissionMetrics
 
 
 def test_admissions_and_refusals_are_counted() -> None:
-    """Requests count both, errors the refused ones, and the histogram observes the seconds of each."""
+    """Requests count both, errors the refused ones, and the histogram observes the milliseconds of each."""
     registry = CollectorRegistry()
     observer = AdmissionMetrics(registry)
     manager = TopologyManager(make_policy("restricted", 2), "container", [Licences([2, 0])], observer)
     for uid in ("a", "b", "c"):
         manager.admit(pod_of(uid))
 
-    prefix = "topology_manager_admission_"
+    prefix = "kubelet_topology_manager_admission_"
     assert registry.get_sample_value(f"{prefix}requests_total") == 3
     assert registry.get_sample_value(f"{prefix}errors_total") == 1
-    assert registry.get_sample_value(f"{prefix}duration_seconds_count") == 3
-    seconds = registry.get_sample_value(f"{prefix}duration_seconds_sum")
-    assert seconds is not None
-    assert 0 < seconds < 60
-    assert registry.get_sample_value(f"{prefix}duration_seconds_bucket", {"le": "+Inf"}) == 3
+    assert registry.get_sample_value(f"{prefix}duration_ms_count") == 3
+    milliseconds = registry.get_sample_value(f"{prefix}duration_ms_sum")
+    assert milliseconds is not None
+    assert 0 < milliseconds < 60_000
+    assert registry.get_sample_value(f"{prefix}duration_ms_bucket", {"le": "+Inf"}) == 3
+    bounds = [
+        sample.labels["le"]
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == f"{prefix}duration_ms_bucket"
+    ]
+    assert [float(bound) for bound in bounds[:-1]] == pytest.approx([0.05 * 2**power for power in range(15)])
+
+
+def test_an_admission_that_no_merge_decides_is_counted() -> None:
+    """A pod whose own policy is not the node's is refused before any provider is asked."""
+    registry = CollectorRegistry()
+    node = Node.from_dict({"machine": "align-up-article"}, observer=AdmissionMetrics(registry))
+    annotation = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'}
+    pod = {"metadata": {"name": "p", "annotations": annotation}, "spec": {"containers": [{"name": "c0"}]}}
+
+    assert not node.admit(pod)
+    assert registry.get_sample_value("kubelet_topology_manager_admission_requests_total") == 1
+    assert registry.get_sample_value("kubelet_topology_manager_admission_errors_total") == 1
+    assert registry.get_sample_value("kubelet_topology_manager_admission_duration_ms_count") == 1
 
 
 def test_a_registry_takes_one_observer() -> None:

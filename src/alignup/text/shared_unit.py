@@ -1,11 +1,13 @@
 """Writes several amounts of bytes in one unit, so that a reader can compare them at a glance.
 
-A single amount is written where it is shown; here the unit of a sentence or of a column is chosen.
+`alignup.text.byte_sizes` writes a single amount.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from alignup.text.byte_sizes import BYTE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,10 +26,7 @@ class ByteUnit(NamedTuple):
 
 
 BYTES: Final = ByteUnit("", 1)
-_UNITS: Final = (
-    *(ByteUnit(suffix, 1 << shift) for suffix, shift in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))),
-    BYTES,
-)
+_UNITS: Final = (*(ByteUnit(suffix, 1 << shift) for suffix, shift in BYTE_SUFFIXES), BYTES)
 
 
 def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:

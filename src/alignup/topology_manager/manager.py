@@ -114,6 +114,12 @@ class TopologyManager:
         self._observer.admission(time.perf_counter() - start, refusal is None)
         return refusal
 
+    def refuse(self, refusal: Refusal) -> Refusal:
+        """Tell the observer about a pod that is refused before any provider is asked, and return the refusal."""
+        if self._observer is not None:
+            self._observer.admission(0.0, False)
+        return refusal
+
     def _decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
         if pod.uid in self._pods:
             raise PodExistsError(f"expected a pod that is not here yet, got uid {pod.uid!r} a second time")
