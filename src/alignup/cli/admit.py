@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.inputs import config_option, load_node, machine_option, near_cpus_option, read_pods
+from alignup.cli.inputs import (
+    config_option,
+    load_node,
+    machine_option,
+    near_cpus_option,
+    node_name_option,
+    read_pods,
+)
 from alignup.cli.options import device_resource_option, devices_option, say
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, safe
 from alignup.text.byte_sizes import short_bytes
@@ -37,10 +43,9 @@ __all__ = ["command"]
 @click.option(
     "--replicas",
     type=click.IntRange(1, 10_000),
-    default=1,
-    show_default=True,
-    help="Admit every pod so many times, as a Deployment would.",
+    help="Admit every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
 )
+@node_name_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
 @click.argument("pods", nargs=-1, metavar="[POD.yaml]...")
 @click.pass_context
@@ -51,20 +56,25 @@ def command(
     inventory: str | None,
     selectors: tuple[str, ...],
     near_cpus: bool,
-    replicas: int,
+    replicas: int | None,
+    node_name: str | None,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
     """Admit pods on a machine, one after the other, or say why not.
 
-    Without a manifest, the example pods of a catalog machine are admitted. `-` reads standard input.
+    Manifests are Pods, Lists as `kubectl get pods -o yaml` prints them, Deployments, StatefulSets, Jobs and the like;
+    pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
+    reads standard input.
     """
     loaded = load_node(machine, config, inventory, selectors, near_cpus=near_cpus)
-    manifests = read_pods(pods) if pods else loaded.example_pods()
+    manifests = (
+        read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
+    )
     for resource in foreign_devices(manifests, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)
         say(f"{name} is not on this machine; ignored, as a kubelet does")
-    answers = [(pod, loaded.node.admit(pod)) for pod in replicated(manifests, replicas)]
+    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
@@ -82,17 +92,6 @@ def asked_devices(pod: Pod) -> Iterator[str]:
     """Yield the devices that the containers of a pod ask for."""
     for container in pod.all_containers:
         yield from (resource for resource, count in container.devices if count)
-
-
-def replicated(pods: Sequence[Pod], replicas: int) -> list[Pod]:
-    """Return each pod so many times; copies have a number at the end of name and uid."""
-    if replicas == 1:
-        return list(pods)
-    return [
-        replace(pod, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
-        for number in range(replicas)
-        for pod in pods
-    ]
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:

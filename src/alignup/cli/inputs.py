@@ -28,6 +28,7 @@ __all__ = [
     "load_node",
     "machine_option",
     "near_cpus_option",
+    "node_name_option",
     "open_input",
     "read_bytes",
     "read_lines",
@@ -54,6 +55,11 @@ near_cpus_option = click.option(
     "--near-cpus",
     is_flag=True,
     help="Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).",
+)
+node_name_option = click.option(
+    "--node-name",
+    metavar="NAME",
+    help="The pods of this node, and those that are bound to none; needed where pods are bound to several.",
 )
 config_option = click.option("--config", "-c", metavar="FILE", help="A KubeletConfiguration, YAML or JSON.")
 
@@ -119,12 +125,29 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
         yield line
 
 
-def read_pods(names: Iterable[str]) -> list[Pod]:
-    """Return the pods of all files, in order."""
-    from alignup.kubernetes.manifest import load_pods
+def read_pods(
+    names: Iterable[str],
+    *,
+    replicas: int | None = None,
+    node_name: str | None = None,
+    one_node: bool = True,
+) -> list[Pod]:
+    """Return the pods of all files, in order: those that have not ended.
+
+    Args:
+        names: of the files.
+        replicas: how many of each; None: as many as their objects say.
+        node_name: the node whose pods are meant, and those that are bound to none; None: there may be one node only.
+        one_node: False: it does not matter to which nodes they are bound.
+
+    Raises:
+        InputError: a file has no pods, or they are bound to several nodes and `node_name` is None.
+    """
+    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
     from alignup.text.documents import TEXT_LIMIT
 
-    return [pod for name in names for pod in load_pods(read_bytes(name, TEXT_LIMIT), name)]
+    found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+    return expanded(live_pods(found, node_name, one_node=one_node), replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +161,20 @@ class LoadedNode:
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
 
-    def example_pods(self) -> list[Pod]:
-        """Return the example pods.
+    def example_pods(self, replicas: int | None = None) -> list[Pod]:
+        """Return the example pods, each so many times.
 
         Raises:
             InputError: there are none.
         """
         from alignup.kubernetes.pod import Pod
+        from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
             raise InputError(
                 "expected at least one POD.yaml, got none; only some catalog machines have example pods"
             )
-        return [Pod.from_manifest(manifest) for manifest in self.pods]
+        return expanded((PodDocument(Pod.from_manifest(manifest)) for manifest in self.pods), replicas)
 
 
 def load_node(

@@ -74,7 +74,7 @@ def command(
         taken = rank_pods(cluster, read_pods(pods), koordinator_profile, top, as_json=as_json)
         ctx.exit(0 if taken else 1)
     found = False
-    for pod in read_pods(pods):
+    for pod in read_pods(pods, replicas=1, one_node=False):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
         found = found or bool(answer.admitted.any())
         if as_json:

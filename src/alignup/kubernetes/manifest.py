@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.text.documents import read_documents
@@ -58,12 +58,14 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     resources: _Resources | None = None
+    resource_claims: list[Any] | None = None
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class _Metadata(msgspec.Struct, rename="camel", gc=False):
     """A pod's metadata on the wire."""
 
     name: str | None = None
+    generate_name: str | None = None
     namespace: str | None = None
     uid: str | None = None
     annotations: dict[str, str] | None = None
@@ -110,8 +112,8 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     """Return the pod that a manifest describes.
 
     Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace
-    is `default`. A missing uid, which the server would make up, is `namespace/name` here. `kind` and
-    `apiVersion` may be missing.
+    is `default`. A missing uid, which the server would make up, is `namespace/name` here; a name that it would
+    generate ends in 0. `kind` and `apiVersion` may be missing. Resource claims are ignored with a warning.
 
     Args:
         manifest: the manifest as plain objects; fields that do not matter here are ignored, as are
@@ -131,7 +133,8 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         raise error
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
-    if metadata is None or not metadata.name:
+    name = metadata and (metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else ""))
+    if metadata is None or not name:
         raise InputError.at(f"{before}metadata.name", "a name", metadata and metadata.name)
     if spec is None or not spec.containers:
         raise InputError.at(f"{before}spec.containers", "at least one container", spec and spec.containers)
@@ -145,9 +148,13 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         for index, container in enumerate(spec.containers)
     ]
     namespace = metadata.namespace or "default"
+    if spec.resource_claims:
+        warn(
+            f"the resource claims of pod {namespace}/{name} are ignored: devices of DRA drivers are not modelled"
+        )
     return build_pod(
-        uid=metadata.uid or f"{namespace}/{metadata.name}",
-        name=metadata.name,
+        uid=metadata.uid or f"{namespace}/{name}",
+        name=name,
         namespace=namespace,
         annotations=metadata.annotations or {},
         init_wishes=init_wishes,

@@ -1,0 +1,141 @@
+"""Pods are found in whatever kubectl prints and applies, and what is no live pod is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
+
+SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
+
+
+def pod(name: str, **more: Any) -> dict[str, Any]:
+    """Return a manifest as a cluster has it."""
+    spec = {**SPEC, **({"nodeName": more.pop("node")} if "node" in more else {})}
+    phase = {"status": {"phase": more.pop("phase")}} if "phase" in more else {}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, **more}, "spec": spec, **phase}
+
+
+def maker(kind: str, **spec: Any) -> dict[str, Any]:
+    """Return an object that makes pods."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": SPEC}
+    made = {"template": template, **spec}
+    if kind == "CronJob":
+        made = {"schedule": "0 0 * * *", "jobTemplate": {"spec": made}}
+    return {"kind": kind, "metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": made}
+
+
+def read(*documents: Any) -> list[PodDocument]:
+    return read_pod_documents("\n---\n".join(map(json.dumps, documents)), "f.yaml")
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        (maker("Deployment", replicas=3), ["web-0", "web-1", "web-2"]),
+        (maker("Deployment"), ["web"]),
+        (maker("ReplicaSet", replicas=0), []),
+        (maker("ReplicationController", replicas=2), ["web-0", "web-1"]),
+        (maker("StatefulSet"), ["web-0"]),
+        (maker("DaemonSet"), ["web"]),
+        (maker("Job", parallelism=4, completions=2), ["web-0", "web-1"]),
+        (maker("Job", parallelism=2), ["web-0", "web-1"]),
+        (maker("Job"), ["web"]),
+        (maker("CronJob", parallelism=2), ["web-0", "web-1"]),
+    ],
+)
+def test_as_many_pods_as_an_object_makes(document: dict[str, Any], names: list[str]) -> None:
+    """Named after it, in its namespace, each with a uid of its own."""
+    pods = expanded(read(document))
+
+    assert [one.name for one in pods] == names
+    assert [one.uid for one in pods] == [f"shop/{name}" for name in names]
+    assert all(one.exclusive_cpus == 2 for one in pods)
+
+
+def test_replicas_override_what_an_object_says() -> None:
+    """In rounds, one of each."""
+    found = read(maker("Deployment", replicas=3), pod("one"))
+
+    assert [one.name for one in expanded(found, 2)] == ["web-0", "one-0", "web-1", "one-1"]
+    assert [one.name for one in expanded(found, 1)] == ["web", "one"]
+
+
+def test_generated_names_are_told_apart() -> None:
+    made = {"kind": "Pod", "metadata": {"generateName": "job-"}, "spec": SPEC}
+
+    assert [one.pod.name for one in read(made, pod("x"), made)] == ["job-0", "x", "job-1"]
+    assert [one.pod.uid for one in read(made, made)] == ["default/job-0", "default/job-1"]
+
+
+def test_lists_of_any_kind_are_opened() -> None:
+    deployments = {"kind": "DeploymentList", "items": [maker("Deployment", replicas=2)]}
+
+    assert len(expanded(read({"kind": "List", "items": [pod("a"), deployments]}))) == 3
+
+
+def test_objects_without_pods_are_warned_of() -> None:
+    """A Service beside a Deployment is no mistake."""
+    with pytest.warns(AlignupWarning, match="a Service makes no pods and is ignored in document 1 of f.yaml"):
+        found = read({"kind": "Service", "metadata": {"name": "web"}}, pod("a"))
+    assert len(found) == 1
+
+
+def test_pods_that_have_ended_are_passed_over() -> None:
+    found = read(
+        pod("a", phase="Running"), pod("b", phase="Succeeded", namespace="ml"), pod("c", phase="Failed")
+    )
+
+    with pytest.warns(AlignupWarning) as said:
+        assert [one.pod.name for one in live_pods(found)] == ["a"]
+    assert [str(one.message) for one in said] == [
+        "pod ml/b has ended (Succeeded) and is passed over",
+        "pod default/c has ended (Failed) and is passed over",
+    ]
+
+
+def test_pods_of_several_nodes_need_a_choice() -> None:
+    """Else they would all be put on one machine."""
+    found = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
+
+    with pytest.raises(
+        InputError, match="expected pods of one node, got pods of n1, n2: --node-name chooses one"
+    ):
+        live_pods(found)
+    with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 passed over"):
+        assert [one.pod.name for one in live_pods(found, "n2")] == ["b", "c"]
+    assert len(live_pods(found, one_node=False)) == 3
+    assert len(live_pods(found[:1])) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            maker("Deployment", replicas="2"),
+            r"a whole number of at most 10000, got '2' at spec.replicas in f.yaml",
+        ),
+        (
+            {"kind": "Job", "metadata": {"name": "x"}},
+            "a Pod template, got None at spec.template of kind Job in f.yaml",
+        ),
+        ({"kind": "List", "items": 3}, "a list of Pods, got 3 at items in f.yaml"),
+        ({"kind": "List", "items": [None]}, r"which is a mapping, got None at items\[0\] in f.yaml"),
+        ({"kind": "Bogus"}, "expected Pod, got 'Bogus' at kind in f.yaml"),
+        ({"kind": "List", "items": []}, "expected a Pod manifest, got nothing in f.yaml"),
+        (maker("Deployment", template={"spec": {}}), r"got None at spec.template.spec.containers in f.yaml"),
+    ],
+)
+def test_what_holds_no_pods_says_where(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(document)
+
+
+def test_resource_claims_are_warned_of() -> None:
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]}
+    with pytest.warns(AlignupWarning, match="the resource claims of pod default/a are ignored"):
+        read({**pod("a"), "spec": {**SPEC, **claims}})
