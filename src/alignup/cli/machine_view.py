@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.cli.terminal import make_console, make_table, nodes_text, safe
+from alignup.cli.terminal import counted, make_console, make_table, nodes_text, safe
 from alignup.machine.cpuset import CPUSet
 from alignup.text.byte_sizes import short_bytes
 
@@ -78,11 +78,6 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         console.print(table)
     for note in notes(loaded):
         console.print(f"\n{safe(note)}")
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def summary(machine: Machine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
+    "STRATEGIES",
     "device_option",
     "device_resource_option",
     "devices_option",
@@ -21,6 +22,15 @@ __all__ = [
     "say",
     "state_option",
 ]
+
+STRATEGIES: Final = (
+    "least-numa-nodes",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "document",
+)
+"""Those of `alignup.cluster`, which is not imported for a help text."""
 
 device_option = click.option(
     "--device", "-d", "devices", multiple=True, metavar="RESOURCE=N", help="Devices: as in nvidia.com/gpu=1."

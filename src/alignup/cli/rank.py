@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.terminal import make_console, make_table, nodes_text, safe
+from alignup.cli.options import STRATEGIES
+from alignup.cli.terminal import counted, make_console, make_table, nodes_text, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
 
 if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
+    from alignup.cluster.ranking import Ranking
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["command", "load_cluster"]
+
+SHOWN_NAMES = 5
 
 
 @click.command(
@@ -30,7 +34,13 @@ __all__ = ["command", "load_cluster"]
     help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON.",
 )
 @click.option(
-    "--strategy", "-s", default="least-numa-nodes", show_default=True, help="How placements are scored."
+    "--strategy",
+    "-s",
+    default="least-numa-nodes",
+    show_default=True,
+    metavar=f"[{'|'.join(STRATEGIES)}]",
+    help="How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
+    "CPU, memory and devices in balance, or as Koordinator's design document does.",
 )
 @click.option(
     "--top", default=10, show_default=True, type=click.IntRange(min=0), help="How many nodes to show."
@@ -62,30 +72,40 @@ def command(
 ) -> None:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
-    Strategies: least-numa-nodes, least-allocated, most-allocated, balanced-allocation, document. They are for
-    kubelets; under --koordinator-profile the profile scores.
+    A node counts if its kubelet would admit the pod and it has enough of everything in sum. Nodes without NUMA
+    management come last. `certain` is no where only amounts are known of a node, which may refuse the pod all the
+    same. Strategies are for kubelets; under --koordinator-profile the profile filters and scores.
     """
     import msgspec
+
+    from alignup.cluster.fit import Fit
+    from alignup.cluster.ranking import rank
 
     cluster = load_cluster(nodes)
     if koordinator_profile is not None:
         from alignup.cli.rank_koordinator import rank_pods
 
-        taken = rank_pods(cluster, read_pods(pods), koordinator_profile, top, as_json=as_json)
+        taken = rank_pods(
+            cluster, read_pods(pods, replicas=1, one_node=False), koordinator_profile, top, as_json=as_json
+        )
         ctx.exit(0 if taken else 1)
+    fit = Fit(cluster)
     found = False
-    for pod in read_pods(pods, replicas=1, one_node=False):
+    for number, pod in enumerate(read_pods(pods, replicas=1, one_node=False)):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
-        found = found or bool(answer.admitted.any())
+        ranking = rank(cluster, pod, answer, fit)
         if as_json:
-            click.echo(msgspec.json.encode(answer_dict(cluster, pod, answer, strategy, top)))
+            click.echo(msgspec.json.encode(answer_dict(cluster, pod, answer, ranking, strategy, top)))
         else:
-            show(cluster, pod, answer, top)
+            if number:
+                click.echo()
+            show(cluster, pod, answer, ranking, top)
+        found = found or len(ranking.order) > 0
     ctx.exit(0 if found else 1)
 
 
 def load_cluster(name: str) -> Cluster:
-    """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects.
+    """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects; bad ones are warned of.
 
     Raises:
         InputError: it holds neither.
@@ -94,9 +114,9 @@ def load_cluster(name: str) -> Cluster:
 
     data = read_bytes(name)
     if is_json_lines(data):
-        return Cluster.from_json_lines(data, name)
+        return Cluster.from_json_lines(data, name, skip_bad=True)
     try:
-        return Cluster.from_node_resource_topologies(data)
+        return Cluster.from_node_resource_topologies(data, skip_bad=True)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 
@@ -113,10 +133,10 @@ def is_json_lines(data: bytes) -> bool:
     return isinstance(first, dict) and "kind" not in first
 
 
-def placements(cluster: Cluster, answer: Evaluation, top: int) -> list[dict[str, Any]]:
+def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int) -> list[dict[str, Any]]:
     """Return the best nodes as JSON can hold them; NUMA nodes by the kernel's ids where these are known."""
     found = []
-    for index in answer.best(top).tolist():
+    for index in ranking.order[:top].tolist():
         mask = int(answer.affinity[index])
         ids = cluster.nodes[index].machine.numa_node_ids if cluster.nodes else range(64)
         found.append(
@@ -131,39 +151,54 @@ def placements(cluster: Cluster, answer: Evaluation, top: int) -> list[dict[str,
     return found
 
 
-def answer_dict(cluster: Cluster, pod: Pod, answer: Evaluation, strategy: str, top: int) -> dict[str, Any]:
+def answer_dict(
+    cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, strategy: str, top: int
+) -> dict[str, Any]:
     """Return the answer for one pod as JSON can hold it."""
     return {
         "pod": pod.name,
         "namespace": pod.namespace,
         "strategy": strategy,
         "nodes": len(cluster),
-        "admitting": int(answer.admitted.sum()),
-        "refusals": answer.refusals(),
-        "best": placements(cluster, answer, top),
+        "admitting": len(ranking.order),
+        "refusals": ranking.refusals,
+        "best": placements(cluster, answer, ranking, top),
+        "unmanaged": list(ranking.unmanaged),
+        "refused": [
+            {"node": one.node, "reason": one.reason, "message": one.message} for one in ranking.refused
+        ],
     }
 
 
-def show(cluster: Cluster, pod: Pod, answer: Evaluation, top: int) -> None:
+def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: int) -> None:
     """Print what a person reads at a glance."""
     console = make_console()
     label = safe(f"{pod.namespace}/{pod.name}")
-    console.print(f"{label}: {int(answer.admitted.sum())} of {len(cluster)} nodes would admit it")
-    best = placements(cluster, answer, top)
+    console.print(f"{label}: {len(ranking.order)} of {counted(len(cluster), 'node')} would admit it")
+    best = placements(cluster, answer, ranking, top)
     if best:
         table = make_table("node", "score", "NUMA nodes", "preferred", "certain", numbers=("score",))
         for one in best:
-            certain = yes_or_no(one["exact"])
+            aligns = one["node"] not in ranking.unmanaged
             table.add_row(
                 safe(one["node"]),
-                f"{one['score']:.2f}",
+                f"{one['score']:.2f}" if aligns else "-",
                 nodes_text(one["numaNodes"]),
-                yes_or_no(one["preferred"]),
-                certain,
+                yes_or_no(one["preferred"]) if aligns else "-",
+                yes_or_no(one["exact"]),
             )
         console.print(table)
-    for reason, count in answer.refusals().items():
-        console.print(f"{count} would refuse it: {reason}")
+    if ranking.unmanaged:
+        named = ", ".join(ranking.unmanaged[:SHOWN_NAMES])
+        more = len(ranking.unmanaged) - SHOWN_NAMES
+        console.print(
+            f"without NUMA management, so last: {safe(named)}{f' and {more} more' if more > 0 else ''}"
+        )
+    for reason, count in ranking.refusals.items():
+        console.print(f"{count} would refuse it: {safe(reason)}")
+        told = [one for one in ranking.refused if one.reason == reason and one.message]
+        for refused in told[:top]:
+            console.print(f"  {safe(refused.node)}: {safe(refused.message)}")
 
 
 def yes_or_no(value: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes
+from alignup.cli.options import STRATEGIES
 from alignup.cli.terminal import make_console, make_table, safe
 from alignup.errors import InputError
 
@@ -39,7 +40,8 @@ SHOWN_PROGRESS = 2000
 @click.option(
     "--strategy",
     "-s",
-    help="How nodes are ranked.  [default: least-numa-nodes; least-allocated with --blind]",
+    metavar=f"[{'|'.join(STRATEGIES)}]",
+    help="How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
 )
 @click.option(
     "--blind", is_flag=True, help="Let the scheduler see node totals only, as the default scheduler does."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["make_console", "make_table", "mark", "nodes_text", "safe"]
+__all__ = ["counted", "make_console", "make_table", "mark", "nodes_text", "safe"]
 
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
@@ -75,3 +75,8 @@ def safe(text: str) -> str:
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:
     """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
     return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -88,7 +88,9 @@ class Cluster:
         return cluster
 
     @classmethod
-    def from_json_lines(cls, lines: str | bytes | Iterable[str | bytes], source: str = "nodes") -> Cluster:
+    def from_json_lines(
+        cls, lines: str | bytes | Iterable[str | bytes], source: str = "nodes", *, skip_bad: bool = False
+    ) -> Cluster:
         """Return the cluster that a text describes, one node a line.
 
         A line is a JSON object with the keys of `Node.from_dict`, `name`, and perhaps `pods`: manifests of pods that
@@ -97,6 +99,7 @@ class Cluster:
         Args:
             lines: The text, or its lines.
             source: What an error calls the text.
+            skip_bad: warn of a line that is no node, and go on with the others.
 
         Raises:
             InputError: A line is not of this form, or a node refuses one of its pods.
@@ -104,11 +107,14 @@ class Cluster:
         """
         from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415  # only who reads text pays for it
 
-        return cls.from_nodes(read_nodes(lines, source))
+        return cls.from_nodes(read_nodes(lines, source, skip_bad=skip_bad))
 
     @classmethod
     def from_node_resource_topologies(
-        cls, source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+        cls,
+        source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        skip_bad: bool = False,
     ) -> Cluster:
         """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
 
@@ -116,13 +122,14 @@ class Cluster:
 
         Args:
             source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or several.
+            skip_bad: warn of an object that is wrong, and go on with the others.
 
         Raises:
             InputError: Something is no such object.
         """
         from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
 
-        found = read_topologies(source)
+        found = read_topologies(source, skip_bad=skip_bad)
         return cls(
             [one.name for one in found],
             [one.shape for one in found],

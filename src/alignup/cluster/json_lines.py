@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.described import described_machine
@@ -44,7 +44,9 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
-def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[str, Node]:
+def read_nodes(
+    lines: str | bytes | Iterable[str | bytes], source: str, *, skip_bad: bool = False
+) -> dict[str, Node]:
     """Return the nodes by name; see `Cluster.from_json_lines`.
 
     Raises:
@@ -53,12 +55,23 @@ def read_nodes(lines: str | bytes | Iterable[str | bytes], source: str) -> dict[
     """
     reader = _Reader()
     nodes: dict[str, Node] = {}
+    errors: list[InputError] = []
     for where, line in numbered_lines(lines, source):
-        with errors_at(where):
-            name, node = reader.node(line)
-            if name in nodes:
-                raise InputError.at("name", "a name that no other node has", name)
-        nodes[name] = node
+        try:
+            with errors_at(where):
+                name, node = reader.node(line)
+                if name in nodes:
+                    raise InputError.at("name", "a name that no other node has", name)
+        except InputError as error:
+            if not skip_bad:
+                raise
+            errors.append(error)
+        else:
+            nodes[name] = node
+    if errors and not nodes:
+        raise errors[0]
+    for complaint in errors:
+        warn(f"a node is passed over: {complaint}")
     if not nodes:
         raise InputError(f"expected at least one node, got none in {source}")
     return nodes

@@ -9,7 +9,7 @@ together, nobody can tell from such an object.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, whole_units
@@ -96,8 +96,12 @@ class _Amounts:
 
 def read_topologies(
     source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    *,
+    skip_bad: bool = False,
 ) -> list[Topology]:
     """Return the nodes that the objects describe, in order; see `Cluster.from_node_resource_topologies`.
+
+    A policy or scope that is not known is warned of, and none or `container` taken instead.
 
     Raises:
         InputError: Something is no such object, or there is none.
@@ -111,10 +115,22 @@ def read_topologies(
         documents = _documents(source, where)
     else:
         documents = [source] if isinstance(source, Mapping) else source
+    found: list[Topology] = []
+    errors: list[InputError] = []
     try:
-        found = [_topology(one, place) for one, place in _objects(documents)]
+        for one, place in _objects(documents):
+            try:
+                found.append(_topology(one, place))
+            except InputError as error:
+                if not skip_bad:
+                    raise
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
     except InputError as error:
         raise type(error)(f"{error} in {where}") from None
+    for complaint in errors:
+        warn(f"an object is passed over: {complaint} in {where}")
     if not found:
         raise InputError(f"expected at least one {_KIND}, got none in {where}")
     return found
@@ -160,6 +176,7 @@ def _topology(data: Any, place: str) -> Topology:
     if str(version).split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
     wire = decode(data, _Object, place)
+    place = f"{place} ({wire.metadata.name})" if wire.metadata.name else place
     zones = sorted([zone for zone in wire.zones or () if zone.type == "Node"], key=_zone_order)
     if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
         what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
@@ -185,13 +202,29 @@ def _policy(wire: _Object) -> tuple[str, str]:
             if legacy.endswith(ending):
                 legacy = legacy.removesuffix(ending)
                 scope = "pod" if ending == "PodLevel" else "container"
+        if legacy not in _LEGACY_NAMES:
+            _warn_unknown(wire, "policy", wire.topology_policies[0], policy)
         policy = _LEGACY_NAMES.get(legacy, policy)
     for attribute in wire.attributes or ():
-        if attribute.name == "topologyManagerPolicy" and attribute.value in TOPOLOGY_POLICIES:
-            policy = attribute.value
-        if attribute.name == "topologyManagerScope" and attribute.value in TOPOLOGY_SCOPES:
-            scope = attribute.value
+        if attribute.name == "topologyManagerPolicy":
+            policy = _known(wire, "policy", attribute.value, TOPOLOGY_POLICIES, policy)
+        if attribute.name == "topologyManagerScope":
+            scope = _known(wire, "scope", attribute.value, TOPOLOGY_SCOPES, scope)
     return policy, scope
+
+
+def _known(wire: _Object, what: str, word: str, words: Sequence[str], otherwise: str) -> str:
+    """Return a word if it is known, or else what holds without it."""
+    if word in words:
+        return word
+    _warn_unknown(wire, what, word, otherwise)
+    return otherwise
+
+
+def _warn_unknown(wire: _Object, what: str, word: str, otherwise: str) -> None:
+    warn(
+        f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken"
+    )
 
 
 def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:

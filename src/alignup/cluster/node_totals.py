@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["BLIND_STRATEGIES", "Totals"]
+__all__ = ["BLIND_STRATEGIES", "Totals", "requested"]
 
 BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
 """The strategies that need no NUMA nodes."""
@@ -59,8 +59,7 @@ class Totals:
         That is the most that its containers request at one time. Fractions of CPUs count here.
         """
         if pod.uid not in self._requests:
-            asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-            wanted = {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
+            wanted = requested(pod)
             self._requests[pod.uid] = (
                 None
                 if set(wanted) - set(self.resources)
@@ -125,6 +124,12 @@ class Totals:
         return {
             name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has
         }
+
+
+def requested(pod: Pod) -> dict[str, int]:
+    """Return the most that the containers of a pod request at one time, by resource; see `Totals` for the units."""
+    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+    return {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
 
 
 def _is_counted(resource: str) -> bool:

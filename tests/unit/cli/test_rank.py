@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from alignup.cli import program
+from alignup.cli.options import STRATEGIES
+from alignup.cluster import evaluation
 from alignup.errors import InputError
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
@@ -140,3 +142,47 @@ def test_an_unknown_koordinator_profile_is_an_error(files):
     nodes, pod = files
     with pytest.raises(InputError, match="one of document, scheduler, got 'best' at the profile"):
         run("rank", "--nodes", nodes, "--koordinator-profile", "best", pod)
+
+
+def test_a_bad_node_is_passed_over_with_a_warning(alignup, files):
+    """One incomplete line does not keep the others from being ranked."""
+    nodes, pod = files
+    nodes.write_text(f"{nodes.read_text()}\n{{}}\n")
+    ended = alignup("rank", "--nodes", nodes, "--json", pod)
+
+    assert ended.status == 0
+    assert ended.lines[0]["nodes"] == 3
+    assert "alignup: a node is passed over: " in ended.err
+
+
+def test_refusals_are_told_node_by_node(alignup, files):
+    """With the kubelet's word and a sentence; what no node has is missing everywhere."""
+    nodes, pod = files
+    [answer] = alignup("rank", "--nodes", nodes, "--json", pod).lines
+    [refused] = answer["refused"]
+    assert (refused["node"], refused["reason"]) == ("small", "TopologyAffinityError")
+    assert "cpu" in refused["message"]
+    assert answer["unmanaged"] == []
+    assert f"  small: {refused['message']}" in alignup("rank", "--nodes", nodes, pod).out
+
+    manifest = pod_manifest("new", cpus=1)
+    manifest["spec"]["containers"][0]["resources"]["limits"]["example.com/no"] = 1
+    pod.write_text(json.dumps(manifest))
+    ended = alignup("rank", "--nodes", nodes, "--json", pod)
+    assert (ended.status, ended.lines[0]["refusals"]) == (1, {"Insufficient example.com/no": 3})
+
+
+def test_nodes_without_numa_management_are_named(alignup, files):
+    nodes, pod = files
+    plain = json.dumps({**json.loads(node_line("plain")), "kubelet": {}})
+    nodes.write_text(f"{plain}\n{nodes.read_text()}")
+
+    assert (
+        "without NUMA management, so last: plain" in alignup("rank", "--nodes", nodes, pod).out.splitlines()
+    )
+    [answer] = alignup("rank", "--nodes", nodes, "--json", pod).lines
+    assert (answer["best"][-1]["node"], answer["unmanaged"]) == ("plain", ["plain"])
+
+
+def test_the_strategies_of_the_help_are_those_that_there_are():
+    assert STRATEGIES == evaluation.STRATEGIES

@@ -9,7 +9,7 @@ import yaml
 
 from alignup.cluster import Cluster
 from alignup.cluster.node_resource_topology import read_topologies
-from alignup.errors import InputError
+from alignup.errors import AlignupWarning, InputError
 from cluster_files import TOPOLOGY, pod_manifest
 
 GIBI = 1 << 30
@@ -69,14 +69,12 @@ def test_a_large_cluster_as_json():
     [
         ({"topologyPolicies": ["BestEffortPodLevel"]}, ("best-effort", "pod")),
         ({"topologyPolicies": ["Restricted"]}, ("restricted", "container")),
-        ({"topologyPolicies": ["Unheard"]}, ("none", "container")),
         ({"topologyPolicies": None}, ("none", "container")),
         (
             {
                 "attributes": [
                     {"name": "topologyManagerPolicy", "value": "restricted"},
                     {"name": "topologyManagerScope", "value": "pod"},
-                    {"name": "topologyManagerScope", "value": "unheard"},
                     {"name": "other", "value": "x"},
                 ]
             },
@@ -85,9 +83,44 @@ def test_a_large_cluster_as_json():
     ],
 )
 def test_policy_and_scope(changes, expected):
-    """Attributes win over the older field; unknown words count for nothing."""
+    """Attributes win over the older field."""
     shape = read_topologies(topology(**changes))[0].shape
     assert (shape.policy, shape.scope) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"topologyPolicies": ["Unheard"]},
+            "topology policy 'Unheard' of node .* is unknown and ignored; none is",
+        ),
+        (
+            {"attributes": [{"name": "topologyManagerPolicy", "value": "single_numa"}]},
+            "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is taken",
+        ),
+        (
+            {"attributes": [{"name": "topologyManagerScope", "value": "unheard"}]},
+            "topology scope 'unheard' of node .* is unknown and ignored; container is taken",
+        ),
+    ],
+)
+def test_unknown_words_are_warned_of(changes, message):
+    """They count for nothing."""
+    with pytest.warns(AlignupWarning, match=message):
+        read_topologies(topology(**changes))
+
+
+def test_a_bad_object_can_be_passed_over():
+    """With its name; if all are bad, that is an error."""
+    bad = topology(zones=[], metadata={"name": "worker-z"})
+    with pytest.raises(InputError, match=r"1 to 64 zones of type Node, got 0 at document 1 \(worker-z\)"):
+        read_topologies([bad])
+    with pytest.warns(AlignupWarning, match=r"an object is passed over: .* \(worker-z\) in the objects"):
+        found = read_topologies([bad, topology()], skip_bad=True)
+    assert len(found) == 1
+    with pytest.raises(InputError, match="1 to 64 zones"):
+        read_topologies([bad], skip_bad=True)
 
 
 def test_zones_go_by_number_and_type():

@@ -1,0 +1,130 @@
+"""Ranking adds what a kubelet does not ask: is there enough in sum, and does the node align anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from alignup.cluster import Cluster
+from alignup.cluster.fit import Fit
+from alignup.cluster.ranking import Ranking, rank
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from machines import machine_of
+
+ALIGNED = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+GPUS = {"example.com/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}]}
+
+
+def node(kubelet: dict[str, Any] | None = None, devices: dict[str, Any] | None = None) -> Node:
+    """Return a node of 2 NUMA nodes with 8 CPUs and 32 GiB each."""
+    return Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet or {}, "devices": devices or {}})
+
+
+def pod(limits: dict[str, Any], requests: dict[str, Any] | None = None, **annotations: str) -> Pod:
+    resources = {"limits": limits, **({"requests": requests} if requests else {})}
+    container = {"name": "c0", "resources": resources}
+    metadata = {"name": "p", "annotations": annotations}
+    return Pod.from_manifest({"metadata": metadata, "spec": {"containers": [container]}})
+
+
+def ranked(cluster: Cluster, wanted: Pod) -> Ranking:
+    return rank(cluster, wanted, cluster.evaluate(wanted), Fit(cluster))
+
+
+def names(cluster: Cluster, ranking: Ranking) -> list[str]:
+    return [cluster.names[index] for index in ranking.order]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "message"),
+    [
+        (pod({"cpu": "5000", "memory": "1Gi"}), "Insufficient cpu", "5000 asked, 16 free in sum"),
+        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 64Gi free in sum"),
+        (pod({"example.com/nic": 1}), "Insufficient example.com/nic", "1 asked, 0 free in sum"),
+        (pod({"hugepages-2Mi": "4Mi", "cpu": 1}), "Insufficient hugepages-2Mi", "4Mi asked, 0 free in sum"),
+        (pod({"cpu": "17"}, {"cpu": "16500m"}), "Insufficient cpu", "16.5 asked, 16 free in sum"),
+    ],
+)
+def test_a_node_without_enough_in_sum_is_out(wanted: Pod, reason: str, message: str) -> None:
+    """The kubelet's verdict stays what it is."""
+    cluster = Cluster.from_nodes({"plain": node(devices=GPUS)})
+    ranking = ranked(cluster, wanted)
+
+    assert cluster.evaluate(wanted).admitted.all()
+    assert len(ranking.order) == 0
+    assert ranking.refusals == {reason: 1}
+    [refused] = ranking.refused
+    assert (refused.node, refused.reason, refused.message) == ("plain", reason, message)
+
+
+def test_what_pods_hold_already_is_not_free() -> None:
+    """Fractions of CPUs count too, which no CPU manager hands out."""
+    holder = node(ALIGNED)
+    holder.admit(pod({"cpu": "16", "memory": "1Gi"}, {"cpu": "15500m", "memory": "1Gi"}))
+    cluster = Cluster.from_nodes({"n": holder})
+
+    assert ranked(cluster, pod({"cpu": "1", "memory": "1Gi"})).refusals == {"Insufficient cpu": 1}
+
+
+def test_nodes_that_align_nothing_come_last() -> None:
+    """Whatever their score."""
+    cluster = Cluster.from_nodes(
+        {"plain": node(), "blind": node({"topologyManagerPolicy": "restricted"}), "best": node(ALIGNED)}
+    )
+    wanted = pod({"cpu": "10", "memory": "1Gi"})
+    ranking = ranked(cluster, wanted)
+
+    assert names(cluster, ranking) == ["best", "plain", "blind"]
+    assert ranking.unmanaged == ("plain", "blind")
+    assert cluster.evaluate(wanted).score.argmax() == 0
+
+
+def test_a_pod_can_bring_its_policy_to_a_node_without_one() -> None:
+    annotation = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'}
+    cluster = Cluster.from_nodes({"plain": node({"cpuManagerPolicy": "static"})})
+
+    assert ranked(cluster, pod({"cpu": "2", "memory": "1Gi"}, **annotation)).unmanaged == ()
+
+
+def test_why_each_node_refuses() -> None:
+    """In the node's own words, and it stays as it was."""
+    single = {**ALIGNED, "topologyManagerPolicy": "single-numa-node"}
+    cluster = Cluster.from_nodes({"a": node(ALIGNED), "b": node(single)})
+    ranking = ranked(cluster, pod({"cpu": "10", "memory": "1Gi"}))
+
+    assert names(cluster, ranking) == ["a"]
+    [refused] = ranking.refused
+    assert (refused.node, refused.reason) == ("b", "TopologyAffinityError")
+    assert "cpu does not fit into one NUMA node" in refused.message
+    assert not cluster.nodes[1].pods
+
+
+def test_nodes_known_by_amounts_only() -> None:
+    """What their zones do not count is missing; nobody knows why they refuse."""
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [{"name": "cpu", "capacity": "8", "available": "6"}],
+        }
+        for number in range(2)
+    ]
+    head = {"kind": "NodeResourceTopology", "apiVersion": "topology.node.k8s.io/v1alpha2"}
+    objects = [
+        {
+            **head,
+            "metadata": {"name": "bare"},
+            "topologyPolicies": ["SingleNUMANode"],
+            "zones": [{"name": "node-0"}],
+        },
+        {**head, "metadata": {"name": "full"}, "topologyPolicies": ["SingleNUMANode"], "zones": zones},
+    ]
+    cluster = Cluster.from_node_resource_topologies(objects)
+
+    assert names(cluster, ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"}))) == ["full"]
+    assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
+    assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {"Insufficient cpu": 2}
+    nothing = ranked(cluster, pod({}))
+    assert (names(cluster, nothing), nothing.unmanaged) == (["full", "bare"], ("bare",))
