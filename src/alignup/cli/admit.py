@@ -67,6 +67,8 @@ def command(
     pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
     reads standard input.
     """
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+
     loaded = load_node(machine, config, inventory, selectors, near_cpus=near_cpus)
     manifests = (
         read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
@@ -74,7 +76,11 @@ def command(
     for resource in foreign_devices(manifests, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)
         say(f"{name} is not on this machine; ignored, as a kubelet does")
+    if config is None and loaded.node.config == KubeletConfig():
+        say("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
     answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
+    for sentence in too_large(loaded.node, [pod for pod, admission in answers if admission]):
+        say(sentence)
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
@@ -92,6 +98,26 @@ def asked_devices(pod: Pod) -> Iterator[str]:
     """Yield the devices that the containers of a pod ask for."""
     for container in pod.all_containers:
         yield from (resource for resource, count in container.devices if count)
+
+
+def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield a sentence for each pod that asks for more CPU or memory than there is on the whole node."""
+    from alignup.node_sums import allocatable_sums, requested
+    from alignup.text.byte_sizes import short_bytes
+
+    there = allocatable_sums(node)
+    words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
+    for pod in pods:
+        asked = requested(pod)
+        short = [name for name in words if asked.get(name, 0) > there[name]]
+        if short:
+            amounts = " and ".join(
+                f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short
+            )
+            yield (
+                f"{pod.namespace}/{pod.name} requests {amounts}: a scheduler's fit check, which is not made here, "
+                "keeps it off this node"
+            )
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.terminal import counted
 from alignup.errors import InputError
 from alignup.machine.load import HERE
 
@@ -236,10 +237,11 @@ def read_mapping(name: str) -> dict[str, Any]:
 
 def title_of(machine: str, node: Node) -> str:
     """Return the machine and configuration in one line."""
-    cores = [core for numa_node in node.machine.numa_nodes for core in numa_node.cores]
     name = "this machine" if machine == HERE else machine
+    policy, config = node.manager.policy.name, node.config
+    scope = "" if policy == "none" else f", scope {node.scope_name}"
+    nodes, cpus = len(node.machine.numa_nodes), node.machine.cpu_count
     return (
-        f"{name}: {len(node.machine.numa_nodes)} NUMA nodes, {sum(len(core.cpus) for core in cores)} CPUs; "
-        f"policy {node.manager.policy.name}, scope {node.scope_name}, "
-        f"CPU manager {node.config.cpu_manager_policy}, memory manager {node.config.memory_manager_policy}"
+        f"{name}: {counted(nodes, 'NUMA node')}, {counted(cpus, 'CPU')}; policy {policy}{scope}, "
+        f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}"
     )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, which belongs to the demands
-from alignup.kubernetes.pod_requests import is_device
+from alignup.node_sums import allocatable_sums, requested
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["BLIND_STRATEGIES", "Totals", "requested"]
+__all__ = ["BLIND_STRATEGIES", "Totals"]
 
 BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
 """The strategies that need no NUMA nodes."""
@@ -40,7 +39,7 @@ class Totals:
     __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [_allocatable(node) for node in nodes]
+        found = [allocatable_sums(node) for node in nodes]
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
@@ -124,34 +123,3 @@ class Totals:
         return {
             name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has
         }
-
-
-def requested(pod: Pod) -> dict[str, int]:
-    """Return the most that the containers of a pod request at one time, by resource; see `Totals` for the units."""
-    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    return {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
-
-
-def _is_counted(resource: str) -> bool:
-    """Whether nodes are described with this resource at all; disks are not."""
-    return resource in _SCORED or resource.startswith("hugepages-") or is_device(resource)
-
-
-def _allocatable(node: Node) -> dict[str, int]:
-    """Return what the kubelet reports as allocatable: what there is less what is reserved."""
-    machine, config = node.machine, node.config
-    reserved_cpus = len(config.reserved_system_cpus) or config.reserved_cpu_count
-    found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), "memory": 0}
-    for numa_node in machine.numa_nodes:
-        found["memory"] += numa_node.memory
-        for pages in numa_node.hugepages:
-            name, size = f"hugepages-{pages.size}", pages.size_bytes * pages.count
-            found[name] = found.get(name, 0) + size
-            found["memory"] -= size
-    for entry in config.reserved_memory:
-        for name, amount in entry.limits:
-            found[name] = found.get(name, 0) - amount
-    if node.devices is not None:
-        for resource, ids in node.devices.free.items():
-            found[resource] = len(ids) + len(node.devices.given[resource])
-    return {name: max(0, amount) for name, amount in found.items()}

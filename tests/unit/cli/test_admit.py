@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from alignup.machine.machine import Machine
 from memory_use import at_most
 
 ARTICLE = ("admit", "--machine", "align-up-article")
@@ -32,6 +33,9 @@ def pod(name: str = "web", **limits: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "c0", "image": "i", "resources": resources}]},
     }
+
+
+SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
 
 def test_the_articles_pod_is_a_table(alignup) -> None:
@@ -287,3 +291,60 @@ def test_a_huge_manifest_is_refused_unread(alignup, write) -> None:
         with at_most(32):
             ended = alignup(*ARTICLE, path)
         assert ended.complains("at most", name), ended
+
+
+def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, write) -> None:
+    """A kubelet's defaults admit what its real configuration might refuse."""
+    machine = write("m.json", Machine.catalog()["xeon-2s"].to_dict())
+    ended = alignup("admit", "-m", machine, write("p.json", {"metadata": {"name": "p"}, "spec": SPEC}))
+
+    assert ended.status == 0
+    assert (
+        ended.err
+        == "alignup: no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing\n"
+    )
+    assert "; policy none, CPU manager none" in ended.out
+    assert "no KubeletConfiguration" not in alignup("admit", "-m", "align-up-article").err
+
+
+def test_a_pod_that_the_scheduler_would_keep_away_is_named(alignup, write) -> None:
+    """The kubelet's managers admit it where they hand nothing out."""
+    spec = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "5000", "memory": "9000Gi"}}}]}
+    pod = write("p.json", {"metadata": {"name": "huge"}, "spec": spec})
+    config = write("k.yaml", "topologyManagerPolicy: restricted")
+    ended = alignup("admit", "-m", "xeon-2s", "-c", config, pod)
+
+    assert ended.status == 0
+    assert (
+        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 480Gi: a scheduler's fit check"
+        in ended.err
+    )
+
+
+def test_deployments_and_live_pods(alignup, write) -> None:
+    """As many pods as the object says, unless --replicas says otherwise; those that ended hold nothing."""
+    template = {"metadata": {"labels": {}}, "spec": SPEC}
+    made = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template}}
+    file = write("d.json", made)
+    assert [line["pod"] for line in alignup("admit", "-m", "xeon-2s", "--json", file).lines] == [
+        "web-0",
+        "web-1",
+        "web-2",
+    ]
+    assert len(alignup("admit", "-m", "xeon-2s", "--json", "--replicas", 2, file).lines) == 2
+
+    pods = [
+        {
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {**SPEC, "nodeName": node},
+            "status": {"phase": phase},
+        }
+        for name, node, phase in (("a", "n1", "Running"), ("b", "n1", "Succeeded"), ("c", "n2", "Running"))
+    ]
+    listed = write("l.json", {"kind": "List", "items": pods})
+    assert alignup("admit", "-m", "xeon-2s", listed).status == 2
+    ended = alignup("admit", "-m", "xeon-2s", "--node-name", "n1", "--json", listed)
+    assert [line["pod"] for line in ended.lines] == ["a"]
+    assert "pod default/b has ended (Succeeded) and is passed over" in ended.err
+    assert "1 pod of other nodes than n1 passed over" in ended.err

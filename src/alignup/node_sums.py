@@ -1,0 +1,50 @@
+"""Sums over a whole node, as the default scheduler knows it: allocatable amounts, and the requests of a pod.
+
+NUMA nodes play no part here; `alignup.node` decides what a kubelet would.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, which belongs to the demands
+from alignup.kubernetes.pod_requests import is_device
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+
+__all__ = ["allocatable_sums", "requested"]
+
+_BASIC: Final = ("cpu", "memory")
+
+
+def requested(pod: Pod) -> dict[str, int]:
+    """Return the most that the containers of a pod request at one time; CPUs in thousandths, memory in bytes."""
+    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+    return {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
+
+
+def _is_counted(resource: str) -> bool:
+    """Whether nodes are described with this resource at all; disks are not."""
+    return resource in _BASIC or resource.startswith("hugepages-") or is_device(resource)
+
+
+def allocatable_sums(node: Node) -> dict[str, int]:
+    """Return what the kubelet reports as allocatable: what there is less what is reserved."""
+    machine, config = node.machine, node.config
+    reserved_cpus = len(config.reserved_system_cpus) or config.reserved_cpu_count
+    found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), "memory": 0}
+    for numa_node in machine.numa_nodes:
+        found["memory"] += numa_node.memory
+        for pages in numa_node.hugepages:
+            name, size = f"hugepages-{pages.size}", pages.size_bytes * pages.count
+            found[name] = found.get(name, 0) + size
+            found["memory"] -= size
+    for entry in config.reserved_memory:
+        for name, amount in entry.limits:
+            found[name] = found.get(name, 0) - amount
+    if node.devices is not None:
+        for resource, ids in node.devices.free.items():
+            found[resource] = len(ids) + len(node.devices.given[resource])
+    return {name: max(0, amount) for name, amount in found.items()}
