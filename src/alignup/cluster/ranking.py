@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation
-from alignup.koordinator import pod_policy
+from alignup.koordinator.effective import pod_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
