@@ -16,7 +16,7 @@ from alignup.cli.inputs import (
     read_pods,
 )
 from alignup.cli.options import device_resource_option, devices_option, say
-from alignup.cli.terminal import make_console, make_table, mark, nodes_text, safe
+from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
     table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
-    console.print(table)
+    print_whole(console, table)
 
 
 def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:

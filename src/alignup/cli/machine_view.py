@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.cli.terminal import counted, make_console, make_table, nodes_text, safe
+from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
 from alignup.machine.cpuset import CPUSet
 from alignup.text.byte_sizes import short_bytes
 
@@ -75,7 +75,7 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
     for number, table in enumerate(tables):
         if number:
             console.print()
-        console.print(table)
+        print_whole(console, table)
     for note in notes(loaded):
         console.print(f"\n{safe(note)}")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.terminal import make_console, make_table, print_whole, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,4 +74,4 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     table = make_table(*headings)
     for row in rows:
         table.add_row(*map(safe, row))
-    make_console().print(table)
+    print_whole(make_console(), table)

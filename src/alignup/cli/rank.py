@@ -8,7 +8,7 @@ import click
 
 from alignup.cli.inputs import read_bytes, read_pods
 from alignup.cli.options import STRATEGIES
-from alignup.cli.terminal import counted, make_console, make_table, nodes_text, safe
+from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
 
@@ -187,7 +187,7 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
                 yes_or_no(one["preferred"]) if aligns else "-",
                 yes_or_no(one["exact"]),
             )
-        console.print(table)
+        print_whole(console, table)
     if ranking.unmanaged:
         named = ", ".join(ranking.unmanaged[:SHOWN_NAMES])
         more = len(ranking.unmanaged) - SHOWN_NAMES

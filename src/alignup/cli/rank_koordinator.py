@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.terminal import make_console, make_table, print_whole, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ def show(pod: Pod, verdicts: Sequence[NodeVerdict], top: int) -> None:
             preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
             row = (one.verdict.policy or "none", ids, "yes" if preferred else "no")
             table.add_row(safe(one.node), f"{one.score:.2f}", *row)
-        console.print(table)
+        print_whole(console, table)
     for one in refused[:SHOWN_REFUSALS]:
         console.print(
             f"{safe(one.node)}: {one.verdict.status.code.value}: {safe(one.message)}", soft_wrap=True

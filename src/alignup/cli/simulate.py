@@ -9,7 +9,7 @@ import click
 
 from alignup.cli.inputs import read_bytes
 from alignup.cli.options import STRATEGIES
-from alignup.cli.terminal import make_console, make_table, safe
+from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,4 +132,4 @@ def show(report: dict[str, Any]) -> None:
     for name, mean in report["utilisation"].items():
         peak, stranded = report["peak"][name], report["stranded"][name]
         table.add_row(safe(name), f"{mean:.1%}", f"{peak:.1%}", f"{stranded:.1%}")
-    console.print(table)
+    print_whole(console, table)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["counted", "make_console", "make_table", "mark", "nodes_text", "safe"]
+__all__ = ["counted", "make_console", "make_table", "mark", "nodes_text", "print_whole", "safe"]
 
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
@@ -31,6 +31,20 @@ def make_console() -> Console:
         # both numbers, or rich takes what it knows of the kind of terminal instead, as for TERM=dumb
         console.size = ConsoleDimensions(width, 25)
     return console
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as the console is; where rich would drop columns, as wide as its longest lines."""
+    from rich.measure import Measurement
+
+    needed = Measurement.get(console, console.options.update(width=PLAIN_WIDTH), table)
+    if needed.minimum <= console.width:
+        console.print(table)
+        return
+    width = console.width
+    console.width = needed.maximum
+    console.print(table)
+    console.width = width
 
 
 def mark(console: Console, *, good: bool) -> str:

@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,9 @@ def test_a_full_disk_is_one_line() -> None:
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
     """Scenarios are answered as they come, so that it is known to wait for the next one."""
-    with start("replay", "--json", "-", stdin=subprocess.PIPE) as running:
+    # a shell that runs the tests in the background lets its children ignore the signal
+    heard = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with start("replay", "--json", "-", stdin=subprocess.PIPE, preexec_fn=heard) as running:
         running.stdin.write(SCENARIO)
         running.stdin.flush()
         answer = running.stdout.readline()

@@ -30,6 +30,17 @@ def test_a_width_that_is_asked_for_is_kept(monkeypatch, columns: str, width: int
     assert make_console().width == width
 
 
+@pytest.mark.parametrize("columns", ["1", "10", "30"])
+def test_no_column_is_lost_where_there_is_no_room(monkeypatch, capsys, columns: str) -> None:
+    """The terminal breaks the lines then, and nothing is gone."""
+    monkeypatch.setenv("COLUMNS", columns)
+    print_table(("rank", "NUMA nodes", "CPUs"), [("0", "1,2,3", "0-31,64-95")])
+
+    assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(
+        capsys.readouterr().out.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("encoding", "good", "bad"),
     [("utf-8", "✓", "✗"), ("ascii", "ok", "refused"), ("cp437", "ok", "refused")],
