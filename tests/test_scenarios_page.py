@@ -1,0 +1,34 @@
+"""The page about scenarios shows what is so: its examples are run, and its keys are the ones that are known."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from alignup.cluster import Cluster
+from alignup.node_inputs import KEYS
+from alignup.replay import replay
+
+PAGE = (Path(__file__).parent.parent / "docs" / "scenarios.md").read_text(encoding="utf-8")
+EXAMPLES = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def test_the_example_is_answered_as_shown() -> None:
+    scenario, answer, _ = EXAMPLES
+
+    assert replay(scenario) == answer
+
+
+def test_the_node_line_is_a_node() -> None:
+    cluster = Cluster.from_json_lines(json.dumps(EXAMPLES[2]))
+
+    assert cluster.names == ("node-a",)
+    assert [pod.name for pod in cluster.nodes[0].pods] == ["old"]
+
+
+def test_every_key_is_described() -> None:
+    """Those that are read, and no others; two are read by what is not there yet."""
+    described = {key for key in re.findall(r"`(\w+)`", PAGE) if key in KEYS}
+
+    assert described == set(KEYS) - {"keepRefusedBindings", "kubeletVersion"}
