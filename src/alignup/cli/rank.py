@@ -104,8 +104,12 @@ def command(
     ctx.exit(0 if found else 1)
 
 
-def load_cluster(name: str) -> Cluster:
+def load_cluster(name: str, *, can_admit: bool = False) -> Cluster:
     """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects; bad ones are warned of.
+
+    Args:
+        name: of the file.
+        can_admit: make nodes up where only amounts are known, so that pods can be admitted.
 
     Raises:
         InputError: it holds neither.
@@ -116,6 +120,11 @@ def load_cluster(name: str) -> Cluster:
     if is_json_lines(data):
         return Cluster.from_json_lines(data, name, skip_bad=True)
     try:
+        if can_admit:
+            from alignup.cluster.node_resource_topology import read_topologies
+            from alignup.cluster.topology_nodes import nodes_of
+
+            return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True)))
         return Cluster.from_node_resource_topologies(data, skip_bad=True)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error

@@ -9,6 +9,7 @@ import click
 
 from alignup.cli.inputs import read_bytes
 from alignup.cli.options import STRATEGIES
+from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
 
@@ -29,7 +30,7 @@ SHOWN_PROGRESS = 2000
     "-n",
     required=True,
     metavar="FILE",
-    help="Nodes as JSON lines: keys of a scenario, and a name.",
+    help="Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
 )
 @click.option(
     "--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove."
@@ -73,14 +74,13 @@ def command(
     """
     import msgspec
 
-    from alignup.cluster import Cluster
     from alignup.cluster.simulation import Simulation
     from alignup.cluster.synthetic import synthetic_trace
     from alignup.cluster.trace import read_trace
 
     if (pods is None) == (generate is None):
         raise click.UsageError("expected either --pods or --generate")
-    cluster = Cluster.from_json_lines(read_bytes(nodes), nodes)
+    cluster = load_cluster(nodes, can_admit=True)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
     events = (
         synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)

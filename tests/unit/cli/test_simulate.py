@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from alignup.cli import program, simulate
 from alignup.errors import InputError
-from cluster_files import node_line, pod_manifest
+from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 
 @pytest.fixture
@@ -77,3 +77,14 @@ def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert simulate.with_progress(steps, events[:1]) is steps
     assert len(list(simulate.with_progress(steps, events))) == len(events)
+
+
+def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
+    """What rank reads, simulate does."""
+    path = tmp_path / "topologies.yaml"
+    path.write_text(TOPOLOGY)
+    ended = alignup("simulate", "--nodes", path, "--generate", 20, "--json")
+
+    assert ended.status == 0
+    assert ended.lines[0]["arrivals"] == 20
+    assert ended.lines[0]["placed"] > 0

@@ -1,0 +1,121 @@
+"""Makes nodes that can admit pods from what NodeResourceTopology objects tell, for simulations.
+
+The objects know amounts only, so that machines are made up: cores of one CPU, one socket a zone, devices with made-up
+ids. CPUs and memory that are in use already count as reserved, devices in use as given away for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Core, HugePages, Machine, NumaNode
+from alignup.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.cluster.node_resource_topology import Topology
+
+__all__ = ["node_of", "nodes_of"]
+
+_MEMORY: Final = "memory"
+_PAGE: Final = 4096
+"""Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation."""
+_IN_USE: Final = "in use"
+
+
+def nodes_of(topologies: Iterable[Topology]) -> dict[str, Node]:
+    """Return a node for each object, by name."""
+    return {one.name: node_of(one) for one in topologies}
+
+
+def node_of(topology: Topology) -> Node:
+    """Return a node with what an object says that there is, and is free.
+
+    Raises:
+        InputError: the amounts are more than a machine can have.
+    """
+    zones = range(topology.shape.numa_nodes)
+    machine, reserved_cpus = _machine(topology)
+    inventory = {
+        resource: tuple(
+            Device(f"zone-{zone}-{number}", (zone,)) for zone in zones for number in range(shape.totals[zone])
+        )
+        for resource, shape in topology.shape.devices
+    }
+    node = Node(machine, _config(topology, reserved_cpus), inventory)
+    taken = {
+        resource: [
+            f"zone-{zone}-{number}"
+            for zone in zones
+            for number in range(shape.totals[zone] - topology.row.devices[resource][zone])
+        ]
+        for resource, shape in topology.shape.devices
+    }
+    if node.devices is not None and any(taken.values()):
+        node.devices.adopt(_IN_USE, _IN_USE, taken)
+    return node
+
+
+def _machine(topology: Topology) -> tuple[Machine, CPUSet]:
+    """Return a machine with the amounts of the zones, and those of its CPUs that are reserved or in use."""
+    shape, row = topology.shape, topology.row
+    amounts = dict(shape.memory or ())
+    reserved: list[int] = []
+    nodes = []
+    cpu = 0
+    for zone in range(shape.numa_nodes):
+        count = shape.cpu.capacity[zone] if shape.cpu else int(zone == 0)
+        reserved += range(cpu, cpu + count - (row.cpu[zone] if shape.cpu else 0))
+        pages = tuple(
+            HugePages(record.size, record.size_bytes, by_zone[zone] // record.size_bytes)
+            for kind, by_zone in amounts.items()
+            if kind != _MEMORY
+            for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
+        )
+        memory = amounts.get(_MEMORY, (0,) * shape.numa_nodes)[zone] + (_PAGE if zone == 0 else 0)
+        nodes.append(
+            NumaNode(
+                id=zone,
+                memory=memory + sum(record.size_bytes * record.count for record in pages),
+                cores=tuple(Core((number,), zone) for number in range(cpu, cpu + count)),
+                hugepages=pages,
+                distances=shape.distances[zone] if shape.distances else (),
+            )
+        )
+        cpu += count
+    return Machine(tuple(nodes)), CPUSet(reserved)
+
+
+def _config(topology: Topology, reserved_cpus: CPUSet) -> KubeletConfig:
+    """Return the configuration under which exactly what is free can be given away."""
+    shape = topology.shape
+    kubelet: dict[str, Any] = {
+        "topologyManagerPolicy": shape.policy,
+        "topologyManagerScope": shape.scope,
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": str(max(8, shape.numa_nodes))},
+    }
+    if shape.cpu:
+        kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
+    if shape.memory:
+        kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(topology)}
+    return KubeletConfig.from_dict(kubelet)
+
+
+def _reserved_memory(topology: Topology) -> list[dict[str, Any]]:
+    """Return what is in use of each type, by zone, and the page that has to be reserved."""
+    entries = []
+    for zone in range(topology.shape.numa_nodes):
+        limits = {
+            kind: there[zone] - free[zone]
+            for (kind, there), free in zip(topology.shape.memory or (), topology.row.memory, strict=True)
+        }
+        if zone == 0:
+            limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
+        limits = {kind: amount for kind, amount in limits.items() if amount}
+        if limits:
+            entries.append({"numaNode": zone, "limits": limits})
+    return entries
