@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command(name="release")
+@click.command(
+    name="release",
+    epilog="Exit status: 0 freed; 1 there is no such lease, or its process runs; 2 bad usage or bad input.",
+)
 @click.argument("name")
 @state_option
 @click.option("--force", is_flag=True, help="Free it even if its process runs, which goes on where it is.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the lease that was freed as `alignup ps --json` does."
+)
 @click.pass_context
-def command(ctx: click.Context, name: str, state: Path | None, force: bool) -> None:
+def command(ctx: click.Context, name: str, state: Path | None, force: bool, as_json: bool) -> None:
     """Free the lease NAME, as `alignup ps` shows it.
 
     A lease whose process runs is refused, exit status 1, unless forced. The process is not ended, and stays
@@ -39,9 +46,13 @@ def command(ctx: click.Context, name: str, state: Path | None, force: bool) -> N
             if force or alive is Liveness.GONE:
                 change.drop(lease.id)
                 refusal = ""
-    if refusal:
+    if refusal or lease is None:
         say(refusal)
         ctx.exit(1)
+    if as_json:
+        from alignup.cli.ps import lease_dict  # startup counts
+
+        click.echo(json.dumps(lease_dict(lease, alive), separators=(",", ":")))
 
 
 def _words(alive: str) -> str:

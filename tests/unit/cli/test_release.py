@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -35,6 +37,15 @@ def test_the_lease_of_a_process_that_is_gone_is_freed(file):
     done = release(file, "mine")
     assert (done.exit_code, done.output) == (0, "")
     assert file.read().leases == ()
+
+
+def test_the_lease_that_was_freed_can_be_had_as_json(file):
+    """As `alignup ps --json` prints it."""
+    hold(file, start_time=1)
+    done = release(file, "mine", "--json")
+    assert (done.exit_code, done.output.count("\n")) == (0, 1)
+    assert json.loads(done.output)["name"] == "mine"
+    assert json.loads(done.output)["cpus"] == "0"
 
 
 @pytest.mark.parametrize(
