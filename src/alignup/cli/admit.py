@@ -102,10 +102,10 @@ def asked_devices(pod: Pod) -> Iterator[str]:
 
 def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield a sentence for each pod that asks for more CPU or memory than there is on the whole node."""
-    from alignup.node_sums import allocatable_sums, requested
+    from alignup.kubernetes.node_sums import allocatable_sums, requested
     from alignup.text.byte_sizes import short_bytes
 
-    there = allocatable_sums(node)
+    there = allocatable_sums(node.machine, node.config, {})
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
         asked = requested(pod)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.cluster.node_totals import Totals
+from alignup.kubernetes.node_sums import requested
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.node_sums import requested
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:

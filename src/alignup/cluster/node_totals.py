@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.errors import InputError
-from alignup.node_sums import allocatable_sums, requested
+from alignup.kubernetes.node_sums import allocatable_sums, requested
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Totals:
     __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [allocatable_sums(node) for node in nodes]
+        found = [allocatable_sums(node.machine, node.config, _device_counts(node)) for node in nodes]
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
@@ -123,3 +123,11 @@ class Totals:
         return {
             name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has
         }
+
+
+def _device_counts(node: Node) -> dict[str, int]:
+    """Return how many devices of each resource are free or given."""
+    if node.devices is None:
+        return {}
+    given = node.devices.given
+    return {resource: len(ids) + len(given[resource]) for resource, ids in node.devices.free.items()}

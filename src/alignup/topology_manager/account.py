@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from alignup.text.shared_unit import amount_in, shared_unit
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -40,8 +42,6 @@ class MemoryAccount:
 
     def words(self, unit: ByteUnit) -> str:
         """Return the account as text, with all amounts in one unit."""
-        from alignup.text.shared_unit import amount_in  # noqa: PLC0415  # only a message that is read needs it
-
         asked = f"{amount_in(unit, self.asked, up=True)} asked"
         if self.free is None:
             return f"{asked}, the machine has none"
@@ -66,8 +66,6 @@ def in_words(accounts: Accounts) -> dict[str, str]:
     memory = {name: one for name, one in accounts.items() if isinstance(one, MemoryAccount)}
     told = {name: one() for name, one in accounts.items() if not isinstance(one, MemoryAccount)}
     if memory:
-        from alignup.text.shared_unit import shared_unit  # noqa: PLC0415  # as above
-
         units = {name: shared_unit([(one.asked, one.free or ())]) for name, one in memory.items()}
         shared = shared_unit((one.asked, one.free or ()) for one in memory.values())
         suits = shared.size >= _GIBI or shared == max(units.values(), key=lambda unit: unit.size)

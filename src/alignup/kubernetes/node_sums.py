@@ -11,8 +11,11 @@ from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753
 from alignup.kubernetes.pod_requests import is_device
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
-    from alignup.node import Node
+    from alignup.machine.machine import Machine
 
 __all__ = ["allocatable_sums", "requested"]
 
@@ -30,9 +33,14 @@ def _is_counted(resource: str) -> bool:
     return resource in _BASIC or resource.startswith("hugepages-") or is_device(resource)
 
 
-def allocatable_sums(node: Node) -> dict[str, int]:
-    """Return what the kubelet reports as allocatable: what there is less what is reserved."""
-    machine, config = node.machine, node.config
+def allocatable_sums(machine: Machine, config: KubeletConfig, devices: Mapping[str, int]) -> dict[str, int]:
+    """Return what a kubelet reports as allocatable: what there is less what is reserved.
+
+    Args:
+        machine: the machine.
+        config: the kubelet's configuration.
+        devices: how many healthy devices of each resource there are.
+    """
     reserved_cpus = len(config.reserved_system_cpus) or config.reserved_cpu_count
     found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), "memory": 0}
     for numa_node in machine.numa_nodes:
@@ -44,7 +52,4 @@ def allocatable_sums(node: Node) -> dict[str, int]:
     for entry in config.reserved_memory:
         for name, amount in entry.limits:
             found[name] = found.get(name, 0) - amount
-    if node.devices is not None:
-        for resource, ids in node.devices.free.items():
-            found[resource] = len(ids) + len(node.devices.given[resource])
-    return {name: max(0, amount) for name, amount in found.items()}
+    return {name: max(0, amount) for name, amount in found.items()} | dict(devices)
