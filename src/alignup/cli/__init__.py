@@ -86,6 +86,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
+    "-V",
     is_flag=True,
     is_eager=True,
     expose_value=False,

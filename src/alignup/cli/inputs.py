@@ -48,6 +48,7 @@ LINE_LIMIT = 64 << 20
 machine_option = click.option(
     "--machine",
     "-m",
+    metavar="NAME|FILE|ROOT",
     default=HERE,
     show_default="this machine",
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",

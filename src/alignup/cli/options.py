@@ -47,7 +47,8 @@ devices_option = click.option(
     "--devices",
     "inventory",
     metavar="FILE",
-    help="Device inventory, in place of the machine's: YAML or JSON, resource -> [{id, numa}].",
+    help="Device inventory, in place of the machine's: YAML or JSON, as in "
+    '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
 )
 state_option = click.option(
     "--state",

@@ -53,7 +53,7 @@ SHOWN_NAMES = 5
 )
 @click.option(
     "--koordinator-profile",
-    metavar="PROFILE",
+    metavar="[document|scheduler]",
     help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")

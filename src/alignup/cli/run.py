@@ -63,9 +63,10 @@ class RunCommand(click.Command):
     "--policy",
     default=DEFAULT_POLICY,
     show_default=True,
-    help="none, best-effort, restricted or single-numa-node.",
+    metavar="[none|best-effort|restricted|single-numa-node]",
+    help="How closely CPUs, memory and devices must belong together.",
 )
-@click.option("--name", default="", help="What `alignup ps` shows; made up if not given.")
+@click.option("--name", default="", metavar="NAME", help="What `alignup ps` shows; made up if not given.")
 @click.option(
     "--part", metavar="RANK/PARTS|auto", help="A part as of `alignup split`; auto: the launcher's local rank."
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alignup.text.shared_unit import ByteUnit
     from alignup.topology_manager.hints import HintList, TopologyHint
 
-__all__ = ["Account", "Accounts", "MemoryAccount", "in_words"]
+__all__ = ["Account", "Accounts", "MemoryAccount", "Ties", "in_words"]
 
 _GIBI: Final = 1 << 30
 
@@ -25,6 +25,10 @@ Account: TypeAlias = "Callable[[], str]"
 
 Accounts: TypeAlias = "Mapping[str, Account | MemoryAccount]"
 """Accounts by resource."""
+
+
+Ties: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]"
+"""Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,8 @@ class MemoryAccount:
     numa_node_ids: tuple[int, ...]
     families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(default_factory=dict)
     """What the hints would be if only these types were requested; empty where this type is the only one."""
-    ties: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = ()
-    """Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them."""
+    ties: Callable[[], Ties] = tuple
+    """Returns the sets of NUMA nodes whose use rules others out; it runs only when the message is read."""
 
     def words(self, unit: ByteUnit) -> str:
         """Return the account as text, with all amounts in one unit."""
@@ -49,7 +53,7 @@ class MemoryAccount:
             f"{node}: {amount_in(unit, free)}"
             for node, free in zip(self.numa_node_ids, self.free, strict=True)
         )
-        return f"{asked}, free on NUMA node {there}{''.join(map(_tie_words, self.ties))}"
+        return f"{asked}, free on NUMA node {there}{''.join(map(_tie_words, self.ties()))}"
 
 
 def _tie_words(tie: tuple[tuple[int, ...], tuple[str, ...]]) -> str:

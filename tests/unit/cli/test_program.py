@@ -56,6 +56,12 @@ def test_every_help_says_what_the_exit_status_means(alignup, name: str) -> None:
     assert "exit status" in " ".join(alignup(name, "--help").out.lower().split())
 
 
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_no_help_leaves_a_value_open(alignup, name: str) -> None:
+    """Choices, forms or kinds of values are shown, and not that they are text."""
+    assert "TEXT" not in alignup(name, "--help").out
+
+
 @pytest.mark.parametrize(
     "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
 )

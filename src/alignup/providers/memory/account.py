@@ -14,6 +14,7 @@ from alignup.topology_manager.account import MemoryAccount, in_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from alignup.topology_manager.account import Ties
     from alignup.topology_manager.hints import HintList
 
 __all__ = ["Requests", "accounts_of_memory", "shortage", "ties_of"]
@@ -31,7 +32,7 @@ def accounts_of_memory(
     free_of: Callable[[str], tuple[int, ...] | None],
     numa_node_ids: tuple[int, ...],
     hints_of: Callable[[Requests], HintList],
-    ties: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...],
+    ties: Callable[[], Ties],
 ) -> dict[str, MemoryAccount]:
     """Return the account of each type.
 
@@ -40,7 +41,7 @@ def accounts_of_memory(
         free_of: returns what is free of a type, by position; None where the machine has none.
         numa_node_ids: by position.
         hints_of: returns the hints for a part of the requests.
-        ties: the nodes that can only be used together, with the pods that hold memory there.
+        ties: returns the nodes that can only be used together, with the pods that hold memory there.
     """
     families = {}
     if len(requests) > 1:
@@ -53,9 +54,7 @@ def accounts_of_memory(
     }
 
 
-def ties_of(
-    holders: Iterable[tuple[int, str]], mask: int, numa_node_ids: Sequence[int]
-) -> tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]:
+def ties_of(holders: Iterable[tuple[int, str]], mask: int, numa_node_ids: Sequence[int]) -> Ties:
     """Return the sets of nodes that touch a mask and are in use, each with the pods that hold memory there.
 
     Args:

@@ -19,12 +19,12 @@ from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints, smallest_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.account import Accounts, MemoryAccount
+    from alignup.topology_manager.account import Accounts, MemoryAccount, Ties
     from alignup.topology_manager.provider import ResourceHints
 
 __all__ = ["MemoryBlock", "MemoryProvider"]
@@ -301,30 +301,39 @@ class MemoryProvider:
         self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0
     ) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
-        ties: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = ()
+        ties: Callable[[], Ties] = tuple
         if self._holdings:
-            mask = mask or self._wanted_mask(pod_uid, requests)
-            holders = ((held.mask, self._pods[key]) for key, held in self._holdings.items())
-            ties = ties_of(holders, mask, self._ids)
+            holders = [(held.mask, self._pods[key]) for key, held in self._holdings.items()]
+            wanted = partial(int, mask) if mask else self._wanted_mask(requests)
+            ties = partial(_ties_around, holders, wanted, self._ids)
         return accounts_of_memory(requests, self._free_of, self._ids, partial(self._hints, pod_uid), ties)
 
-    def _wanted_mask(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> int:
-        """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
-        free = self._nodes.free
-        if any(kind not in free for kind, _ in requests):
-            return 0
-        ruled = self._hints(pod_uid, requests).best()
-        demands = [(None, free[kind], amount) for kind, amount in requests]
-        smallest = self._smallest_size(requests)
-        best = feasible_hints(
-            len(self._ids), demands, universe=self._everywhere, preferred_size=smallest
-        ).best()
-        return 0 if best is None or best == ruled else best[0]
+    def _wanted_mask(self, requests: tuple[tuple[str, int], ...]) -> Callable[[], int]:
+        """Return what will tell the nodes that would be taken now if there were no group rule; 0: the same ones."""
+        nodes = self._nodes
+        if any(kind not in nodes.free for kind, _ in requests):
+            return int
+        demands = [(None, tuple(nodes.free[kind]), amount) for kind, amount in requests]
+        smallest = self._smallest.get(requests) or self._smallest_size(requests)
+        find = partial(feasible_hints, len(self._ids), demands, preferred_size=smallest)
+        ruled = partial(find, universe=nodes.unbound, alone=nodes.alone, groups=nodes.groups)
+        return partial(_better_mask, partial(find, universe=self._everywhere), ruled)
 
     def _free_of(self, kind: str) -> tuple[int, ...] | None:
         """Return what is free of a type on each node now; None where the machine has none."""
         free = self._nodes.free.get(kind)
         return None if free is None else tuple(free)
+
+
+def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:
+    """Return the ties that touch the wanted nodes."""
+    return ties_of(holders, wanted(), ids)
+
+
+def _better_mask(free: Callable[[], HintList], ruled: Callable[[], HintList]) -> int:
+    """Return the best mask of the first hints if it is not that of the second ones; else 0."""
+    best = free().best()
+    return 0 if best is None or best == ruled().best() else best[0]
 
 
 def _hints_as_held(held: Holding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
