@@ -114,7 +114,7 @@ class Campaign:
             return
         text = self.random.choice(self.earlier[-50:])
         beside = self.folder / "beside"
-        beside.write_bytes(text if what == "put back" else text[: self.random.randrange(30, len(text) - 1)])
+        beside.write_bytes(text if what == "put back" else text[: self.random.randint(30, len(text))])
         beside.replace(self.state)
 
     def round(self, start, pause):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import sys
 import zlib
@@ -39,10 +40,11 @@ __all__ = [
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
-FILE_LIMIT = 512 << 20
+FILE_LIMIT = 256 << 20
 """The most bytes of a cluster or a trace: those of some hundred thousand pods."""
-LINE_LIMIT = 64 << 20
+LINE_LIMIT = 16 << 20
 """The most bytes of a line: as many as the file of a machine may have."""
+BLANK_LIMIT = 1_000_000
 
 
 machine_option = click.option(
@@ -97,15 +99,15 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
     Raises:
         InputError: it cannot be read, or is longer.
     """
-    chunks: list[bytes] = []
+    data = io.BytesIO()  # which hands over what it has without a copy
     left = limit + 1
     with open_input(name) as file:
         while left and (chunk := file.read(min(left, CHUNK))):
-            chunks.append(chunk)
+            data.write(chunk)
             left -= len(chunk)
     if not left:
         raise InputError(f"expected at most {limit} bytes, got more in {name}")
-    return b"".join(chunks)
+    return data.getvalue()
 
 
 def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[bytes]:
@@ -119,9 +121,14 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
     Raises:
         InputError: a line is longer.
     """
-    number = 0
+    number = blank = 0
     while line := file.readline(limit + 1):
         number += 1
+        blank = blank + 1 if line.isspace() else 0
+        if blank > BLANK_LIMIT:
+            raise InputError(
+                f"expected at most {BLANK_LIMIT} blank lines in a row, got more at {name}:{number}"
+            )
         if len(line) > limit:
             raise InputError(f"expected lines of at most {limit} bytes, got a longer one at {name}:{number}")
         yield line

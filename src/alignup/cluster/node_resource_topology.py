@@ -37,6 +37,7 @@ _LEGACY_NAMES: Final = {
 }
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
 _UNKNOWN_DISTANCE: Final = 255
+_LARGEST_COST: Final = (1 << 31) - 1
 
 
 class _Attribute(msgspec.Struct):
@@ -140,7 +141,7 @@ def _documents(text: bytes, source: str) -> list[Any]:
     """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it."""
     try:
         return [msgspec.json.decode(text)]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_documents(text, source)
 
 
@@ -183,7 +184,7 @@ def _topology(data: Any, place: str) -> Topology:
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
     policy, scope = _policy(wire)
     amounts = [_zone_amounts(zone, f"{place}, zone {zone.name}") for zone in zones]
-    shape, row = _reduced(amounts, policy, scope, _distances(zones))
+    shape, row = _reduced(amounts, policy, scope, _distances(zones, place))
     return Topology(wire.metadata.name, shape, row)
 
 
@@ -247,9 +248,12 @@ def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
     return found
 
 
-def _distances(zones: list[_Zone]) -> tuple[tuple[int, ...], ...] | None:
+def _distances(zones: list[_Zone], place: str) -> tuple[tuple[int, ...], ...] | None:
     """Return the costs between the zones; None where no zone has any."""
     costs = [{cost.name: cost.value for cost in zone.costs or ()} for zone in zones]
+    for value in (value for row in costs for value in row.values()):
+        if not 0 <= value <= _LARGEST_COST:
+            raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", value)
     if not any(costs):
         return None
     return tuple(tuple(row.get(zone.name, _UNKNOWN_DISTANCE) for zone in zones) for row in costs)

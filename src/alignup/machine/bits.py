@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["bit_numbers", "bit_set", "union"]
+
+_SHORT: Final = 512
+_WORD_BYTES: Final = 8
 
 
 def bit_set(numbers: Iterable[int]) -> int:
@@ -24,10 +27,23 @@ def bit_set(numbers: Iterable[int]) -> int:
 
 def bit_numbers(bits: int) -> Iterator[int]:
     """Yield the positions of the one bits of `bits`, ascending."""
+    if bits.bit_length() > _SHORT:
+        # to change a long int takes time that grows with its length, so word by word
+        yield from _bit_numbers_of_words(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
+        return
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
         bits ^= lowest
+
+
+def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
+    for start in range(0, len(data), _WORD_BYTES):
+        word = int.from_bytes(data[start : start + _WORD_BYTES], "little")
+        while word:
+            lowest = word & -word
+            yield 8 * start + lowest.bit_length() - 1
+            word ^= lowest
 
 
 def union(sets: Iterable[int]) -> int:

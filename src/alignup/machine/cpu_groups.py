@@ -32,7 +32,7 @@ def make_cores(
     socket_of = _group_of_cpu(sockets.items())
     l3_of = _group_of_cpu(enumerate(l3_groups))
     cores = []
-    for group in sorted(filter(None, groups), key=lambda group: group & -group):
+    for group in sorted(filter(None, groups), key=lambda group: (group & -group).bit_length()):
         first = (group & -group).bit_length() - 1
         cores.append(Core.of_bits(group, socket_of.get(first, 0), l3_of.get(first)))
     return tuple(cores)
@@ -62,5 +62,11 @@ def number_groups(groups: Iterable[tuple[int | None, int]]) -> dict[int, int]:
 
 
 def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the number of the group that each CPU is in."""
-    return {cpu: number for number, group in groups for cpu in bit_numbers(group)}
+    """Return the number of the group that each CPU is in: of several, the last."""
+    found: dict[int, int] = {}
+    seen = 0
+    for number, group in reversed(list(groups)):
+        for cpu in bit_numbers(group & ~seen):
+            found[cpu] = number
+        seen |= group
+    return found

@@ -14,13 +14,18 @@ from typing import Final
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
 
-__all__ = ["CPU_LIMIT", "CPUSet"]
+__all__ = ["CPU_COUNT_LIMIT", "CPU_LIMIT", "CPUSet"]
 
 CPU_LIMIT: Final = 65536
 """CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a
 list costs an error and not gigabytes."""
 
+CPU_COUNT_LIMIT: Final = 8192
+"""CPUs that a discovered machine may have: as many as the kernel can be built for."""
+
 _SHOWN: Final = 40
+_LONGEST_LIST: Final = 4 * CPU_LIMIT
+"""Characters of a list: one of every other CPU has fewer."""
 
 
 class CPUSet(AbstractSet[int]):
@@ -78,12 +83,16 @@ class CPUSet(AbstractSet[int]):
             where: the place that an error names.
 
         Raises:
-            InputError: a part of the list is no number or range, goes backwards, or is too large.
+            InputError: a part of the list is no number or range, goes backwards, or is too large, or the list is
+                longer than one of all CPUs needs to be.
         """
         bits = 0
         stripped = text.strip()
+        if len(stripped) > _LONGEST_LIST:
+            raise InputError.at(where, f"a CPU list of up to {_LONGEST_LIST} characters", stripped)
         if stripped:
-            for part in stripped.split(","):
+            # some lists repeat themselves
+            for part in dict.fromkeys(stripped.split(",")):
                 bits |= _part_bits(part, where)
         return cls.from_int(bits)
 
@@ -172,7 +181,9 @@ def _part_bits(part: str, where: str) -> int:
         raise InputError.at(where, "a range that ascends", part)
     if stride == 1:
         return (1 << last + 1) - (1 << first)
-    bits = 0
-    for cpu in range(first, last + 1, stride):
-        bits |= 1 << cpu
-    return bits
+    # twice as many at each step
+    bits, width = 1, stride
+    while width <= last - first:
+        bits |= bits << width
+        width *= 2
+    return (bits & (1 << last - first + 1) - 1) << first

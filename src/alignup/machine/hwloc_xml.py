@@ -17,6 +17,7 @@ from xml.parsers import expat
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores, number_groups
+from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import HugePages, Machine, NumaNode, PciDevice, cores_within
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")
 _PCI_TYPE: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
 _L3: Final = "3"
 _MAX_DEPTH: Final = 200
+_WORD_DIGITS: Final = 8
+_MOST_WORDS: Final = CPU_LIMIT // 32
+_MOST_DIGITS: Final = 18
+_FARTHEST: Final = 1 << 31
 
 
 @dataclass(slots=True)
@@ -65,6 +70,9 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     _collect(top, 0, found)
     if not found.cpus:
         raise InputError(f"expected objects of type PU, got none at {where}")
+    if found.cpus.bit_count() > CPU_COUNT_LIMIT:
+        count = found.cpus.bit_count()
+        raise InputError(f"expected at most {CPU_COUNT_LIMIT} CPUs, got {count} at {where}")
     cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
@@ -91,7 +99,8 @@ def parse_xml(data: bytes, where: str) -> Element:
     Raises:
         InputError: The document is not well formed, or declares an entity.
     """
-    parser = expat.ParserCreate()
+    # as hwloc writes, whatever the document says: Python's decoders fail in many ways
+    parser = expat.ParserCreate("UTF-8")
     builder = TreeBuilder()
     depth = 0
 
@@ -145,16 +154,18 @@ def _collect(element: Element, near: int, found: _Found) -> None:
 
 def _set(text: str | None) -> int:
     """Return the bit set that hwloc writes as `0x1,,0xff`: words of 32 bits, the last the lowest."""
-    bits = 0
-    for word in text.split(",") if text else ():
-        matched = _SET.fullmatch(word)
-        bits = bits << 32 | int((matched and matched[1]) or "0", 16)
-    return bits
+    words = text.split(",", _MOST_WORDS) if text else []
+    if len(words) > _MOST_WORDS:
+        raise InputError.at("an object of hwloc's XML", f"a set of CPUs below {CPU_LIMIT}", text)
+    digits = [(matched and matched[1]) or "0" for matched in map(_SET.fullmatch, words)]
+    return int("".join(word.zfill(_WORD_DIGITS) for word in digits) or "0", 16)
 
 
 def _number(text: str | None) -> int | None:
     """Return the number in an attribute; hwloc's `unknown index` is -1 in 32 bits."""
-    return int(text) if text and text.isascii() and text.isdigit() and int(text) < (1 << 31) else None
+    if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text) if int(text) < (1 << 31) else None
 
 
 def _core_groups(found: _Found) -> list[int]:
@@ -195,7 +206,7 @@ def _numa_node(numa_id: int, element: Element, cores: tuple[Core, ...], row: tup
 def _attribute(element: Element, name: str) -> int:
     """Return an attribute that is a number; 0 if it is missing."""
     text = element.get(name, "0")
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
         raise InputError.at(
             f"the attribute {name} of an object of type {element.get('type')}", "a number", text
         )
@@ -215,11 +226,22 @@ def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
             if sorted(indexes) == sorted(in_document) and len(values) == count * count:
                 return _by_id(values, indexes)
     for element in root.iter("distances"):
-        base = float(element.get("latency_base", "0"))
-        latencies = [float(cell.get("value", "0")) for cell in element.iterfind("latency")]
+        base = _latency(element.get("latency_base", "0"))
+        latencies = [_latency(cell.get("value", "0")) for cell in element.iterfind("latency")]
         if element.get("nbobjs") == str(count) and len(latencies) == count * count:
             return _by_id([round(base * latency) for latency in latencies], in_document)
     return []
+
+
+def _latency(text: str) -> float:
+    """Return a latency, which is a number that is neither negative nor beyond all measure."""
+    try:
+        number = float(text) if len(text) <= _MOST_DIGITS else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number < _FARTHEST:
+        raise InputError.at("a latency of hwloc's XML", "a number", text)
+    return number
 
 
 def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
@@ -232,7 +254,7 @@ def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
 def _numbers(elements: Iterable[Element]) -> list[int]:
     """Return the numbers in the texts of elements; hwloc breaks long lists into several."""
     words = " ".join(element.text or "" for element in elements).split()
-    return [int(word) for word in words if word.isascii() and word.isdigit()]
+    return [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS]
 
 
 def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:

@@ -23,7 +23,7 @@ __all__ = ["HERE", "load_machine"]
 HERE: Final = "/"
 """The source that is the machine at hand."""
 
-_MAX_FILE: Final = 64 << 20
+_MAX_FILE: Final = 16 << 20
 _HEAD: Final = 512
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 

@@ -326,12 +326,21 @@ def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
 
 
+def check_node_count(count: int) -> None:
+    """Refuse a machine with more NUMA nodes than a mask can name.
+
+    Raises:
+        InputError: it has more.
+    """
+    if count > NUMA_NODE_LIMIT:
+        raise InputError(f"machines may have up to {NUMA_NODE_LIMIT} NUMA nodes, and this one has {count}")
+
+
 def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None:
     """Refuse nodes that masks could not number."""
     if not ids:
         raise InputError("a machine needs at least one NUMA node, and this one has none")
-    if len(ids) > NUMA_NODE_LIMIT:
-        raise InputError(f"machines may have up to {NUMA_NODE_LIMIT} NUMA nodes, and this one has {len(ids)}")
+    check_node_count(len(ids))
     for lower, higher in pairwise(ids):
         if lower >= higher:
             raise InputError.at("the machine", f"NUMA node ids that ascend, after {lower}", higher)

@@ -20,13 +20,14 @@ from typing import IO, Final, Literal, Self
 from alignup.errors import InputError
 from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
 from alignup.machine.sysfs.pci import PCI_FOLDER
-from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree
+from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree, largest_size
 
 __all__ = ["is_snapshot", "load_snapshot", "take_snapshot"]
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
-_MAX_UNPACKED: Final = 256 << 20
+_MAX_UNPACKED: Final = 64 << 20
 _HEAD: Final = 512
+_CHUNK: Final = 1 << 20
 
 # fields of a member's header, by POSIX's ustar format
 _NAME: Final = slice(0, 100)
@@ -62,7 +63,8 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     _write(packed, mode, files)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        beside.write_bytes(packed.getbuffer())
+        with beside.open("xb") as file:  # somebody else's link of this name would be followed
+            file.write(packed.getbuffer())
         beside.replace(target)
     except OSError as error:
         with suppress(OSError):
@@ -107,11 +109,11 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     """
     source = os.fspath(path)
     try:
-        data = _unpacked(Path(path))
-        if len(data) > _MAX_UNPACKED:
-            raise InputError(f"expected a snapshot of up to {_MAX_UNPACKED} bytes, got more at {source}")
-        files, links = _read_members(data)
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        files, links = _read_members(_unpacked(Path(path)))
+    except InputError as error:
+        raise type(error)(f"{error} at {source}") from None
+    # ValueError: numbers in headers that are none
+    except (tarfile.TarError, ValueError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"expected a snapshot, got a file that is damaged or no archive at {source}"
         ) from error
@@ -128,7 +130,11 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
 
 
 def _unpacked(path: Path) -> bytes:
-    """Return the archive without its compression, read to its checksum at the end; cut if it is too long."""
+    """Return the archive without its compression, read to its checksum at the end.
+
+    Raises:
+        InputError: it is too long.
+    """
     with path.open("rb") as file:
         head = file.read(_HEAD)
     opened: IO[bytes]
@@ -138,8 +144,13 @@ def _unpacked(path: Path) -> bytes:
             break
     else:
         opened = path.open("rb")
+    unpacked = io.BytesIO()
     with opened:
-        return opened.read(_MAX_UNPACKED + 1)
+        while unpacked.tell() <= _MAX_UNPACKED and (chunk := opened.read(_CHUNK)):
+            unpacked.write(chunk)
+    if unpacked.tell() > _MAX_UNPACKED:
+        raise InputError(f"expected a snapshot of up to {_MAX_UNPACKED} bytes, got more")
+    return unpacked.getvalue()
 
 
 class _Header(tarfile.TarInfo):
@@ -157,7 +168,7 @@ class _Header(tarfile.TarInfo):
             size = int(buf[_SIZE].strip(b" \0") or b"0", 8)
         except ValueError:
             return super().frombuf(buf, encoding, errors)
-        if buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
+        if size < 0 or buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
             return super().frombuf(buf, encoding, errors)
         prefix = _text(buf[_PREFIX])
         header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
@@ -177,11 +188,18 @@ def _read_members(data: bytes) -> tuple[dict[str, str], dict[str, str]]:
     files: dict[str, str] = {}
     links: dict[str, str] = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
+        last = -1
         for member in archive:
+            # a negative size would lead back to where one was before
+            if member.size < 0 or member.offset <= last:
+                raise tarfile.ReadError("a member does not come after the one before it")
+            last = member.offset
             name = _from_root(member.name)
             if member.issym() and posixpath.dirname(name) == PCI_FOLDER:
                 links[name] = posixpath.normpath(posixpath.join(PCI_FOLDER, member.linkname))
             elif member.isreg() and (is_kernel_file(name) or _is_pci_target(name)):
+                if member.size > largest_size(name):
+                    raise tarfile.ReadError(f"{name} is larger than any kernel file")
                 content = data[member.offset_data : member.offset_data + member.size]
                 files[name] = content.decode("ascii", "replace")
     return files, links

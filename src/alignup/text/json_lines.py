@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["errors_at", "numbered_lines"]
+
+# from the first letter of a line to its end
+_INK: Final = re.compile(r"\S[^\n]*")
+_INK_BYTES: Final = re.compile(rb"\S[^\n]*")
 
 
 def numbered_lines(
@@ -22,15 +27,28 @@ def numbered_lines(
         lines: a text, or its lines, with or without their ends.
         source: the name of the text in errors.
     """
-    if isinstance(lines, bytes):
-        lines = lines.split(b"\n")
-    elif isinstance(lines, str):
-        # splitlines would end a line at U+2028 too, which JSON has in strings
-        lines = lines.split("\n")
+    if isinstance(lines, str | bytes):
+        yield from _lines_of_text(lines, source)
+        return
     for number, line in enumerate(lines, 1):
         stripped = line.strip()
         if stripped:
             yield f"{source}:{number}", stripped
+
+
+def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the lines of a text as `numbered_lines` does, without a look at each blank one: there may be millions.
+
+    A line ends at a newline only; U+2028, for one, may be in a JSON string.
+    """
+    # two calls and not one, since the type of the pattern is that of the text
+    found = _INK.finditer(text) if isinstance(text, str) else _INK_BYTES.finditer(text)
+    newline = "\n" if isinstance(text, str) else b"\n"
+    number, counted = 1, 0
+    for line in found:
+        number += text.count(newline, counted, line.start())  # type: ignore[arg-type]  # of one type
+        counted = line.start()
+        yield f"{source}:{number}", line[0].strip()
 
 
 @contextmanager

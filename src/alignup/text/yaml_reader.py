@@ -5,7 +5,7 @@ Importing this imports PyYAML, so `alignup.text.documents` does it only when it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import yaml
 from yaml.composer import ComposerError
@@ -33,6 +33,8 @@ _EXPANSION_FREE: Final = 10_000
 """Values up to which a document may expand by any factor."""
 _DEPTH_LIMIT: Final = 200
 """How deeply values may nest; PyYAML's composer is recursive and would exhaust the stack."""
+_VALUE_LIMIT: Final = 400_000
+"""Values in one text, keys too; a manifest of the largest size that is read has fewer, and each takes a kilobyte."""
 _NUMBER_LIMIT: Final = 64
 """Characters that a number may have; reading longer ones takes time that grows faster than they do."""
 
@@ -45,10 +47,14 @@ class _Loader(_SafeLoader):
         self.merged_left = _MERGED_LIMIT
         self.flattened: set[int] = set()
         self.depth = 0
+        self.values = 0
 
     def descend_resolver(self, current_node: Node | None, current_index: object) -> None:  # noqa: ARG002
         """Count a level of nesting; the composer calls this on its way down, for resolvers by path."""
         self.depth += 1
+        self.values += 1
+        if self.values > _VALUE_LIMIT:
+            raise ComposerError(None, None, f"found more than {_VALUE_LIMIT} values", None)
         if self.depth > _DEPTH_LIMIT:
             raise ComposerError(None, None, f"found values nested more than {_DEPTH_LIMIT} deep", None)
 
@@ -95,10 +101,21 @@ class _Loader(_SafeLoader):
         is_int = node.tag.endswith(":int")
         try:
             return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
-        except ValueError:
-            raise ConstructorError(
-                None, None, f"found no number in {node.value!r}", node.start_mark
-            ) from None
+        except (ValueError, IndexError):
+            problem = f"found no number in {node.value!r}"
+            raise ConstructorError(None, None, problem, node.start_mark) from None
+
+    def construct_bool(self, node: ScalarNode) -> bool:
+        """Return the truth value of a scalar that looks like one, or is said to be one by a tag."""
+        try:
+            return bool(self.construct_yaml_bool(node))
+        except KeyError:
+            problem = f"found neither true nor false in {node.value[:_NUMBER_LIMIT]!r}"
+            raise ConstructorError(None, None, problem, node.start_mark) from None
+
+    def construct_date(self, node: ScalarNode) -> NoReturn:
+        """Refuse a value that a tag makes a date."""
+        raise ConstructorError(None, None, "found a date, which Kubernetes has none of", node.start_mark)
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         try:
@@ -113,6 +130,8 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:bool", _Loader.construct_bool)
+_Loader.add_constructor(_TIMESTAMP, _Loader.construct_date)
 
 
 def read_yaml(text: str, source: str) -> list[object]:

@@ -121,3 +121,11 @@ def test_a_configuration_must_fit_the_machine(write) -> None:
     config = write("config.json", {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"})
     with pytest.raises(ConfigError, match=r"0-7.*'99'"):
         load_node("align-up-article", config, None)
+
+
+def test_millions_of_blank_lines_are_no_input(monkeypatch):
+    """Packed they are small, and reading them takes for ever."""
+    monkeypatch.setattr("alignup.cli.inputs.BLANK_LIMIT", 10)
+    assert len(list(read_lines(io.BytesIO(b"\n" * 10 + b"a\n" + b"\n" * 10), "f"))) == 21
+    with pytest.raises(InputError, match="at most 10 blank lines in a row, got more at f:12"):
+        list(read_lines(io.BytesIO(b"a" + b"\n" * 12), "f"))

@@ -164,3 +164,21 @@ def test_what_is_no_such_object(source, message):
     """The error is one line and says where."""
     with pytest.raises(InputError, match=message):
         read_topologies(source)
+
+
+@pytest.mark.parametrize("cost", [10**40, 1 << 63, 1 << 31, -1])
+def test_costs_that_cannot_be_are_refused(cost):
+    """Arrays would not hold them."""
+    zones = [
+        {"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]} for i in range(2)
+    ]
+    with pytest.raises(InputError, match=r"cost|whole number|out of range|integer"):
+        read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
+
+
+def test_a_file_that_is_not_utf8_is_a_clear_error(tmp_path):
+    """As of any other text."""
+    path = tmp_path / "n.yaml"
+    path.write_bytes(b'{"kind": "\xff"}')
+    with pytest.raises(InputError, match="expected UTF-8"):
+        read_topologies(path)

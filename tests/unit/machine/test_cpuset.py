@@ -126,3 +126,17 @@ def test_it_equals_sets_only():
     assert CPUSet([1]) != [1]
     assert CPUSet([1]) != {"1"}
     assert CPUSet([1, 2]) == {1: "a", 2: "b"}.keys()
+
+
+@pytest.mark.parametrize("stride", [2, 3, 7, 64, 65535])
+def test_strides_are_those_of_a_range(stride):
+    """However it is computed."""
+    for first, last in ((0, 0), (0, 65535), (5, 100), (1, 64), (64, 127)):
+        assert list(CPUSet.parse(f"{first}-{last}:{stride}")) == list(range(first, last + 1, stride))
+
+
+def test_a_list_that_is_longer_than_any_is_refused():
+    """The time to read it would grow with it."""
+    assert len(CPUSet.parse(",".join(map(str, range(0, 65536, 2))))) == 32768
+    with pytest.raises(InputError, match="a CPU list of up to 262144 characters"):
+        CPUSet.parse("0-65535," * 40_000 + "0")

@@ -199,3 +199,49 @@ def test_bad_documents_are_clear_errors(text, message):
     with pytest.raises(InputError, match=message) as caught:
         machine_from_hwloc_xml(text.encode(), "file.xml")
     assert "\n" not in str(caught.value)
+
+
+def topology(pu='cpuset="0x1"', node='local_memory="1024"', extra="", head=""):
+    """Return a document of one CPU and one NUMA node, with attributes of any content."""
+    return (
+        f'{head}<topology version="2.0"><object type="Machine" cpuset="0x1">'
+        f'<object type="NUMANode" os_index="0" cpuset="0x1" {node}><page_type size="4096" count="1"/></object>'
+        f'<object type="PU" os_index="0" {pu}/></object>{extra}</topology>'
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        topology(pu=f'cpuset="0x1{"," * 200_000}"'),
+        topology(pu=f'cpuset="{",".join(["0xffffffff"] * 8000)}"'),
+        topology(node=f'local_memory="{"9" * 5000}"'),
+        topology(extra='<distances latency_base="abc" nbobjs="1"><latency value="1"/></distances>'),
+        topology(extra='<distances latency_base="nan" nbobjs="1"><latency value="1"/></distances>'),
+        topology(extra='<distances latency_base="1" nbobjs="1"><latency value="inf"/></distances>'),
+        topology(pu=f'cpuset="{",".join(["0xffffffff"] * 2048)}"'),
+    ],
+)
+def test_numbers_beyond_measure_are_refused(document):
+    """In one line, at once."""
+    with pytest.raises(InputError, match="expected"):
+        machine_from_hwloc_xml(document)
+
+
+@pytest.mark.parametrize("words", ["9" * 5000, "1 2 " + "9" * 5000])
+def test_numbers_that_do_not_matter_are_passed_over(words):
+    """As are distances that are none."""
+    extra = f'<distances2 type="NUMANode" nbobjs="1"><indexes>0</indexes><u64values>{words}</u64values></distances2>'
+    assert machine_from_hwloc_xml(topology(extra=extra)).distance_matrix is None
+    many = topology().replace(b'os_index="0"', b'os_index="' + b"9" * 5000 + b'"')
+    assert machine_from_hwloc_xml(many).numa_node_ids == (0,)
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    ["foo", "shift_jis", "utf-7", "utf-32", "rot13", "idna", "hex", "punycode", "undefined", "UTF-8"],
+)
+def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
+    """Python's decoders fail in many ways."""
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'
+    assert machine_from_hwloc_xml(topology(head=head)).cpu_count == 1

@@ -12,7 +12,7 @@ from alignup.machine import snapshot
 from alignup.machine.snapshot import is_snapshot, load_snapshot, take_snapshot
 from alignup.machine.sysfs.files import is_kernel_file
 from alignup.machine.sysfs.machine import describe, read_machine
-from kernel_trees import pci, server, write
+from kernel_trees import CPU, pci, server, write
 
 FILES = server() | pci("0000:01:00.0", numa_node=1)
 
@@ -189,3 +189,56 @@ def test_equal_machines_make_equal_archives(root, tmp_path):
         take_snapshot(root, tmp_path / name)
 
     assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()
+
+
+def tar_with(size=None, pax=None, name=f"box/{CPU}/online"):
+    """Return an archive of one file, with a size field or pax headers of any content."""
+    member = tarfile.TarInfo(name)
+    member.size = 4
+    if pax:
+        member.pax_headers = pax
+        header = bytearray(member.tobuf(tarfile.PAX_FORMAT))
+    else:
+        header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    if size is not None:
+        header[124:136] = size
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + b"0-3\n".ljust(512, b"\0") + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "archive_",
+    [
+        {"size": b"-0000001000\0"},
+        {"size": b"\xff" * 10 + b"\xfc\x00"},
+        {"size": b"\x80" + b"\xff" * 11},
+        {"pax": {"size": "-9999999999"}},
+        {"pax": {"GNU.sparse.size": "abc"}},
+        {"pax": {"GNU.sparse.map": "a,b"}},
+        {"pax": {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}},
+    ],
+)
+def test_sizes_that_cannot_be_are_damage(tmp_path, archive_):
+    """A negative one would lead back to where one was before, again and again."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(tar_with(**archive_))
+
+    with pytest.raises(InputError, match=r"damaged or no archive|no kernel file|with files of sys"):
+        load_snapshot(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("proc/cpuinfo", b"\n" * (17 << 20)), (f"{CPU}/online", b"0," * (1 << 20))],
+)
+def test_a_file_that_is_larger_than_any_of_a_kernel_is_damage(tmp_path, name, text):
+    """However small it is packed."""
+    path = tmp_path / "x.tar.xz"
+    member = tarfile.TarInfo(f"box/{name}")
+    member.size = len(text)
+    with tarfile.open(path, "w:xz", preset=0) as packed:
+        packed.addfile(member, io.BytesIO(text))
+
+    with pytest.raises(InputError, match="damaged"):
+        load_snapshot(path)

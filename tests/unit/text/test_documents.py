@@ -130,3 +130,38 @@ def test_importing_the_package_imports_no_yaml():
         "sys.exit('yaml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603  # our own words
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!bool foo",
+        "!!timestamp foo",
+        "!!timestamp 2020-13-45",
+        "!!timestamp 2020-12-24",
+        '!!int ""',
+        "!!int _",
+        "!!int +",
+        '!!float ""',
+        "!!float _",
+        "!!binary ä",
+        "!!omap x",
+        "!!pairs [x]",
+        "!!set [x]",
+        "!!python/none x",
+        "!<tag:yaml.org,2002:map> x",
+    ],
+)
+def test_a_tag_that_does_not_fit_is_a_clear_error(value):
+    """With the line."""
+    with pytest.raises(InputError, match=r"^expected YAML or JSON, but .* line 1, column [0-9]+ of f$"):
+        read_documents(f"a: {value}\n", "f")
+
+
+@pytest.mark.parametrize("text", ["- a\n", "a\n---\n", "- [[]]\n"])
+def test_there_are_at_most_so_many_values(text, monkeypatch):
+    """Each takes a kilobyte."""
+    monkeypatch.setattr("alignup.text.yaml_reader._VALUE_LIMIT", 100)
+    read_documents(text * 30, "f")
+    with pytest.raises(InputError, match="found more than 100 values"):
+        read_documents(text * 120, "f")

@@ -35,3 +35,14 @@ def test_errors_name_the_line_and_keep_their_type(kind):
     assert type(caught.value) is kind
     with pytest.raises(KeyError), errors_at("x:3"):
         raise KeyError("a")
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_millions_of_blank_lines_cost_little(kind):
+    """They are not looked at one by one."""
+    text = "\n" * 5_000_000 + " a \n\r\n\n\tb"
+    found = list(numbered_lines(text if kind is str else text.encode(), "f"))
+    assert [(where, line if kind is str else line.decode()) for where, line in found] == [
+        ("f:5000001", "a"),
+        ("f:5000004", "b"),
+    ]

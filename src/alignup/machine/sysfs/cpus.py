@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.machine.bits import bit_numbers
+from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.cpu_groups import number_groups
 from alignup.machine.cpuset import CPU_LIMIT
 from alignup.machine.sysfs.text import first_number, number_list, number_mask
@@ -76,10 +76,8 @@ def _online_one_by_one(tree: KernelTree, present: int) -> int:
 
 def _cpuinfo_processors(tree: KernelTree) -> int:
     """Return the CPUs that `proc/cpuinfo` has a record of."""
-    bits = 0
-    for processor in _PROCESSOR.findall(tree.read("proc/cpuinfo") or ""):
-        bits |= 1 << int(processor)
-    return bits
+    numbers = set(map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")))
+    return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
 def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
@@ -135,7 +133,7 @@ def _are_modules(tree: KernelTree, group: int) -> bool:
         return False
     # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
     cpuinfo = tree.head("proc/cpuinfo") or ""
-    family = re.search(r"^cpu family\s*:\s*(\d+)", cpuinfo, re.MULTILINE)
+    family = re.search(r"^cpu family\s*:\s*(\d{1,9})\b", cpuinfo, re.MULTILINE)
     is_amd = re.search(r"^vendor_id\s*:\s*AuthenticAMD", cpuinfo, re.MULTILINE)
     return bool(is_amd and family and int(family[1]) in _MODULE_FAMILIES)
 

@@ -53,6 +53,7 @@ PATTERNS: Final = (
 CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
 """The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules."""
 
+_KEPT: Final = re.compile(rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE)
 _SPLIT_PATTERNS: Final = tuple(pattern.split("/") for pattern in PATTERNS)
 _WILD: Final = re.compile(r"[*?\[]")
 
@@ -104,5 +105,5 @@ def kept_text(path: str, text: str) -> str:
     """Return the text that a snapshot keeps of a file: all of it, except for `proc/cpuinfo`."""
     if path != "proc/cpuinfo":
         return text
-    lines = (line for line in text.splitlines() if line.partition(":")[0].strip() in CPUINFO_LINES)
-    return "".join(f"{line}\n" for line in lines)
+    # not line by line: there may be millions
+    return "".join(f"{found[0]}\n" for found in _KEPT.finditer(text))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores
-from alignup.machine.machine import Machine, NumaNode, cores_within
+from alignup.machine.cpuset import CPU_COUNT_LIMIT
+from alignup.machine.machine import Machine, NumaNode, check_node_count, cores_within
 from alignup.machine.sysfs.caches import l3_groups
 from alignup.machine.sysfs.cpus import cores, cpu_numbers, sockets
 from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
@@ -49,9 +50,15 @@ def describe(tree: KernelTree) -> Machine:
     if not numbers.online:
         expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
         raise InputError(f"expected {expected}, got none at {tree.source}")
+    count = numbers.online.bit_count()
+    if count > CPU_COUNT_LIMIT:
+        raise InputError(
+            f"expected at most {CPU_COUNT_LIMIT} CPUs that are online, got {count} at {tree.source}"
+        )
     groups = cores(tree, numbers.online)
     found = make_cores(groups, sockets(tree, numbers.online), l3_groups(tree, numbers.online, groups))
     ids = node_ids(tree)
+    check_node_count(len(ids))
     if not ids:
         nodes = [NumaNode(0, machine_memory(tree), found, machine_hugepages(tree))]
         listed = [numbers.online]

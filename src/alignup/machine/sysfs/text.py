@@ -17,7 +17,7 @@ __all__ = ["first_number", "hex_number", "meminfo_bytes", "number_list", "number
 
 _INK: Final = " \t\r\n\0"
 _MASK_WORD_DIGITS: Final = 8
-_MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d+)\s*kB")
+_MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d{1,18})\s*kB")
 _MASK: Final = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
 _HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 

@@ -14,9 +14,16 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DirectoryTree", "KernelTree", "MemoryTree"]
+__all__ = ["DirectoryTree", "KernelTree", "MemoryTree", "largest_size"]
 
 _CHUNK: Final = 65536
+_LARGEST: Final = 1 << 20
+_LARGEST_CPUINFO: Final = 16 << 20
+
+
+def largest_size(path: str) -> int:
+    """Return how many bytes a kernel file may have; a larger one is no kernel file, such as a device."""
+    return _LARGEST_CPUINFO if path == "proc/cpuinfo" else _LARGEST
 
 
 class KernelTree(Protocol):
@@ -69,9 +76,12 @@ class DirectoryTree:
         try:
             data = os.read(descriptor, _CHUNK)
             chunk = data
+            limit = largest_size(path)
             while chunk and whole:
                 chunk = os.read(descriptor, _CHUNK)
                 data += chunk
+                if len(data) > limit:
+                    return None
         except OSError:
             return None
         finally:

@@ -158,3 +158,14 @@ def test_broken_files_make_a_machine_or_a_clear_error(changes):
         everywhere |= sum(1 << cpu for cpu in core.cpus)
     assert everywhere == 255
     assert not sum(1 << cpu for cpu in found.offline_cpus) & found.cpus
+
+
+def test_more_cpus_or_nodes_than_a_kernel_can_have_are_refused():
+    """Before all their files are read."""
+    files = server()
+    many = {f"sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(8193)}
+    with pytest.raises(InputError, match="expected at most 8192 CPUs that are online, got 8193"):
+        describe(MemoryTree("t", {**many, "sys/devices/system/cpu/online": "0-8192"}))
+    nodes = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in range(65)}
+    with pytest.raises(InputError, match="machines may have up to 64 NUMA nodes, and this one has 65"):
+        describe(MemoryTree("t", {**files, **nodes, "sys/devices/system/node/online": "0-64"}))

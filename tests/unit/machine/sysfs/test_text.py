@@ -90,3 +90,8 @@ def test_no_text_raises(text):
     """Whatever is in a file, a reader gets a value or None."""
     for parse in (first_number, hex_number, meminfo_bytes, number_list, number_mask, number_row):
         parse(text)
+
+
+def test_sizes_of_thousands_of_digits_are_none():
+    """They are no sizes."""
+    assert meminfo_bytes(f"MemTotal: {'9' * 5000} kB") == 0

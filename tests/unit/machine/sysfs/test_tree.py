@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +68,14 @@ def test_a_root_that_cannot_be_read_is_named(tmp_path, name):
 
     with pytest.raises(InputError, match=f"{tmp_path}/{name}"):
         DirectoryTree(tmp_path / name)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero here")
+def test_a_link_to_what_never_ends_is_no_file(tmp_path):
+    """A copied tree can have any links."""
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "large").write_bytes(b"0," * (1 << 19) + b"0")
+
+    assert DirectoryTree(tmp_path).read("endless") is None
+    assert DirectoryTree(tmp_path).read("large") is None
+    assert DirectoryTree(tmp_path).head("large") is not None
