@@ -18,6 +18,7 @@ __all__ = [
     "InputError",
     "PodExistsError",
     "UnknownPodError",
+    "one_line",
     "warn",
 ]
 
@@ -25,8 +26,22 @@ __all__ = [
 _LONGEST_PLACE: Final = 250
 
 
+def one_line(text: str) -> str:
+    r"""Return a text with everything escaped that cannot be printed, such as newlines in names.
+
+    >>> print(one_line("gpu\n0"))
+    gpu\n0
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 class AlignupError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package. A message is one line: what cannot be printed is escaped in it."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(one_line(one) if isinstance(one, str) else one for one in arguments))
 
 
 class AlignupWarning(UserWarning):
@@ -35,7 +50,7 @@ class AlignupWarning(UserWarning):
 
 def warn(sentence: str) -> None:
     """Issue an `AlignupWarning`; by default Python shows each sentence once."""
-    warnings.warn(sentence, AlignupWarning, stacklevel=3)
+    warnings.warn(one_line(sentence), AlignupWarning, stacklevel=3)
 
 
 class InputError(AlignupError, ValueError):
@@ -70,7 +85,7 @@ class AllocationError(AlignupError, RuntimeError):
 
     def __init__(self, detail: str, reason: str = "UnexpectedAdmissionError") -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail = one_line(detail)
         self.reason = reason
 
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, TextIO
 
 import click
 
-from alignup.errors import AlignupError, AlignupWarning
+from alignup.errors import AlignupError, AlignupWarning, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,9 +184,8 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
 
 def complain(sentence: str) -> None:
     """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
     with suppress(OSError):
-        click.echo(f"alignup: {line}", err=True)
+        click.echo(f"alignup: {one_line(sentence)}", err=True)
 
 
 def say_warnings() -> None:

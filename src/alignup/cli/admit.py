@@ -17,6 +17,7 @@ from alignup.cli.inputs import (
 )
 from alignup.cli.options import device_resource_option, devices_option, say
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
+from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
         f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}" for block in got.memory
     )
     devices = "\n".join(
-        f"{resource} {','.join(device_ids)}"
+        one_line(f"{resource} {','.join(device_ids)}")
         for resource, device_ids in sorted(got.devices.items())
         if device_ids
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
+from alignup.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +68,9 @@ def say(sentence: str) -> None:
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     """Return devices in a cell of a table."""
-    return " ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items())) or "-"
+    return (
+        one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
+    )
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.errors import PodExistsError, UnknownPodError
 from alignup.kubernetes.pod import Pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.manager_lock import ManagerLock
 from alignup.topology_manager.provider import HintProvider
 from alignup.topology_manager.scope import Refusal, Scope, make_scope
 from alignup.topology_manager.store import Store
@@ -57,7 +57,7 @@ class TopologyManager:
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
-        self.lock = RLock()
+        self.lock = ManagerLock()
         self._providers = tuple(checked_provider(provider) for provider in providers)
         self._store = Store()
         self._pods: dict[str, Pod] = {}
@@ -93,6 +93,7 @@ class TopologyManager:
         Raises:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
+            RuntimeError: a provider calls, or another thread used the manager when this process was forked.
         """
         if isinstance(pod, Mapping):
             pod = Pod.from_manifest(pod)
@@ -123,15 +124,19 @@ class TopologyManager:
     def _decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
         if pod.uid in self._pods:
             raise PodExistsError(f"expected a pod that is not here yet, got uid {pod.uid!r} a second time")
+        self.lock.begin_change()
         try:
-            refusal = scope.admit(pod, policy, self._providers, self._store)
-        except BaseException:
-            self._take_back(pod)
-            raise
-        if refusal is None:
-            self._pods[pod.uid] = pod
-        else:
-            self._take_back(pod)
+            try:
+                refusal = scope.admit(pod, policy, self._providers, self._store)
+            except BaseException:
+                self._take_back(pod)
+                raise
+            if refusal is None:
+                self._pods[pod.uid] = pod
+            else:
+                self._take_back(pod)
+        finally:
+            self.lock.end_change()
         return refusal
 
     def _take_back(self, pod: Pod) -> None:
@@ -155,12 +160,17 @@ class TopologyManager:
 
         Raises:
             UnknownPodError: no such pod is admitted.
+            RuntimeError: a provider calls.
         """
         with self.lock:
-            pod = self._pods.pop(pod_uid, None)
-            if pod is None:
-                raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
-            self._take_back(pod)
+            self.lock.begin_change()
+            try:
+                pod = self._pods.pop(pod_uid, None)
+                if pod is None:
+                    raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
+                self._take_back(pod)
+            finally:
+                self.lock.end_change()
             return pod
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alignup.errors import one_line
 from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_cause import LOOKED_AT, blamed
@@ -164,13 +165,13 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
     explanation = explain(refusal, numa_node_ids)
     subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
     if explanation.detail:
-        return f"{subject}: {explanation.detail}"
+        return one_line(f"{subject}: {explanation.detail}")
     limit = (
         ""
         if refusal.best is None or refusal.best.exact
         else " (the search ended at its limit: not all was tried)"
     )
-    return f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}"
+    return one_line(f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}")
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:

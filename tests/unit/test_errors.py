@@ -1,0 +1,40 @@
+"""Errors: one line each, whatever names they have in them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from alignup import Machine, Node
+from alignup.errors import AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError, one_line
+
+HOSTILE = "a\nb\r\x1b[31m\u2028\udcff\0"
+ESCAPED = r"a\nb\r\x1b[31m\u2028\udcff\x00"
+
+
+@pytest.mark.parametrize("kind", [AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError])
+def test_what_cannot_be_printed_is_escaped(kind) -> None:
+    """What can is left as it is."""
+    assert str(kind(HOSTILE)) == ESCAPED
+    assert str(kind("ä plain 'sentence'")) == "ä plain 'sentence'"
+    assert str(pickle.loads(pickle.dumps(kind(HOSTILE)))) == ESCAPED  # noqa: S301  # our own
+    assert one_line(ESCAPED) == ESCAPED
+
+
+def test_refusals_are_one_line_whatever_resources_are_called() -> None:
+    """A device plugin chooses names and ids."""
+    node = Node.from_dict(
+        {
+            "machine": Machine.catalog()["align-up-article"].to_dict(),
+            "kubelet": {"topologyManagerPolicy": "single-numa-node"},
+            "devices": {"x/y\nz": [{"id": "a\nb", "numa": [0]}, {"id": "c\nd", "numa": [1]}]},
+        }
+    )
+    pod = {
+        "metadata": {"name": "p\nq"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"x/y\nz": "2"}}}]},
+    }
+    message = node.admit(pod).message
+    assert message.isprintable()
+    assert r"x/y\nz does not fit into one NUMA node" in message
