@@ -114,8 +114,8 @@ def main() -> None:
 def open_standard_streams() -> None:
     """Open the standard streams that were closed, so that no other file takes their numbers.
 
-    What was closed stays so for whom it matters: reading and writing fail, and children find them closed. Complaints
-    go nowhere.
+    A stream that was closed stays closed for those who use it: reading and writing fail, and children find it
+    closed. Complaints go nowhere.
     """
     nothing = os.devnull
     if sys.stdin is None:

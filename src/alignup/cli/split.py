@@ -17,6 +17,7 @@ from alignup.cli.options import (
     print_table,
 )
 from alignup.cli.terminal import nodes_text
+from alignup.errors import InputError
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -70,14 +71,17 @@ def command(
         selectors=selectors,
         devices=read_mapping(inventory) if inventory else None,
     )
-    cut = split_machine(
-        site.machine,
-        parts,
-        cpus_per_part=cpus_per_part,
-        devices=counts,
-        inventory=site.inventory,
-        preferred_sets=site.preferred_sets,
-    )
+    try:
+        cut = split_machine(
+            site.machine,
+            parts,
+            cpus_per_part=cpus_per_part,
+            devices=counts,
+            inventory=site.inventory,
+            preferred_sets=site.preferred_sets,
+        )
+    except InputError as error:
+        raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
     if as_json:
         for part in cut:
             click.echo(json.dumps(part_dict(part), separators=(",", ":")))

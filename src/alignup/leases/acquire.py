@@ -17,7 +17,6 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError
 from alignup.leases.placement import Placer
 from alignup.leases.record import LeaseRecord, Waiter
-from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,8 +194,7 @@ def _with_allowed_cpus(site: Site, claim: Claim, refusal: AllocationError) -> Al
         Placer(replace(site, machine=whole), claim.request).place(claim.holder, "", "", ())
     except AlignupError:
         return refusal
-    words = f"this process may use only CPUs {CPUSet.from_int(site.machine.cpus)} of {CPUSet.from_int(whole.cpus)}"
-    return AllocationError(f"{refusal.detail}; {words}, by its affinity mask or cpuset", refusal.reason)
+    return AllocationError(f"{refusal.detail}; {site.limit}", refusal.reason)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -42,7 +42,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What the process is to do before it executes its command."""
+    """The steps that the process takes before it executes its command."""
 
     environment: dict[str, bytes]
     """Variables to set; bytes, since paths need not be UTF-8."""
@@ -55,13 +55,13 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class _Born(msgspec.Struct, frozen=True):
-    """What the keeper says first: the process of the command."""
+    """The first report of a keeper: the process of the command."""
 
     pid: int
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """What the keeper says last: how the command ended."""
+    """The last report of a keeper: how the command ended."""
 
     status: int
     """Its exit status; 128 and the signal's number if a signal ended it."""

@@ -31,7 +31,9 @@ __all__ = ["Lease", "lease"]
 
 
 class Lease:
-    """What this process holds until it gives it back, or ends. Made by `lease`; a context manager.
+    """CPUs, memory and devices that this process holds until it gives them back, or ends; a context manager.
+
+    Made by `lease`.
 
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
     """

@@ -45,6 +45,14 @@ class Site:
     whole: Machine | None = None
     """The machine with the CPUs and memory that this process may not use too; None: it may use all."""
 
+    @property
+    def limit(self) -> str:
+        """Words about the CPUs that this process may use; empty if it may use all."""
+        if self.whole is None:
+            return ""
+        allowed, there = CPUSet.from_int(self.machine.cpus), CPUSet.from_int(self.whole.cpus)
+        return f"this process may use only CPUs {allowed} of {there}, by its affinity mask or cpuset"
+
 
 def load_site(
     source: str | Machine = HERE,

@@ -29,7 +29,7 @@ _START_TIME: Final = 19
 
 
 class Liveness(StrEnum):
-    """What is known of the process that holds a lease."""
+    """Whether a process that holds a lease runs, as far as it is known."""
 
     RUNNING = "running"
     GONE = "gone"

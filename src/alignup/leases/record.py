@@ -97,7 +97,7 @@ class Waiter(msgspec.Struct, frozen=True, rename="camel"):
     """Unique for ever."""
     process: ProcessIdentity
     kinds: tuple[str, ...] = ()
-    """What it asks for: `cpu`, `memory`, resources of devices."""
+    """The kinds of things that it asks for: `cpu`, `memory`, resources of devices."""
 
 
 class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):

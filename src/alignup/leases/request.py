@@ -48,7 +48,7 @@ class PartOf:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. All amounts are of the one process that asks."""
+    """A request for CPUs, memory and devices. All amounts are of the one process that asks."""
 
     cpus: int = 0
     """Whole CPUs of its own; 0: none of its own, or with a part, what the part has."""

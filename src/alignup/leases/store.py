@@ -101,7 +101,7 @@ class LeaseChange:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a look at the file found."""
+    """The content of the file as it was found."""
 
     table: LeaseTable
     """The leases that there are, wherever it is known from."""

@@ -60,7 +60,7 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
         where: What errors call it.
 
     Raises:
-        InputError: It is not well formed, declares entities, is not from hwloc, or describes no machine.
+        InputError: it is not well formed, declares entities, is not from hwloc, or describes no machine.
     """
     root = parse_xml(data, where)
     top = root.find("object")
@@ -97,7 +97,7 @@ def parse_xml(data: bytes, where: str) -> Element:
     """Return the root element of a document; one that declares entities is refused, for they can multiply.
 
     Raises:
-        InputError: The document is not well formed, or declares an entity.
+        InputError: the document is not well formed, or declares an entity.
     """
     # as hwloc writes, whatever the document says: Python's decoders fail in many ways
     parser = expat.ParserCreate("UTF-8")

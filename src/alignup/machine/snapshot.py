@@ -51,7 +51,7 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         path: The archive to write; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
 
     Raises:
-        InputError: The suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
+        InputError: the suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
             be written.
     """
     target = Path(path)
@@ -95,7 +95,7 @@ def _write(packed: IO[bytes], mode: Literal["w:xz", "w:gz"], files: list[tuple[s
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Tell from the first bytes of a file whether it is an archive."""
+    """Return whether a file is an archive, by its first bytes."""
     return head.startswith(tuple(_COMPRESSIONS)) or head[_TAR_MAGIC] == _USTAR
 
 
@@ -105,7 +105,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     Other files are passed over, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
 
     Raises:
-        InputError: The file is no archive, is damaged or too large, or has no kernel files in it.
+        InputError: the file is no archive, is damaged or too large, or has no kernel files in it.
     """
     source = os.fspath(path)
     try:
@@ -213,5 +213,5 @@ def _from_root(name: str) -> str:
 
 
 def _is_pci_target(name: str) -> bool:
-    """Tell whether a link in `sys/bus/pci/devices` may lead to the folder that this file is in."""
+    """Return whether a link in `sys/bus/pci/devices` may lead to the folder that this file is in."""
     return name.startswith("sys/devices/pci") and posixpath.basename(name) in PCI_NAMES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 
 import pytest
@@ -79,3 +80,16 @@ def test_an_inventory_replaces_the_devices_of_the_machine(tmp_path):
         {"example.com/x": ["x0"]},
         {"example.com/x": ["x1"]},
     ]
+
+
+def test_an_affinity_mask_is_named(alignup):
+    """The machine has more CPUs than this process may use."""
+    before = os.sched_getaffinity(0)
+    if len(before) < 2 or len(before) < (os.cpu_count() or 1):
+        pytest.skip("there are no CPUs to do without")
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        ended = alignup("split", "2")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert ended.complains("the machine's 1 CPUs", f"may use only CPUs {min(before)} of ")
