@@ -53,7 +53,7 @@ devices_option = click.option(
 )
 state_option = click.option(
     "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, readable=False, path_type=Path),
     envvar="ALIGNUP_STATE",
     help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
 )

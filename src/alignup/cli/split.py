@@ -21,7 +21,7 @@ from alignup.errors import InputError
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.leases.local_machine import Site  # startup counts
     from alignup.leases.machine_parts import Part  # startup counts
@@ -61,7 +61,6 @@ def command(
     the closest. `alignup run --part` takes one of them.
     """
     from alignup.leases.local_machine import load_site  # startup counts
-    from alignup.leases.machine_parts import split_machine  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts
 
     counts = parse_device_counts(devices)
@@ -71,17 +70,7 @@ def command(
         selectors=selectors,
         devices=read_mapping(inventory) if inventory else None,
     )
-    try:
-        cut = split_machine(
-            site.machine,
-            parts,
-            cpus_per_part=cpus_per_part,
-            devices=counts,
-            inventory=site.inventory,
-            preferred_sets=site.preferred_sets,
-        )
-    except InputError as error:
-        raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
+    cut = parts_of(site, parts, cpus_per_part, counts)
     if as_json:
         for part in cut:
             click.echo(json.dumps(part_dict(part), separators=(",", ":")))
@@ -90,6 +79,27 @@ def command(
             click.echo(env_line(site, part, parts))
     else:
         _show(cut)
+
+
+def parts_of(site: Site, parts: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
+    """Return the parts of a machine.
+
+    Raises:
+        InputError: it has too few CPUs or devices; the sentence says if this process may use only some of its CPUs.
+    """
+    from alignup.leases.machine_parts import split_machine  # startup counts
+
+    try:
+        return split_machine(
+            site.machine,
+            parts,
+            cpus_per_part=cpus_per_part,
+            devices=devices,
+            inventory=site.inventory,
+            preferred_sets=site.preferred_sets,
+        )
+    except InputError as error:
+        raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
 
 
 def part_dict(part: Part) -> dict[str, Any]:

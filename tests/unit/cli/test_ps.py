@@ -83,3 +83,11 @@ def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path):
     assert done.exit_code == 0
     assert "the file of leases is damaged" in done.output
     assert [file.name for file in tmp_path.iterdir()] == ["leases.json"]
+
+
+def test_a_file_that_may_not_be_read_is_no_bad_usage(tmp_path, monkeypatch):
+    """Whether it can be read is seen when it is; before that, it may come and go."""
+    path = tmp_path / "leases.json"
+    path.touch()
+    monkeypatch.setattr("os.access", lambda *_arguments, **_options: False)
+    assert CliRunner().invoke(command, ["--state", str(path)]).exit_code == 0
