@@ -126,6 +126,8 @@ class KubeletConfig:
             InputError: a field is of the wrong type, or named as the attributes of this class are.
             ConfigError: a kubelet would refuse to start with it.
         """
+        if not isinstance(configuration, Mapping):
+            raise InputError.at(source or "the configuration", "a mapping of fields", configuration)
         check_fields(configuration, _FIELDS, source)
         wire = decode(configuration, _Configuration)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Device", "check_devices", "decode_inventory", "decode_preferred_sets", "inventory_to_dict"]
 
+_SHOWN_IDS = 4
+_SHOWN_LETTERS = 80
 _KEYS = frozenset({"id", "numa", "healthy"})
 
 
@@ -87,9 +89,16 @@ def decode_preferred_sets(
             raise InputError.at(place, "a list of lists of device ids", wanted)
         for ids in wanted:
             if not all(isinstance(identity, str) and identity in known for identity in ids):
-                raise InputError.at(place, f"device ids of {resource!r} ({', '.join(sorted(known))})", ids)
+                raise InputError.at(place, f"device ids of {resource!r} ({_some(known)})", ids)
         found[resource] = tuple(tuple(ids) for ids in wanted)
     return found
+
+
+def _some(ids: Iterable[str]) -> str:
+    """Return a few ids, for an error."""
+    shown = [identity[:_SHOWN_LETTERS] for identity in sorted(ids)]
+    more = f" and {len(shown) - _SHOWN_IDS} more" if len(shown) > _SHOWN_IDS else ""
+    return ", ".join(shown[:_SHOWN_IDS]) + more
 
 
 def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, list[dict[str, Any]]]:

@@ -171,7 +171,9 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
         if refusal.best is None or refusal.best.exact
         else " (the search ended at its limit: not all was tried)"
     )
-    return one_line(f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}")
+    return one_line(
+        f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}"
+    )
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:

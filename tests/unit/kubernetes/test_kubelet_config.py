@@ -245,3 +245,10 @@ def test_junk_anywhere_gives_a_configuration_or_one_line(field, junk):
     except InputError as error:
         message = str(error)
     assert message is None or (message.startswith("expected ") and "\n" not in message)
+
+
+@pytest.mark.parametrize("configuration", [5, "static", [1], True])
+def test_a_configuration_that_is_no_mapping_is_a_clear_error(configuration):
+    """Wherever it comes from."""
+    with pytest.raises(InputError, match=r"expected a mapping of fields, got .* at the configuration"):
+        KubeletConfig.from_dict(configuration)

@@ -107,3 +107,11 @@ def test_wrong_preferred_sets_say_what_and_where(sets, message):
     """Sets are of devices that there are."""
     with pytest.raises(InputError, match=message):
         decode_preferred_sets(sets, INVENTORY)
+
+
+def test_the_error_of_a_preferred_set_names_a_few_ids():
+    """There may be thousands, and long ones."""
+    inventory = {"x/y": [Device("d" * 4000 + str(number), None) for number in range(100)]}
+    with pytest.raises(InputError) as refused:
+        decode_preferred_sets({"x/y": [["z"]]}, inventory)
+    assert len(str(refused.value)) < 600
