@@ -20,7 +20,7 @@ from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.quantity import LARGEST, parse_quantity, whole_units
 from alignup.machine.machine import NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
@@ -37,6 +37,8 @@ _LEGACY_NAMES: Final = {
 }
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
 _UNKNOWN_DISTANCE: Final = 255
+_LARGEST_AMOUNT: Final = LARGEST // NUMA_NODE_LIMIT
+"""Of one zone, so that the sum over all of them is an amount."""
 _LARGEST_COST: Final = (1 << 31) - 1
 
 
@@ -239,6 +241,8 @@ def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
             None if value is None else whole_units(parse_quantity(value, where))
             for value in (resource.capacity, resource.allocatable, resource.available)
         ]
+        if any(value is not None and abs(value) > _LARGEST_AMOUNT for value in given):
+            raise InputError.at(where, f"amounts of at most {_LARGEST_AMOUNT}", given)
         known = next((value for value in given if value is not None), 0)
         capacity = known if given[0] is None else given[0]
         allocatable = capacity if given[1] is None else given[1]

@@ -182,3 +182,14 @@ def test_a_file_that_is_not_utf8_is_a_clear_error(tmp_path):
     path.write_bytes(b'{"kind": "\xff"}')
     with pytest.raises(InputError, match="expected UTF-8"):
         read_topologies(path)
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "example.com/gpu"])
+def test_amounts_whose_sum_is_none_are_refused(name):
+    """Arrays would not hold them."""
+    zones = [
+        {"name": f"node-{i}", "type": "Node", "resources": [{"name": name, "capacity": str((1 << 63) - 1)}]}
+        for i in range(2)
+    ]
+    with pytest.raises(InputError, match=r"expected amounts of at most \d+"):
+        read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
