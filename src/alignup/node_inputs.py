@@ -1,6 +1,6 @@
-"""Checks what a node is made of: the arguments of `alignup.node.Node`, and the keys of its JSON form.
+"""Checks the arguments of `alignup.node.Node` and the keys of its JSON form, and warns of those that are ignored.
 
-Values are decoded by the modules of the machine and kubernetes rooms; here it is said what was passed over.
+Values are decoded by the modules of the machine and kubernetes rooms.
 """
 
 from __future__ import annotations

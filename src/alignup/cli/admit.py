@@ -1,4 +1,4 @@
-"""`alignup admit`: pods in, a table of who got what out, or the reason why not."""
+"""`alignup admit`: admits pods on a machine and prints the resources of each container, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
-    """Return the answer for one pod as JSON can hold it."""
+    """Return the answer for one pod in JSON's types."""
     from alignup.replay import admission_dict
     from alignup.topology_manager.refusal_message import explain
 

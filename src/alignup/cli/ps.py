@@ -45,7 +45,7 @@ def command(state: Path | None, as_json: bool) -> None:
 
 
 def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
-    """Return a lease as JSON can hold it."""
+    """Return a lease in JSON's types."""
     return {
         "name": lease.name,
         "pid": lease.process.pid,

@@ -1,4 +1,4 @@
-"""`alignup rank`: a cluster and a pod in, the best nodes out, and why the others said no."""
+"""`alignup rank`: prints the best nodes of a cluster for a pod, and why the others refuse it."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def is_json_lines(data: bytes) -> bool:
 
 
 def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int) -> list[dict[str, Any]]:
-    """Return the best nodes as JSON can hold them; NUMA nodes by the kernel's ids where these are known."""
+    """Return the best nodes in JSON's types; NUMA nodes by the kernel's ids where these are known."""
     found = []
     for index in ranking.order[:top].tolist():
         mask = int(answer.affinity[index])
@@ -163,7 +163,7 @@ def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int)
 def answer_dict(
     cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, strategy: str, top: int
 ) -> dict[str, Any]:
-    """Return the answer for one pod as JSON can hold it."""
+    """Return the answer for one pod in JSON's types."""
     return {
         "pod": pod.name,
         "namespace": pod.namespace,

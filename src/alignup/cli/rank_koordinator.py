@@ -50,7 +50,7 @@ def best_of(verdicts: Sequence[NodeVerdict], top: int) -> list[NodeVerdict]:
 
 
 def answer_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, top: int) -> dict[str, Any]:
-    """Return the answer for one pod as JSON can hold it."""
+    """Return the answer for one pod in JSON's types."""
     refused = [one for one in verdicts if not one.admitted]
     return {
         "pod": pod.name,

@@ -1,4 +1,4 @@
-"""`alignup replay`: scenarios in, what happens at each of their steps out."""
+"""`alignup replay`: reads scenarios and prints the answer to each of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`alignup simulate`: a cluster and a trace of pods in, what comes of it out."""
+"""`alignup simulate`: places a trace of pods on a cluster and prints how many found a node, and how full it got."""
 
 from __future__ import annotations
 

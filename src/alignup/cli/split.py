@@ -1,4 +1,4 @@
-"""`alignup split`: a machine in, its equal, disjoint, aligned parts out."""
+"""`alignup split`: cuts a machine into equal, disjoint, aligned parts and prints them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def parts_of(site: Site, parts: int, cpus_per_part: int, devices: Mapping[str, i
 
 
 def part_dict(part: Part) -> dict[str, Any]:
-    """Return a part as JSON can hold it."""
+    """Return a part in JSON's types."""
     return {
         "rank": part.rank,
         "cpus": str(part.cpus),

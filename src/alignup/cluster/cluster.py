@@ -48,7 +48,7 @@ class Cluster:
         upper_bound: Nothing that these nodes admit is certain, since the amounts are all that is known of them.
 
     Raises:
-        InputError: A name comes twice, or there are more resources than a word has bits.
+        InputError: a name comes twice, or there are more resources than a word has bits.
     """
 
     __slots__ = ("_arrays", "_default_exclusive", "_exact", "_indices", "_readers", "names", "nodes")
@@ -102,8 +102,8 @@ class Cluster:
             skip_bad: warn of a line that is no node, and go on with the others.
 
         Raises:
-            InputError: A line is not of this form, or a node refuses one of its pods.
-            ConfigError: A kubelet would refuse to start on one of the nodes.
+            InputError: a line is not of this form, or a node refuses one of its pods.
+            ConfigError: a kubelet would refuse to start on one of the nodes.
         """
         from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415  # only who reads text pays for it
 
@@ -125,7 +125,7 @@ class Cluster:
             skip_bad: warn of an object that is wrong, and go on with the others.
 
         Raises:
-            InputError: Something is no such object.
+            InputError: something is no such object.
         """
         from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
 
@@ -164,7 +164,7 @@ class Cluster:
         """Return the index of a node.
 
         Raises:
-            InputError: There is no node of that name.
+            InputError: there is no node of that name.
         """
         if name not in self._indices:
             raise InputError.at("the cluster", "the name of one of its nodes", name)
@@ -174,7 +174,7 @@ class Cluster:
         """Return what is free of a resource, by node and NUMA node; a device counts at each node it is near to.
 
         Raises:
-            InputError: No node has the resource.
+            InputError: no node has the resource.
         """
         arrays = self._arrays
         if resource == "cpu":
@@ -190,7 +190,7 @@ class Cluster:
         """Return what there is to give of a resource, in the manner of `free`.
 
         Raises:
-            InputError: No node has the resource.
+            InputError: no node has the resource.
         """
         arrays, fixed = self._arrays, self._arrays.fixed
         if resource == "cpu":
@@ -211,7 +211,7 @@ class Cluster:
         """Read again what is free on a node, after a pod came or went there.
 
         Raises:
-            InputError: The cluster was not made from nodes.
+            InputError: the cluster was not made from nodes.
         """
         self._check_nodes()
         self._arrays.write(index, self._readers[index].row())
@@ -224,7 +224,7 @@ class Cluster:
         """Return a pod, prepared for being judged by `judge` again and again.
 
         Raises:
-            InputError: It asks for too many resources, or its annotation of a NUMA policy cannot be read.
+            InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         wanted = pod_policy(pod, self._default_exclusive)
         demands = [_demand(self._arrays, pod)]
@@ -267,7 +267,7 @@ class Cluster:
             nodes: Indices of nodes; None: all in order.
 
         Raises:
-            InputError: There is no such strategy.
+            InputError: there is no such strategy.
         """
         if strategy not in STRATEGIES:
             raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
@@ -313,7 +313,7 @@ class Cluster:
                 a cluster made from nodes can do so.
 
         Raises:
-            InputError: The strategy is not known, `threads` is not a sensible number, the manifest is not one of
+            InputError: the strategy is not known, `threads` is not a sensible number, the manifest is not one of
                 a pod or asks for too many resources, or `exact` is wanted of a cluster of amounts only.
         """
         if not 1 <= threads <= _MOST_THREADS:

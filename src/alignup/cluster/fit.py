@@ -1,7 +1,7 @@
-"""Says which nodes lack what a pod requests in sum, as the default scheduler's NodeResourcesFit does.
+"""Finds the nodes that have too little in sum for a pod, as the default scheduler's NodeResourcesFit does.
 
-A kubelet's Topology Manager does not ask this: what its managers do not hand out, and resources that no device plugin
-has reported, it ignores. Whoever ranks nodes asks both (`alignup.cluster.ranking`).
+A kubelet's Topology Manager does not ask this: it ignores resources that its managers do not hand out, and those that
+no device plugin has reported. `alignup.cluster.ranking` asks both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Shortage:
 
 
 class Fit:
-    """What the nodes of a cluster have free in sum, at the moment of its making.
+    """The free sums of the nodes of a cluster, at the moment of its making.
 
     Args:
         cluster: the nodes; of nodes that are known by their amounts only, resources without amounts count as missing.

@@ -1,7 +1,7 @@
 """Reads nodes from JSON lines: one node a line, with the pods that are on it already.
 
-Machines, configurations and inventories that are written alike are read once, since clusters are bought by the
-dozen. What the keys mean is the business of `alignup.node`.
+Machines, configurations and inventories with the same text are read once, since most nodes of a cluster are alike.
+`alignup.node` makes the nodes; `docs/scenarios.md` lists the keys.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_nodes(
 
 
 class _Reader:
-    """Remembers what was read from which text."""
+    """Reads lines, and keeps what it has read by its text."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_NodeLine)

@@ -107,7 +107,7 @@ def read_topologies(
     A policy or scope that is not known is warned of, and none or `container` taken instead.
 
     Raises:
-        InputError: Something is no such object, or there is none.
+        InputError: something is no such object, or there is none.
     """
     where = "the objects"
     documents: Iterable[Any]

@@ -1,4 +1,4 @@
-"""What a scheduler without topology sees: each node's sum of a resource, and the sum of what its pods request.
+"""Sums the resources of each node, and the requests of its pods, as a scheduler without topology sees them.
 
 Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation, without its other
 plugins.
@@ -74,7 +74,7 @@ class Totals:
             self.used_in_all += request
 
     def remove(self, index: int, pod: Pod) -> None:
-        """Count a pod no more."""
+        """Subtract a pod that left a node."""
         request = self._requests.pop(pod.uid, None)
         if request is not None:
             self.used[index] -= request
@@ -86,7 +86,7 @@ class Totals:
 
     @property
     def free(self) -> npt.NDArray[np.int64]:
-        """What is left of each resource, by node; never below 0."""
+        """The free amount of each resource, by node; never below 0."""
         left: npt.NDArray[np.int64] = np.maximum(self.allocatable - self.used, 0)
         return left
 
@@ -103,7 +103,7 @@ class Totals:
         """Return what each node is worth, by the parts of its CPUs and memory that would be in use.
 
         Raises:
-            InputError: The strategy needs more than sums.
+            InputError: the strategy needs more than sums.
         """
         if strategy not in BLIND_STRATEGIES:
             expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"

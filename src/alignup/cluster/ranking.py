@@ -1,4 +1,4 @@
-"""Ranks the nodes of a cluster for a pod, and says of each other node why it is out of the question.
+"""Ranks the nodes of a cluster for a pod, and says why each other node would not take it.
 
 `Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in sum, and that a
 node without NUMA management aligns nothing, whatever it admits; both are added here.
@@ -53,7 +53,7 @@ class Ranking:
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """How many nodes are out of the question for each reason that occurs."""
+        """The number of nodes that would not take the pod, by reason."""
         return dict(sorted(Counter(one.reason for one in self.refused).items()))
 
 

@@ -1,4 +1,4 @@
-"""Makes nodes that can admit pods from what NodeResourceTopology objects tell, for simulations.
+"""Makes nodes that can admit pods from NodeResourceTopology objects, for simulations.
 
 The objects know amounts only, so that machines are made up: cores of one CPU, one socket a zone, devices with made-up
 ids. CPUs and memory that are in use already count as reserved, devices in use as given away for good.

@@ -1,4 +1,4 @@
-"""Finds the pods in what `kubectl` prints and applies: Pods, Lists, and the objects that make pods.
+"""Finds the pods in documents that `kubectl` prints or applies: Pods, Lists, and the objects that make pods.
 
 Says how many pods an object makes, which pods have ended, and on which node they are. A single manifest is decoded
 by `alignup.kubernetes.manifest`.

@@ -1,4 +1,4 @@
-"""The amounts behind a refusal: what was requested and what was free at that moment, and the words for it.
+"""Holds the amounts behind a refusal, requested and free at that moment, and writes them as text.
 
 Providers make accounts when a pod is refused; `alignup.topology_manager.refusal_message` reads them.
 """
@@ -40,7 +40,7 @@ class MemoryAccount:
     """By position of the NUMA node; None: the machine has no memory of this type."""
     numa_node_ids: tuple[int, ...]
     families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(default_factory=dict)
-    """What the hints would be if only these types were requested; empty where this type is the only one."""
+    """The hints if only these types were requested; empty where this type is the only one."""
     ties: Callable[[], Ties] = tuple
     """Returns the sets of NUMA nodes whose use rules others out; it runs only when the message is read."""
 

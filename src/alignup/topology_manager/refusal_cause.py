@@ -1,7 +1,7 @@
 """Finds the resources because of which a policy refused: each by itself, or a smallest set that conflicts.
 
-It works on what the providers offered, as masks; `alignup.topology_manager.refusal_message` puts the result into
-words. A resource that could be left out without changing the verdict on the others is never named.
+It works on the hints of the providers; `alignup.topology_manager.refusal_message` puts the result into words. A
+resource that could be left out without changing the verdict on the others is never named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOKED_AT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What resources that are hinted at together could be had from: one resource, or several types of memory."""
+    """The hints of one resource, or of several types of memory, which are hinted at together."""
 
     resources: tuple[str, ...]
     hints: HintList | Sequence[TopologyHint] | None

@@ -1,4 +1,4 @@
-"""Accounts for memory when a pod is refused: what was requested and free, type by type, and who ties nodes together.
+"""Makes the accounts of memory for a refusal: requested and free, type by type, and the pods that tie nodes together.
 
 `alignup.providers.memory.provider` takes the amounts from its ledger; the words are those of
 `alignup.topology_manager.account`.
