@@ -33,12 +33,6 @@ class Offer:
     hints: HintList | Sequence[TopologyHint] | None
     """None: no preference."""
 
-    def seen(self) -> tuple[TopologyHint, ...]:
-        """Return the hints that are considered."""
-        if self.hints is None:
-            return ()
-        return self.hints.sample(LOOKED_AT) if isinstance(self.hints, HintList) else tuple(self.hints)
-
     @property
     def is_whole(self) -> bool:
         """Whether all hints are considered."""
@@ -51,12 +45,18 @@ class Offer:
         """Return the masks that would do for the policy; None: any mask would."""
         if self.hints is None:
             return None
-        seen = [hint for hint in self.seen() if hint.preferred]
-        if any(hint.affinity is None for hint in seen):
+        preferred = {mask for mask, is_preferred in self._pairs() if is_preferred}
+        if None in preferred:
             return None
-        masks = (int(hint.affinity) for hint in seen if hint.affinity)
         single = policy == "single-numa-node"
-        return frozenset(mask for mask in masks if not (single and mask & (mask - 1)))
+        return frozenset(mask for mask in preferred if mask and not (single and mask & (mask - 1)))
+
+    def _pairs(self) -> Iterable[tuple[int | None, bool]]:
+        """Return the mask of each hint that is considered, and whether it is preferred."""
+        if isinstance(self.hints, HintList) and self.is_whole:
+            return self.hints.pairs()
+        seen = self.hints.sample(LOOKED_AT) if isinstance(self.hints, HintList) else self.hints or ()
+        return [(None if one.affinity is None else int(one.affinity), one.preferred) for one in seen]
 
 
 def offers_of(refusal: Refusal) -> list[Offer]:
@@ -83,35 +83,49 @@ def blamed(refusal: Refusal) -> list[Offer]:
     Either each of them rules out every mask by itself, or they do so together and none of them could be left out.
     An offer of several types of memory is cut to those types that are needed for that.
     """
-    names = [name for offer in offers_of(refusal) for name in offer.resources]
-    policy = refusal.policy
-    alone = [name for name in names if not _can_agree(_cut(refusal, [name]), policy)]
+    offers = _Offers(refusal)
+    names = offers.names
+    alone = [name for name in names if not offers.can_agree([name])]
     if alone:
-        return [offer for name in alone for offer in _cut(refusal, [name])]
-    everything = offers_of(refusal)
-    if _can_agree(everything, policy) or not all(offer.is_whole for offer in everything):
-        return everything  # too many hints to tell which could be left out, or a policy of another kind
+        return [offer for name in alone for offer in offers.cut([name])]
+    if offers.can_agree(names) or not all(offer.is_whole for offer in offers.listed):
+        return offers.listed  # too many hints to tell which could be left out, or a policy of another kind
     needed = names
     for name in names:
         fewer = [other for other in needed if other != name]
-        if not _can_agree(_cut(refusal, fewer), policy):
+        if not offers.can_agree(fewer):
             needed = fewer
-    return _cut(refusal, needed)
+    return offers.cut(needed)
 
 
-def _cut(refusal: Refusal, names: Collection[str]) -> list[Offer]:
-    """Return the offers as they would be if only these resources were requested."""
-    found = []
-    for offer in offers_of(refusal):
-        kept = tuple(name for name in offer.resources if name in names)
-        if kept == offer.resources:
-            found.append(offer)
-        elif kept:
-            found.append(Offer(kept, _families(refusal, kept[0])[frozenset(kept)]))
-    return found
+class _Offers:
+    """The offers behind a refusal, for asking again and again which of them can agree on a mask."""
 
+    def __init__(self, refusal: Refusal) -> None:
+        self.listed = offers_of(refusal)
+        self.names = [name for offer in self.listed for name in offer.resources]
+        self._refusal = refusal
+        self._good: dict[int, frozenset[int] | None] = {}
 
-def _can_agree(offers: Iterable[Offer], policy: str) -> bool:
-    """Return whether some mask would do for all offers."""
-    masks = [good for offer in offers if (good := offer.good(policy)) is not None]
-    return not masks or bool(reduce(frozenset.intersection, masks))
+    def cut(self, names: Collection[str]) -> list[Offer]:
+        """Return the offers as they would be if only these resources were requested."""
+        found = []
+        for offer in self.listed:
+            kept = tuple(name for name in offer.resources if name in names)
+            if kept == offer.resources:
+                found.append(offer)
+            elif kept:
+                families = _families(self._refusal, kept[0])
+                found.append(Offer(kept, families.get(frozenset(kept), offer.hints)))
+        return found
+
+    def can_agree(self, names: Collection[str]) -> bool:
+        """Return whether some mask would do for these resources."""
+        masks = [good for offer in self.cut(names) if (good := self._masks(offer)) is not None]
+        return not masks or bool(reduce(frozenset.intersection, masks))
+
+    def _masks(self, offer: Offer) -> frozenset[int] | None:
+        key = id(offer.hints)  # which the refusal keeps alive; two providers may use one name
+        if key not in self._good:
+            self._good[key] = offer.good(self._refusal.policy)
+        return self._good[key]
