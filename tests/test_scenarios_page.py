@@ -28,7 +28,5 @@ def test_the_node_line_is_a_node() -> None:
 
 
 def test_every_key_is_described() -> None:
-    """Those that are read, and no others; two are read by what is not there yet."""
-    described = {key for key in re.findall(r"`(\w+)`", PAGE) if key in KEYS}
-
-    assert described == set(KEYS) - {"keepRefusedBindings", "kubeletVersion"}
+    """Those that are read; two are names that later versions read."""
+    assert set(KEYS) - {"keepRefusedBindings", "kubeletVersion"} <= set(re.findall(r"`(\w+)`", PAGE))

@@ -175,7 +175,9 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
     nodes = nodes_text(None if mask is None else [ids[bit] for bit in mask.bits()])
     preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
     memory = "\n".join(
-        f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}" for block in got.memory
+        f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}"
+        for block in got.memory
+        if block.size  # an init container may have handed all of it on
     )
     devices = "\n".join(
         one_line(f"{resource} {','.join(device_ids)}")

@@ -348,3 +348,16 @@ def test_deployments_and_live_pods(alignup, write) -> None:
     assert [line["pod"] for line in ended.lines] == ["a"]
     assert "pod default/b has ended (Succeeded) and is passed over" in ended.err
     assert "1 pod of other nodes than n1 passed over" in ended.err
+
+
+def test_memory_that_an_init_container_handed_on_is_not_shown(alignup, write) -> None:
+    """The container after it has it now."""
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"initContainers": [{**SPEC["containers"][0], "name": "i"}], **SPEC},
+    }
+    ended = alignup("admit", "-m", "xeon-2s", write("p.json", pod))
+
+    assert ended.status == 0
+    assert "memory 0" not in ended.out
+    assert "memory 1Gi @ 0" in ended.out
