@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["SUBCOMMANDS", "main", "program"]
 
 BAD_INPUT = 2
+MOST_SAID = 50
+"""A file of many bad lines has no more warnings than a person reads."""
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """The last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
@@ -189,7 +191,7 @@ def complain(sentence: str) -> None:
 
 
 def say_warnings() -> None:
-    """Say each of the library's warnings once, in one line; `warnings.catch_warnings` ends that."""
+    """Say each of the library's warnings once, in one line, up to `MOST_SAID`; `warnings.catch_warnings` ends that."""
     said: set[str] = set()
     show = warnings.showwarning
 
@@ -203,9 +205,9 @@ def say_warnings() -> None:
     ) -> None:
         if not issubclass(category, AlignupWarning):
             show(message, category, filename, lineno, file, line)
-        elif str(message) not in said:
+        elif len(said) < MOST_SAID and str(message) not in said:
             said.add(str(message))
-            complain(str(message))
+            complain(str(message) if len(said) < MOST_SAID else "more was ignored than is said here")
 
     warnings.simplefilter("always", AlignupWarning)
     warnings.showwarning = say_once

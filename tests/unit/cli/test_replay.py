@@ -180,6 +180,14 @@ def test_what_is_passed_over_is_said_once(alignup, write) -> None:
     assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; 'kubelet' is meant\n"
 
 
+def test_a_flood_of_warnings_ends(alignup, write) -> None:
+    file = write("s.jsonl", "\n".join(scenario(**{f"kubelet{number}": {}}) for number in range(99)))
+    said = alignup("replay", "--json", file).err.splitlines()
+
+    assert len(said) == 50
+    assert said[-1] == "alignup: more was ignored than is said here"
+
+
 def test_machines_of_the_catalog_go_by_name(alignup, write) -> None:
     line = json.dumps(
         {"machine": "align-up-article", "steps": [{"admit": manifest("p", **{"nvidia.com/gpu": "1"})}]}
