@@ -87,3 +87,22 @@ class Licences:
         node = self.held.pop((pod_uid, container_name), None)
         if node is not None:
             self.free[node] += 1
+
+
+@dataclass
+class Wrapped:
+    """Passes every question on to another provider: what `wrap` of a node is for."""
+
+    inner: Any
+
+    def topology_hints(self, pod: Pod, container: Container) -> Any:
+        return self.inner.topology_hints(pod, container)
+
+    def pod_topology_hints(self, pod: Pod) -> Any:
+        return self.inner.pod_topology_hints(pod)
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        self.inner.allocate(pod, container, affinity)
+
+    def release(self, pod_uid: str, container_name: str) -> None:
+        self.inner.release(pod_uid, container_name)

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node import Node
-    from alignup.providers.memory.provider import MemoryBlock
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.admission import Admission, ContainerAllocation, MemoryBlock
     from alignup.topology_manager.bitmask import BitMask
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
@@ -97,7 +96,7 @@ _HOMES = {
     "Lease": "leases.lease",
     "Machine": "machine.machine",
     "Merger": "topology_manager.policy",
-    "MemoryBlock": "providers.memory.provider",
+    "MemoryBlock": "topology_manager.admission",
     "Node": "node",
     "Pod": "kubernetes.pod",
     "PodExistsError": "errors",

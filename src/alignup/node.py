@@ -6,16 +6,16 @@ The only module that knows machine, configuration and providers together. It dec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from alignup.errors import ConfigError, InputError
+from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
-from alignup.machine.cpuset import CPUSet
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
 from alignup.node_inputs import check_keys, checked_config, checked_machine
-from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
+from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
@@ -27,6 +27,7 @@ from alignup.topology_manager.scope import Refusal
 if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
+    from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.topology_manager.provider import HintProvider
@@ -48,6 +49,7 @@ class Node:
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
+        keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -55,7 +57,15 @@ class Node:
     """
 
     __slots__ = (
-        "_pod_policies", "config", "cpu", "devices", "labels", "machine", "manager", "memory",
+        "_keeps_bindings",
+        "_pod_policies",
+        "config",
+        "cpu",
+        "devices",
+        "labels",
+        "machine",
+        "manager",
+        "memory",
         "single_numa_node_exclusive",
     )  # fmt: skip
 
@@ -71,6 +81,7 @@ class Node:
         wrap: Callable[[HintProvider], HintProvider] | None = None,
         labels: Mapping[str, str] | None = None,
         single_numa_node_exclusive: str = "Required",
+        keep_refused_bindings: bool = True,
     ) -> None:
         machine = checked_machine(machine)
         # the kernel can list a CPU in several nodes; here it belongs to one
@@ -102,6 +113,7 @@ class Node:
             policy, self.config.topology_manager_scope, (*asked, *providers), observer
         )
         self._pod_policies: PodPolicies | None = None
+        self._keeps_bindings = keep_refused_bindings
 
     def _configure_koordinator(self) -> None:
         """Check what a Koordinator cluster adds to a node, and let its label override the topology policy."""
@@ -146,6 +158,7 @@ class Node:
             wrap=wrap,
             labels=node_labels(mapping_under(data, "labels")),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
+            keep_refused_bindings=keeps_bindings(data),
         )
 
     def __repr__(self) -> str:
@@ -186,7 +199,8 @@ class Node:
         """Admit a pod, or refuse it and take back all CPUs, memory and devices that it was given.
 
         As in the kubelet, a refusal can leave a memory binding behind: a NUMA node on which a refused container was
-        alone stays out of its group until no container uses it, which later memory hints take into account.
+        alone stays out of its group until no container uses it, which later memory hints take into account. With
+        `keep_refused_bindings=False` a refusal leaves the node exactly as it was.
 
         A pod whose annotation names a policy of its own is judged by it (see `alignup.koordinator`) where the node
         has none, and refused where the node has another one.
@@ -200,21 +214,90 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = Pod.from_manifest(pod)
-        manager = self.manager
-        with manager.lock:
-            ruling = self.pod_policies.ruling(pod) if has_policy(pod) else None
-            if ruling is None:
-                refusal = manager.decide(pod, manager.policy, manager.scope)
-            elif isinstance(ruling, Refusal):
-                refusal = manager.refuse(ruling)
-            else:
-                refusal = manager.decide(pod, ruling.policy, ruling.scope)
+        with self.manager.lock:
+            restore = None if self._keeps_bindings else self._bindings()
+            refusal, own_policy = self._decide(pod, observed=True)
+            if refusal is not None and restore is not None:
+                restore()
+            if own_policy:
+                self.pod_policies.admitted(pod, own_policy)
+            return self._admission(pod, refusal)
+
+    def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
+        """Return the admission that `admit` would give, and leave the node exactly as it is.
+
+        Nothing of it is kept, not even the memory binding of a refused container. Providers of users are asked to
+        allocate, and to release what they gave; observers are not told.
+
+        Args:
+            pod: a `Pod`, or a manifest.
+
+        Raises:
+            InputError: the manifest is not one of a pod.
+            PodExistsError: a pod of this uid is admitted already.
+        """
+        if not isinstance(pod, Pod):
+            pod = Pod.from_manifest(pod)
+        with self.manager.lock:
+            restore = self._bindings()
+            try:
+                refusal, _ = self._decide(pod, observed=False)
+                admission = self._admission(pod, refusal)
                 if refusal is None:
-                    self.pod_policies.admitted(pod, ruling.policy.name)
-            if refusal is not None:
-                return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
-            got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
-            return Admission(True, "", got, None, self.machine.numa_node_ids)
+                    self.manager.remove(pod.uid)
+            finally:
+                restore()
+            return admission
+
+    def copy(self) -> Node:
+        """Return an independent node with the same pods and holdings, without observers, for what-if questions.
+
+        Raises:
+            TypeError: a provider of a user takes part that has no method `copy()`.
+        """
+        with self.manager.lock:
+            other = Node.__new__(Node)
+            other.machine, other.config, other.labels = self.machine, self.config, self.labels
+            other.single_numa_node_exclusive = self.single_numa_node_exclusive
+            other._keeps_bindings = self._keeps_bindings
+            other.devices = None if self.devices is None else self.devices.copy()
+            other.cpu = None if self.cpu is None else self.cpu.copy()
+            other.memory = None if self.memory is None else self.memory.copy()
+            copies = {
+                id(self.devices): other.devices,
+                id(self.cpu): other.cpu,
+                id(self.memory): other.memory,
+            }
+            other.manager = self.manager.copy(
+                tuple([copies.get(id(one)) or _copied(one) for one in self.manager.providers])
+            )
+            policies = self._pod_policies
+            other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
+            return other
+
+    def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, str]:
+        """Return the refusal, None for an admission, and the name of the policy of its own that admitted the pod."""
+        manager = self.manager
+        ruling = self.pod_policies.ruling(pod) if has_policy(pod) else None
+        if ruling is None:
+            return manager.decide(pod, manager.policy, manager.scope, observed=observed), ""
+        if isinstance(ruling, Refusal):
+            return manager.refuse(ruling) if observed else ruling, ""
+        refusal = manager.decide(pod, ruling.policy, ruling.scope, observed=observed)
+        return refusal, "" if refusal else ruling.policy.name
+
+    def _admission(self, pod: Pod, refusal: Refusal | None) -> Admission:
+        """Return the record of a decision, with what each container has now."""
+        if refusal is not None:
+            return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
+        got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
+        return Admission(True, "", got, None, self.machine.numa_node_ids)
+
+    def _bindings(self) -> Callable[[], None]:
+        """Return a function that takes the memory ledger back to how it is now."""
+        if self.memory is None:
+            return lambda: None
+        return partial(self.memory.ledger.assign, self.memory.ledger.copy())
 
     def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation:
         """Return the resources that a container holds now; empty for an unknown container."""
@@ -257,33 +340,34 @@ class Node:
                     self._pod_policies.removed(pod_uid)
 
 
-def has_policy(pod: Pod) -> bool:
-    """Return whether an annotation of the pod may name a policy of its own."""
-    return any(name.startswith(KOORDINATOR) for name in pod.annotations)
-
-
-def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
-    """Return the CPU manager of the configuration; None for policy none.
-
-    A kubelet refuses a static policy without reserved CPUs. It is allowed here, because launchers without a kubelet
-    may hand out every CPU.
+def _copied(provider: HintProvider) -> HintProvider:
+    """Return the copy of a user's provider.
 
     Raises:
-        ConfigError: the machine lacks some of the reserved CPUs.
+        TypeError: it has no method `copy()`.
     """
-    if config.cpu_manager_policy != "static":
-        return None
-    options = config.cpu_manager_policy_options
-    if config.reserved_cpu_count:
-        return CpuProvider(machine, reserved_cpus(machine, config.reserved_cpu_count, options), options)
-    missing = int(config.reserved_system_cpus) & ~machine.cpus
-    if missing:
-        raise ConfigError.at(
-            "reservedSystemCPUs",
-            f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})",
-            str(config.reserved_system_cpus),
-        )
-    return CpuProvider(machine, int(config.reserved_system_cpus), options)
+    copy = getattr(provider, "copy", None)
+    if not callable(copy):
+        raise TypeError(f"expected providers with a method copy() to copy a node, got {provider!r}")
+    copied: HintProvider = copy()
+    return copied
+
+
+def has_policy(pod: Pod) -> bool:
+    """Return whether an annotation of the pod may name a policy of its own."""
+    return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
+
+
+def keeps_bindings(data: Mapping[str, Any]) -> bool:
+    """Return the value of `keepRefusedBindings`, true if it is missing.
+
+    Raises:
+        InputError: it is neither true nor false.
+    """
+    keeps = data.get("keepRefusedBindings", True)
+    if not isinstance(keeps, bool):
+        raise InputError.at("keepRefusedBindings", "true or false", keeps)
+    return keeps
 
 
 def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:

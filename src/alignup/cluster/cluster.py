@@ -1,7 +1,7 @@
-"""A cluster: many nodes kept as arrays, and what each of them would say to a pod.
+"""A cluster: many nodes, and what each of them would say to a pod.
 
-The judging is compiled (`alignup.core.amounts.board`); the other modules of this package read nodes, files and
-NodeResourceTopology objects.
+The judging is compiled (`alignup.core.amounts.board`), by the rules that the nodes themselves follow; the other modules
+of this package read nodes, files and NodeResourceTopology objects.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alignup.cluster.columns import Arrays
 from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
-from alignup.cluster.node_amounts import NodeReader
-from alignup.core.amounts.board import LIMITS, Job
-from alignup.errors import InputError
+from alignup.cluster.rows import row_of_node
+from alignup.core.amounts.board import LIMITS, Board, Job
+from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
+from alignup.node import Node
 
 if TYPE_CHECKING:
     import os
 
     import numpy.typing as npt
 
-    from alignup.cluster.shape import Row, Shape
-    from alignup.node import Node
+    from alignup.core.amounts.row import Row
 
 __all__ = ["Cluster"]
 
@@ -36,56 +36,46 @@ _MOST_THREADS = 256
 
 
 class Cluster:
-    """Thousands of nodes as numpy arrays: what each NUMA node has of each resource, and what is free.
+    """Thousands of nodes, judged at once.
 
     Make one with `from_nodes`, `from_json_lines` or `from_node_resource_topologies`. A cluster made from nodes keeps
-    them; whoever admits or removes a pod on one of them calls `refresh` for it.
+    them, and sees at once what is admitted and removed there. After a change of another kind (an inventory of devices,
+    a further provider) call `update` with the node.
 
     Args:
-        names: The names of the nodes, each once.
-        shapes: The fixed part of each node.
-        rows: What is free on each.
-        upper_bound: Nothing that these nodes admit is certain, since the amounts are all that is known of them.
+        names: the names of the nodes, each once.
+        rows: what is known of each.
+        nodes: the nodes, if there are any.
 
     Raises:
-        InputError: a name comes twice, or there are more resources than a word has bits.
+        InputError: a name comes twice.
     """
 
-    __slots__ = ("_arrays", "_default_exclusive", "_exact", "_indices", "_readers", "names", "nodes")
+    __slots__ = ("_board", "_default_exclusive", "_indices", "_lock", "names", "nodes")
 
-    def __init__(
-        self, names: Sequence[str], shapes: Sequence[Shape], rows: Iterable[Row], *, upper_bound: bool = False
-    ) -> None:
+    def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
-        self.nodes: tuple[Node, ...] = ()
+        self.nodes = tuple(nodes)
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
             twice = next(name for index, name in enumerate(self.names) if self._indices[name] != index)
             raise InputError.at("the cluster", "a name that no other node has", twice)
-        self._arrays = Arrays(shapes, rows)
-        self._readers: tuple[NodeReader, ...] = ()
-        self._exact = not upper_bound
-        self._default_exclusive = "Required"
+        self._default_exclusive = _one_default([node.single_numa_node_exclusive for node in self.nodes])
+        self._board = Board(rows)
+        self._lock = RLock()
 
     @classmethod
     def from_nodes(cls, nodes: Iterable[Node] | Mapping[str, Node]) -> Cluster:
-        """Return the cluster of these nodes, with the pods that are on them now.
+        """Return the cluster of these nodes, with the pods that are on them.
 
         Args:
-            nodes: By name, or in order: then they are called `node-0`, `node-1` and so on.
+            nodes: by name, or in order: then they are called `node-0`, `node-1` and so on.
 
         Raises:
             InputError: the nodes differ in `single_numa_node_exclusive`, which is one scheduler's for all of them.
         """
         by_name = nodes if isinstance(nodes, Mapping) else {f"node-{i}": node for i, node in enumerate(nodes)}
-        readers = [NodeReader(node) for node in by_name.values()]
-        cluster = cls(
-            tuple(by_name), [reader.shape for reader in readers], (reader.row() for reader in readers)
-        )
-        cluster.nodes = tuple(by_name.values())
-        cluster._readers = tuple(readers)
-        cluster._default_exclusive = _one_default([node.single_numa_node_exclusive for node in cluster.nodes])
-        return cluster
+        return cls(tuple(by_name), map(row_of_node, by_name.values()), tuple(by_name.values()))
 
     @classmethod
     def from_json_lines(
@@ -130,35 +120,50 @@ class Cluster:
         from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
 
         found = read_topologies(source, skip_bad=skip_bad)
-        return cls(
-            [one.name for one in found],
-            [one.shape for one in found],
-            [one.row for one in found],
-            upper_bound=True,
-        )
+        return cls([one.name for one in found], [one.row for one in found])
+
+    def update(self, name: str, node: Node | Mapping[str, Any]) -> None:
+        """Put another node, or what another NodeResourceTopology object says of it, in a node's place.
+
+        Raises:
+            InputError: there is no node of that name, the object is none, or the cluster is made from nodes and an
+                object is given, or the other way round.
+        """
+        index = self.index(name)
+        if isinstance(node, Node) != bool(self.nodes):
+            expected = "a Node" if self.nodes else "a NodeResourceTopology object"
+            raise InputError.at(f"update of {name!r}", expected, node)
+        if isinstance(node, Node):
+            row = row_of_node(node)
+            self.nodes = (*self.nodes[:index], node, *self.nodes[index + 1 :])
+        else:
+            from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
+
+            row = read_topology(node, name).row
+        with self._lock:
+            self._board.replace(index, row)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __repr__(self) -> str:
-        return f"<Cluster of {len(self)} nodes in {len(self._arrays.shapes)} shapes: {', '.join(self.resources)}>"
+        return f"<Cluster of {len(self)} nodes: {', '.join(self.resources)}>"
 
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources that are counted by NUMA node: CPUs, types of memory, then devices by name."""
-        cpu = ("cpu",) if any(shape.cpu for shape in self._arrays.shapes) else ()
-        return (*cpu, *self._arrays.kinds, *self._arrays.resources)
+        cpu = ("cpu",) if any(row.cpu for row in self._board.parts) else ()
+        return (*cpu, *self._board.types, *self._board.resources)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all arrays together."""
-        return self._arrays.nbytes
+        """The bytes of all amounts together."""
+        return self._board.nbytes
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The fixed part of each node: policy, scope, options, and what there is to give."""
-        known = self._arrays.shapes
-        return tuple([known[number] for number in self._arrays.shape_of])
+    def rows(self) -> Sequence[Row]:
+        """What is known of each node: its policy, and the ledgers of its providers."""
+        return self._board.parts
 
     def index(self, name: str) -> int:
         """Return the index of a node.
@@ -176,15 +181,7 @@ class Cluster:
         Raises:
             InputError: no node has the resource.
         """
-        arrays = self._arrays
-        if resource == "cpu":
-            return arrays.cpu.copy()
-        if resource in arrays.kinds:
-            return arrays.memory[:, arrays.kinds.index(resource)].copy()
-        columns = self._columns(resource)
-        return _near(
-            arrays.devices[:, columns], arrays.fixed["places"][arrays.shape_of, columns], arrays.width
-        )
+        return self._amounts(resource, allocatable=False)
 
     def allocatable(self, resource: str) -> npt.NDArray[np.int64]:
         """Return what there is to give of a resource, in the manner of `free`.
@@ -192,33 +189,15 @@ class Cluster:
         Raises:
             InputError: no node has the resource.
         """
-        arrays, fixed = self._arrays, self._arrays.fixed
-        if resource == "cpu":
-            return np.asarray(fixed["cpu_allocatable"][arrays.shape_of])
-        if resource in arrays.kinds:
-            return np.asarray(fixed["memory_allocatable"][arrays.shape_of, arrays.kinds.index(resource)])
-        columns = self._columns(resource)
-        return _near(
-            fixed["totals"][arrays.shape_of, columns], fixed["places"][arrays.shape_of, columns], arrays.width
-        )
+        return self._amounts(resource, allocatable=True)
 
-    def _columns(self, resource: str) -> slice:
-        if resource not in self._arrays.resources:
+    def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
+        if resource not in self.resources:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
-        return self._arrays.columns(resource)
-
-    def refresh(self, index: int) -> None:
-        """Read again what is free on a node, after a pod came or went there.
-
-        Raises:
-            InputError: the cluster was not made from nodes.
-        """
-        self._check_nodes()
-        self._arrays.write(index, self._readers[index].row())
-
-    def _check_nodes(self) -> None:
-        if not self._readers:
-            raise InputError("expected a cluster made from nodes, got one of amounts only")
+        widest = max(row.numa_nodes for row in self._board.parts)
+        amounts = np.zeros((len(self), widest), np.int64)
+        self._board.free(resource, amounts, allocatable)
+        return amounts
 
     def job(self, pod: Pod) -> Job:
         """Return a pod, prepared for being judged by `judge` again and again.
@@ -227,13 +206,20 @@ class Cluster:
             InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         wanted = pod_policy(pod, self._default_exclusive)
-        demands = [_demand(self._arrays, pod)]
-        demands += [_demand(self._arrays, container) for container in pod.all_containers]
-        if wanted is None:
-            return Job(self._arrays.board, demands)
-        return Job(
-            self._arrays.board, demands, TOPOLOGY_POLICIES.index(wanted.policy), bool(wanted.exclusive)
-        )
+        asking: list[Pod | Container] = [pod, *pod.all_containers]
+        types = {kind for one in asking for kind, _ in one.memory}
+        known = {resource for one in asking for resource, _ in one.devices}
+        for asked, most, what in (
+            (types, LIMITS[0], "types of memory"),
+            (known.intersection(self._board.resources), LIMITS[1], "device resources"),
+        ):
+            if len(asked) > most:
+                raise InputError.at("the pod", f"at most {most} {what}", len(asked))
+        requests = [_request(one) for one in asking]
+        if len(requests) == 1:  # no container: nothing is asked for, and nothing refused
+            requests.append((0, (), (), False))
+        policy = -1 if wanted is None else TOPOLOGY_POLICIES.index(wanted.policy)
+        return Job(self._board, requests, policy)
 
     def empty_evaluation(self) -> Evaluation:
         """Return an answer that says no everywhere, to be filled in by `judge`."""
@@ -250,6 +236,7 @@ class Cluster:
     def judge(
         self,
         job: Job,
+        pod: Pod,
         strategy: str,
         into: Evaluation,
         start: int,
@@ -259,26 +246,41 @@ class Cluster:
         """Judge some nodes and write the answers in their places.
 
         Args:
-            job: From `job`.
-            strategy: One of `STRATEGIES`.
-            into: Where to write.
-            start: The first node, or element of `nodes`.
-            stop: The end.
-            nodes: Indices of nodes; None: all in order.
+            job: from `job`.
+            pod: what it was made from.
+            strategy: one of `STRATEGIES`.
+            into: where to write; made by `empty_evaluation`.
+            start: the first node, or element of `nodes`.
+            stop: the end.
+            nodes: indices of nodes; None: all in order.
 
         Raises:
             InputError: there is no such strategy.
         """
+        self._run(job, strategy, into, start, stop, nodes)
+        if self.nodes:
+            where = slice(start, stop) if nodes is None else nodes[start:stop]
+            if not into.exact[where].all() or job.policy >= 0:
+                asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
+                self._ask_nodes(job, pod, strategy, into, asked)
+
+    def _run(
+        self,
+        job: Job,
+        strategy: str,
+        into: Evaluation,
+        start: int,
+        stop: int,
+        nodes: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Judge from the amounts of the nodes."""
         if strategy not in STRATEGIES:
             raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
         views = [
             getattr(into, name) for name in ("admitted", "reason", "affinity", "preferred", "score", "exact")
         ]
         flat = [view.view(np.uint8) if view.dtype == np.bool_ else view for view in views]
-        job.run(STRATEGIES.index(strategy), start, stop, nodes, *flat)
-        if not self._exact:
-            where = slice(start, stop) if nodes is None else nodes[start:stop]
-            into.exact[where] &= ~into.admitted[where]
+        self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *flat)
 
     def evaluate(
         self,
@@ -288,10 +290,10 @@ class Cluster:
         threads: int = 1,
         exact: bool = False,
     ) -> Evaluation:
-        """Return what each node would say to a pod, from amounts, without placing it.
+        """Return what each node would say to a pod, without changing any node.
 
-        Where a pod's exclusivity and the pods on a node decide, the node itself is asked: it admits the pod and removes
-        it again.
+        For a cluster made from nodes it is what `node.admit` would say, for every policy, scope, option and pod.
+        NodeResourceTopology objects carry amounts and no ids: an admission by one of them is an upper bound.
 
         The strategies, each higher for better:
 
@@ -306,11 +308,10 @@ class Cluster:
         document. A pod that asks for nothing that is aligned scores 100 everywhere under all but the last.
 
         Args:
-            pod: A `Pod`, or a manifest.
-            strategy: One of `STRATEGIES`.
-            threads: How many threads share the nodes.
-            exact: Where amounts cannot tell, ask the node itself: it admits the pod and removes it again. Only
-                a cluster made from nodes can do so.
+            pod: a `Pod`, or a manifest.
+            strategy: one of `STRATEGIES`.
+            threads: how many threads share the nodes.
+            exact: refuse to answer with upper bounds.
 
         Raises:
             InputError: the strategy is not known, `threads` is not a sensible number, the manifest is not one of
@@ -318,51 +319,53 @@ class Cluster:
         """
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
-        if exact:
-            self._check_nodes()
+        if exact and not self.nodes:
+            raise InputError("expected a cluster made from nodes, got one of amounts only")
         parsed = pod if isinstance(pod, Pod) else Pod.from_manifest(pod)
         answer = self.empty_evaluation()
         job = self.job(parsed)
-        if threads == 1:
-            self.judge(job, strategy, answer, 0, len(self))
-        else:
-            bounds = list(pairwise(len(self) * part // threads for part in range(threads + 1)))
-            with ThreadPoolExecutor(threads) as pool:
-                for done in [pool.submit(self.judge, job, strategy, answer, *bound) for bound in bounds]:
-                    done.result()
-        unsure = self._exclusivity_decides(parsed, answer)
-        answer.exact[unsure] = False
-        self._ask_nodes(parsed, answer, ~answer.exact if exact else unsure)
+        with self._lock:
+            if threads == 1:
+                self._run(job, strategy, answer, 0, len(self))
+            else:
+                bounds = list(pairwise(len(self) * part // threads for part in range(threads + 1)))
+                with ThreadPoolExecutor(threads) as pool:
+                    for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
+                        done.result()
+            if self.nodes and (job.policy >= 0 or not answer.exact.all()):
+                self._ask_nodes(job, parsed, strategy, answer, np.arange(len(self)))
         return answer
 
-    def _exclusivity_decides(self, pod: Pod, answer: Evaluation) -> npt.NDArray[np.bool_]:
-        """Return which nodes would admit the pod but for other pods that exclusivity may keep it away from.
+    def _ask_nodes(
+        self, job: Job, pod: Pod, strategy: str, answer: Evaluation, indices: npt.NDArray[np.int64]
+    ) -> None:
+        """Replace each answer that amounts could not give by the node's own.
 
-        Amounts do not tell these nodes apart; a node that refuses anyway stays refused.
+        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not.
         """
-        wanted = pod_policy(pod, self._default_exclusive)
-        if wanted is None or not wanted.exclusive or not self.nodes:
-            return np.zeros(len(self), np.bool_)
-        return np.asarray(answer.admitted & (self._arrays.exclusive != 0))
-
-    def _ask_nodes(self, pod: Pod, answer: Evaluation, asked: npt.NDArray[np.bool_]) -> None:
-        """Replace the answers that amounts cannot give by the nodes' own."""
-        for index in np.flatnonzero(asked).tolist():
-            node = self.nodes[index]
-            admission = node.admit(pod)
-            hints = [got.affinity for got in admission.containers.values() if got.affinity is not None]
-            answer.exact[index] = True
-            answer.admitted[index] = admission.admitted
-            answer.affinity[index] = 0
-            answer.preferred[index] = bool(hints) and all(hint.preferred for hint in hints)
-            if admission.admitted:
-                for hint in hints:
-                    answer.affinity[index] |= np.uint64(0 if hint.affinity is None else int(hint.affinity))
-                node.remove(pod.uid)
-            else:
-                answer.reason[index] = REASONS.index(admission.reason)
-                answer.score[index] = -np.inf
-            self.refresh(index)
+        number = STRATEGIES.index(strategy)
+        unsure = indices[~answer.exact[indices]].tolist()
+        if job.policy >= 0:
+            unsure = sorted({*unsure, *(i for i in indices.tolist() if self.nodes[i].manager.has_pods)})
+        for index in unsure:
+            try:
+                admission = self.nodes[index].try_admit(pod)
+            except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+                answer.exact[index] = True
+                _write_refusal(answer, index, len(REASONS) - 1)
+                continue
+            answer.exact[index] = admission.exact
+            if not admission.admitted:
+                _write_refusal(answer, index, REASONS.index(admission.reason))
+                continue
+            hints = [admission.containers[one.name].affinity for one in pod.all_containers]
+            masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
+            answer.admitted[index], answer.reason[index] = True, 0
+            answer.affinity[index] = _union(masks)
+            answer.preferred[index] = bool(hints) and all(
+                hint is not None and hint.preferred for hint in hints
+            )
+            answer.score[index] = self._board.score(job, index, number, masks or [None])
 
 
 def _one_default(defaults: Sequence[str]) -> str:
@@ -374,26 +377,23 @@ def _one_default(defaults: Sequence[str]) -> str:
     return found[0] if found else "Required"
 
 
-def _demand(
-    arrays: Arrays, wish: Pod | Container
-) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]], bool]:
-    """Return what is asked for, by the numbers of the arrays; devices that no node has are nobody's business."""
-    kinds = {kind: number for number, kind in enumerate(arrays.kinds)}
-    numbers = {resource: number for number, resource in enumerate(arrays.resources)}
-    memory = [(kinds.get(kind, -1), size) for kind, size in wish.memory]
-    devices = [(numbers[resource], count) for resource, count in wish.devices if resource in numbers]
-    for asked, most, what in (
-        (memory, LIMITS[0], "types of memory"),
-        (devices, LIMITS[1], "device resources"),
-    ):
-        if len(asked) > most:
-            raise InputError.at("the pod", f"at most {most} {what}", len(asked))
-    hands_on = isinstance(wish, Container) and wish.is_init and not wish.is_sidecar
-    return wish.exclusive_cpus, memory, devices, hands_on
+def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
+    """Write that a node refuses."""
+    answer.admitted[index] = answer.preferred[index] = False
+    answer.reason[index], answer.affinity[index], answer.score[index] = reason, 0, -np.inf
 
 
-def _near(counts: npt.NDArray[np.int64], places: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
-    """Return the devices near to each NUMA node."""
-    bits = (places[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)
-    near: npt.NDArray[np.int64] = np.einsum("nc,ncw->nw", counts, bits.astype(np.int64))
-    return near
+def _union(masks: Iterable[int | None]) -> np.uint64:
+    """Return all nodes of some masks."""
+    union = 0
+    for mask in masks:
+        union |= mask or 0
+    return np.uint64(union)
+
+
+def _request(
+    one: Pod | Container,
+) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]:
+    """Return what a pod or container asks for."""
+    hands_on = isinstance(one, Container) and one.is_init and not one.is_sidecar
+    return one.exclusive_cpus, one.memory, one.devices, hands_on

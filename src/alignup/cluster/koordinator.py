@@ -17,6 +17,7 @@ from alignup.koordinator.placement import Demand
 from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
 from alignup.koordinator.scheduling import NodeView, Verdict, evaluate
 from alignup.koordinator.status import Status, StatusCode
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, as for totals
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     found = []
     for index, name in enumerate(cluster.names):
         node = cluster.nodes[index] if cluster.nodes else None
-        numa_ids = node.machine.numa_node_ids if node else range(cluster.shapes[index].numa_nodes)
+        numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)
         if missing[index]:
             reasons = tuple(f"Insufficient {resource}" for resource in missing[index])
             found.append(NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None))
@@ -129,11 +130,12 @@ def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[
 def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile) -> Verdict:
     """Return the verdict on one node whose totals suffice."""
     if not cluster.nodes:
-        shape = cluster.shapes[index]
-        policy = declared_node_policy({}, [_reported(shape.policy, shape.scope, rules)])
+        row = cluster.rows[index]
+        scope = "pod" if row.pod_scope else "container"
+        policy = declared_node_policy({}, [_reported(TOPOLOGY_POLICIES[row.policy], scope, rules)])
         demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
         return evaluate(
-            pod.annotations, _once(demands), NodeView(policy, shape.numa_nodes, NOTHING_HELD), rules
+            pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules
         )
     node = cluster.nodes[index]
     config = node.config
@@ -200,7 +202,7 @@ def _memory(node: Node, kind: str, request: int) -> Demand:
 
 def _counted(cluster: Cluster, index: int, name: str, request: int) -> Demand:
     """Return a resource as the cluster counts it; a device counts at each NUMA node that it is near to."""
-    width = cluster.shapes[index].numa_nodes
+    width = cluster.rows[index].numa_nodes
     if name not in cluster.resources:
         return Demand(name, (0,) * width, (0,) * width, request)
     unit = _THOUSANDTHS if name == "cpu" else 1

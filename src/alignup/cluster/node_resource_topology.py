@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
+from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -25,7 +25,10 @@ from alignup.machine.machine import NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
-__all__ = ["Topology", "read_topologies"]
+if TYPE_CHECKING:
+    from alignup.core.amounts.row import Row
+
+__all__ = ["Topology", "read_topologies", "read_topology"]
 
 _KIND: Final = "NodeResourceTopology"
 _GROUP: Final = "topology.node.k8s.io"
@@ -84,8 +87,12 @@ class Topology:
     """What an object says of a node."""
 
     name: str
-    shape: Shape
-    row: Row
+    amounts: NodeAmounts
+
+    @property
+    def row(self) -> Row:
+        """The row of a cluster for the node."""
+        return row_of_amounts(self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,15 @@ def read_topologies(
     return found
 
 
+def read_topology(data: Mapping[str, Any], name: str) -> Topology:
+    """Return what one object says of a node.
+
+    Raises:
+        InputError: it is no such object.
+    """
+    return _topology(data, name)
+
+
 def _documents(text: bytes, source: str) -> list[Any]:
     """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it."""
     try:
@@ -186,8 +202,7 @@ def _topology(data: Any, place: str) -> Topology:
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
     policy, scope = _policy(wire)
     amounts = [_zone_amounts(zone, f"{place}, zone {zone.name}") for zone in zones]
-    shape, row = _reduced(amounts, policy, scope, _distances(zones, place))
-    return Topology(wire.metadata.name, shape, row)
+    return Topology(wire.metadata.name, _amounts(amounts, policy, scope, _distances(zones, place)))
 
 
 def _zone_order(zone: _Zone) -> tuple[int, str]:
@@ -246,9 +261,8 @@ def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
         known = next((value for value in given if value is not None), 0)
         capacity = known if given[0] is None else given[0]
         allocatable = capacity if given[1] is None else given[1]
-        found[resource.name] = _Amounts(
-            capacity, allocatable, max(0, allocatable if given[2] is None else given[2])
-        )
+        available = allocatable if given[2] is None else given[2]
+        found[resource.name] = _Amounts(max(0, capacity), max(0, allocatable), max(0, available))
     return found
 
 
@@ -263,34 +277,24 @@ def _distances(zones: list[_Zone], place: str) -> tuple[tuple[int, ...], ...] | 
     return tuple(tuple(row.get(zone.name, _UNKNOWN_DISTANCE) for zone in zones) for row in costs)
 
 
-def _reduced(
+def _amounts(
     zones: list[dict[str, _Amounts]], policy: str, scope: str, distances: tuple[tuple[int, ...], ...] | None
-) -> tuple[Shape, Row]:
-    """Return the fixed part and what is free."""
+) -> NodeAmounts:
+    """Return what is known of the node."""
     names = sorted({name for zone in zones for name in zone})
     nothing = _Amounts()
     of = {name: [zone.get(name, nothing) for zone in zones] for name in names}
-    kinds = [name for name in names if is_pinned_memory(name)]
-    others = [name for name in names if name != "cpu" and name not in kinds]
-    places = tuple(1 << position for position in range(len(zones)))
-    cpus = of.get("cpu", [])
-    shape = Shape(
+    pairs = {
+        name: (tuple([one.allocatable for one in amounts]), tuple([one.available for one in amounts]))
+        for name, amounts in of.items()
+    }
+    cpus = of.get("cpu")
+    return NodeAmounts(
         numa_nodes=len(zones),
         policy=policy,
         scope=scope,
+        cpus=None if cpus is None else (tuple([one.capacity for one in cpus]), *pairs["cpu"]),
+        memory={name: pairs[name] for name in names if is_pinned_memory(name)},
+        devices={name: pairs[name] for name in names if name != "cpu" and not is_pinned_memory(name)},
         distances=distances,
-        cpu=CpuShape(tuple(one.capacity for one in cpus), tuple(one.allocatable for one in cpus))
-        if cpus
-        else None,
-        memory=tuple((kind, tuple(one.allocatable for one in of[kind])) for kind in kinds) if kinds else None,
-        devices=tuple(
-            (name, DeviceShape(places, tuple(one.allocatable for one in of[name]))) for name in others
-        ),
     )
-    row = Row(
-        cpu=tuple(one.available for one in cpus),
-        whole_cpus=sum(one.available for one in cpus),
-        memory=tuple(tuple(one.available for one in of[kind]) for kind in kinds),
-        devices={name: tuple(one.available for one in of[name]) for name in others},
-    )
-    return shape, row

@@ -14,6 +14,7 @@ import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation
 from alignup.koordinator.effective import pod_policy
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.fit import Fit
-    from alignup.cluster.shape import Shape
+    from alignup.core.amounts.row import Row
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
@@ -70,9 +71,9 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
     is_short = np.array([shortage is not None for shortage in shortages], np.bool_)
     best = answer.best()
     best = best[~is_short[best]]
-    shapes = cluster.shapes
+    rows = cluster.rows
     own = pod_policy(pod) is not None
-    managed = np.array([_is_managed(shapes[index], own) for index in best.tolist()], np.bool_)
+    managed = np.array([_is_managed(rows[index], own) for index in best.tolist()], np.bool_)
     order = np.concatenate([best[managed], best[~managed]]) if len(best) else best
     refused = []
     for index, shortage in enumerate(shortages):
@@ -86,16 +87,13 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
     return Ranking(order, unmanaged, tuple(refused))
 
 
-def _is_managed(shape: Shape, has_own_policy: bool) -> bool:
+def _is_managed(row: Row, has_own_policy: bool) -> bool:
     """Return whether the node aligns something; a pod may bring a policy to a node that has none."""
-    if shape.policy == "none" and not has_own_policy:
+    if row.policy == TOPOLOGY_POLICIES.index("none") and not has_own_policy:
         return False
-    return bool(shape.cpu or shape.memory or shape.devices)
+    return bool(row.cpu or row.memory or row.devices)
 
 
 def _sentence(node: Node, pod: Pod) -> str:
     """Return why the node refuses, in its own words."""
-    admission = node.admit(pod)
-    if admission:  # amounts told otherwise, which a refusal by amounts never is
-        node.remove(pod.uid)
-    return admission.message
+    return node.try_admit(pod).message

@@ -256,7 +256,6 @@ class _Answers:
 
     def changed(self, index: int) -> None:
         """Note that a pod came or went."""
-        self._cluster.refresh(index)
         for _, _, outdated in self._kept.values():
             outdated.add(index)
 
@@ -274,13 +273,13 @@ class _Answers:
             if len(self._kept) >= _ANSWERS_KEPT:
                 self._kept.clear()
             job, answer = cluster.job(pod), cluster.empty_evaluation()
-            cluster.judge(job, self._strategy, answer, 0, len(cluster))
+            cluster.judge(job, pod, self._strategy, answer, 0, len(cluster))
             self._kept[demands] = (job, answer, set())
             return answer
         job, answer, outdated = self._kept[demands]
         if outdated:
             nodes = np.fromiter(outdated, np.int64, len(outdated))
-            cluster.judge(job, self._strategy, answer, 0, len(nodes), nodes)
+            cluster.judge(job, pod, self._strategy, answer, 0, len(nodes), nodes)
             outdated.clear()
         return answer
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.cluster.node_resource_topology import Topology
+    from alignup.cluster.rows import NodeAmounts
 
 __all__ = ["node_of", "nodes_of"]
 
@@ -38,81 +39,78 @@ def node_of(topology: Topology) -> Node:
     Raises:
         InputError: the amounts are more than a machine can have.
     """
-    zones = range(topology.shape.numa_nodes)
-    machine, reserved_cpus = _machine(topology)
+    known = topology.amounts
+    machine, reserved_cpus = _machine(known)
     inventory = {
         resource: tuple(
-            Device(f"zone-{zone}-{number}", (zone,)) for zone in zones for number in range(shape.totals[zone])
+            Device(f"zone-{zone}-{number}", (zone,))
+            for zone, count in enumerate(totals)
+            for number in range(count)
         )
-        for resource, shape in topology.shape.devices
+        for resource, (totals, _) in known.devices.items()
     }
-    node = Node(machine, _config(topology, reserved_cpus), inventory)
+    node = Node(machine, _config(known, reserved_cpus), inventory)
     taken = {
         resource: [
             f"zone-{zone}-{number}"
-            for zone in zones
-            for number in range(shape.totals[zone] - topology.row.devices[resource][zone])
+            for zone in range(known.numa_nodes)
+            for number in range(totals[zone] - free[zone])
         ]
-        for resource, shape in topology.shape.devices
+        for resource, (totals, free) in known.devices.items()
     }
     if node.devices is not None and any(taken.values()):
         node.devices.adopt(_IN_USE, _IN_USE, taken)
     return node
 
 
-def _machine(topology: Topology) -> tuple[Machine, CPUSet]:
+def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
     """Return a machine with the amounts of the zones, and those of its CPUs that are reserved or in use."""
-    shape, row = topology.shape, topology.row
-    amounts = dict(shape.memory or ())
+    nothing = (0,) * known.numa_nodes
+    capacity, _, available = known.cpus or ((1, *nothing[1:]), nothing, (1, *nothing[1:]))
     reserved: list[int] = []
     nodes = []
     cpu = 0
-    for zone in range(shape.numa_nodes):
-        count = shape.cpu.capacity[zone] if shape.cpu else int(zone == 0)
-        reserved += range(cpu, cpu + count - (row.cpu[zone] if shape.cpu else 0))
+    for zone, count in enumerate(capacity):
+        reserved += range(cpu, cpu + count - available[zone])
         pages = tuple(
             HugePages(record.size, record.size_bytes, by_zone[zone] // record.size_bytes)
-            for kind, by_zone in amounts.items()
+            for kind, (by_zone, _) in known.memory.items()
             if kind != _MEMORY
             for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
         )
-        memory = amounts.get(_MEMORY, (0,) * shape.numa_nodes)[zone] + (_PAGE if zone == 0 else 0)
+        memory = known.memory.get(_MEMORY, (nothing, nothing))[0][zone] + (_PAGE if zone == 0 else 0)
         nodes.append(
             NumaNode(
                 id=zone,
                 memory=memory + sum(record.size_bytes * record.count for record in pages),
                 cores=tuple(Core((number,), zone) for number in range(cpu, cpu + count)),
                 hugepages=pages,
-                distances=shape.distances[zone] if shape.distances else (),
+                distances=known.distances[zone] if known.distances else (),
             )
         )
         cpu += count
     return Machine(tuple(nodes)), CPUSet(reserved)
 
 
-def _config(topology: Topology, reserved_cpus: CPUSet) -> KubeletConfig:
+def _config(known: NodeAmounts, reserved_cpus: CPUSet) -> KubeletConfig:
     """Return the configuration under which exactly what is free can be given away."""
-    shape = topology.shape
     kubelet: dict[str, Any] = {
-        "topologyManagerPolicy": shape.policy,
-        "topologyManagerScope": shape.scope,
-        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": str(max(8, shape.numa_nodes))},
+        "topologyManagerPolicy": known.policy,
+        "topologyManagerScope": known.scope,
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": str(max(8, known.numa_nodes))},
     }
-    if shape.cpu:
+    if known.cpus:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
-    if shape.memory:
-        kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(topology)}
+    if known.memory:
+        kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(known)}
     return KubeletConfig.from_dict(kubelet)
 
 
-def _reserved_memory(topology: Topology) -> list[dict[str, Any]]:
+def _reserved_memory(known: NodeAmounts) -> list[dict[str, Any]]:
     """Return what is in use of each type, by zone, and the page that has to be reserved."""
     entries = []
-    for zone in range(topology.shape.numa_nodes):
-        limits = {
-            kind: there[zone] - free[zone]
-            for (kind, there), free in zip(topology.shape.memory or (), topology.row.memory, strict=True)
-        }
+    for zone in range(known.numa_nodes):
+        limits = {kind: there[zone] - free[zone] for kind, (there, free) in known.memory.items()}
         if zone == 0:
             limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
         limits = {kind: amount for kind, amount in limits.items() if amount}

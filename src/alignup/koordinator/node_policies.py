@@ -188,6 +188,12 @@ class PodPolicies:
         self._options = options
         self._policies: dict[str, Policy] = {}
 
+    def copy(self, manager: TopologyManager, numa_nodes: Callable[[str, str], int]) -> PodPolicies:
+        """Return the same for a copy of the node, with its manager and its holdings."""
+        other = PodPolicies(manager, self._machine, self._options, numa_nodes, self._default)
+        other._tracker, other._policies = self._tracker.copy(), self._policies
+        return other
+
     @property
     def occupancy(self) -> Occupancy:
         """The NUMA nodes that all pods hold; pods without an annotation run under the node's policy."""

@@ -120,6 +120,12 @@ class OccupancyTracker:
         self._by_pod: dict[str, Occupancy] = {}
         self._occupancy = NOTHING_HELD
 
+    def copy(self) -> OccupancyTracker:
+        """Return an independent tracker of the same pods."""
+        other = OccupancyTracker()
+        other._by_pod, other._occupancy = self._by_pod.copy(), self._occupancy
+        return other
+
     @property
     def occupancy(self) -> Occupancy:
         """The two masks, of all pods together."""

@@ -9,13 +9,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.machine.cpuset import CPUSet
-    from alignup.providers.memory.provider import MemoryBlock
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Admission", "ContainerAllocation", "admission_dict", "affinity_dict"]
+__all__ = ["Admission", "ContainerAllocation", "MemoryBlock", "admission_dict", "affinity_dict"]
 
 _NAMES_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """Memory of one type that a container holds on a set of NUMA nodes."""
+
+    numa_nodes: tuple[int, ...]
+    """Kernel node ids, ascending."""
+    type: str
+    """`memory` or `hugepages-<size>`."""
+    size: int
+    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)

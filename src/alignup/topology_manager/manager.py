@@ -73,6 +73,19 @@ class TopologyManager:
         """The pods that are admitted now, in the order of their admission."""
         return tuple(self._pods.values())
 
+    @property
+    def has_pods(self) -> bool:
+        """Whether any pod is admitted now."""
+        return bool(self._pods)
+
+    def copy(self, providers: tuple[HintProvider, ...]) -> TopologyManager:
+        """Return an independent manager of the same pods, with copies of the providers and without an observer."""
+        other = TopologyManager.__new__(TopologyManager)
+        other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
+        other._providers, other._store = providers, self._store.copy()
+        other._pods, other._observer = self._pods.copy(), None
+        return other
+
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
         with self.lock:
@@ -106,9 +119,19 @@ class TopologyManager:
                 True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()}
             )
 
-    def decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
-        """Admit or refuse under the given policy and scope and tell the observer; None means admitted."""
-        if self._observer is None:
+    def decide(self, pod: Pod, policy: Policy, scope: Scope, *, observed: bool = True) -> Refusal | None:
+        """Admit or refuse under a given policy and scope; None means admitted.
+
+        Args:
+            pod: the pod.
+            policy: merges the hints.
+            scope: decides for each container, or for the pod as a whole.
+            observed: tell the observer.
+
+        Raises:
+            PodExistsError: a pod of this uid is admitted already.
+        """
+        if self._observer is None or not observed:
             return self._decide(pod, policy, scope)
         start = time.perf_counter()
         refusal = self._decide(pod, policy, scope)

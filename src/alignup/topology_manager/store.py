@@ -23,6 +23,13 @@ class Store:
         self._affinities: dict[str, dict[str, TopologyHint]] = {}
         self._containers: dict[str, tuple[str, str]] = {}
 
+    def copy(self) -> Store:
+        """Return an independent store with the same affinities and container ids."""
+        other = Store()
+        other._affinities = {uid: dict(affinities) for uid, affinities in self._affinities.items()}
+        other._containers = self._containers.copy()
+        return other
+
     def set(self, pod_uid: str, container_name: str, affinity: TopologyHint) -> None:
         """Keep the affinity of a container."""
         self._affinities.setdefault(pod_uid, {})[container_name] = affinity

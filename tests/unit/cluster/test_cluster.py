@@ -1,4 +1,4 @@
-"""A cluster as arrays: what it keeps, how it scores, what it refuses to do."""
+"""A cluster: what it keeps, how it scores, how it follows its nodes, what it refuses to do."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 import alignup
-from alignup.cluster import Cluster, Evaluation
-from alignup.cluster.shape import CpuShape, DeviceShape, Row, Shape
-from alignup.core.amounts.board import Board, Job
+from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
+from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.exclusivity import document_score
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from cluster_files import node_line, pod_manifest
-from fakes import Saying
+from fakes import Saying, Wrapped, hint
 from machines import machine_of
 
 GIBI = 1 << 30
@@ -24,6 +22,11 @@ GIBI = 1 << 30
 
 def cluster_of(*lines):
     return Cluster.from_json_lines("\n".join(lines))
+
+
+def amounts_of(numa_nodes=1, policy="none", **more):
+    """Return a node of which only amounts are known: none, unless said otherwise."""
+    return row_of_amounts(NodeAmounts(numa_nodes, policy, **more))
 
 
 def test_the_public_name():
@@ -45,8 +48,7 @@ def test_resources_by_node_and_numa_node():
     assert cluster.free("example.com/gpu").tolist() == [[0, 1], [1, 1]]
     assert cluster.allocatable("example.com/gpu").tolist() == [[1, 1], [1, 1]]
     assert cluster.free("example.com/any").tolist() == [[0, 0], [0, 0]]
-    assert cluster.shapes[0] == cluster.shapes[1]
-    assert "2 nodes in 1 shapes" in repr(cluster)
+    assert repr(cluster) == "<Cluster of 2 nodes: cpu, memory, example.com/any, example.com/gpu>"
 
 
 def test_names_and_resources_that_are_not_there():
@@ -60,9 +62,8 @@ def test_names_and_resources_that_are_not_there():
 
 
 def test_names_come_once():
-    shape = Shape(1, "none", "container")
     with pytest.raises(InputError, match="no other node has, got 'a'"):
-        Cluster(["a", "a"], [shape, shape], [Row(), Row()])
+        Cluster(["a", "a"], [amounts_of(), amounts_of()])
 
 
 def test_nodes_without_names_are_numbered():
@@ -72,22 +73,14 @@ def test_nodes_without_names_are_numbered():
 
 
 def test_more_resources_than_a_word_has_bits():
-    names = [f"example.com/{number:02}" for number in range(65)]
-    shape = Shape(1, "none", "container", devices=tuple((name, DeviceShape((1,), (1,))) for name in names))
-    with pytest.raises(InputError, match="at most 64 device resources"):
-        Cluster(["a"], [shape], [Row()])
-
-
-def test_the_last_bit_of_a_word():
-    """64 resources fit, the last one too."""
-    names = [f"example.com/{number:02}" for number in range(64)]
-    shape = Shape(
-        1, "restricted", "container", devices=tuple((name, DeviceShape((1,), (1,))) for name in names)
-    )
-    cluster = Cluster(["a"], [shape], [Row(devices=dict.fromkeys(names, (1,)))])
-    pod = Pod.from_manifest(pod_manifest("new", **{"63": 1}))
-    assert cluster.evaluate(pod).admitted.all()
-    assert not cluster.evaluate(Pod.from_manifest(pod_manifest("new", **{"63": 2}))).admitted.any()
+    """A node may have as many device resources as it likes; a pod asks for a few of them."""
+    names = [f"example.com/{number:02}" for number in range(70)]
+    devices = dict.fromkeys(names, ((1,), (1,)))
+    cluster = Cluster(["a"], [amounts_of(1, "restricted", devices=devices)])
+    assert cluster.resources == tuple(names)
+    for number in (0, 63, 64, 69):
+        assert cluster.evaluate(pod_manifest("new", **{f"{number:02}": 1})).admitted.all()
+        assert not cluster.evaluate(pod_manifest("new", **{f"{number:02}": 2})).admitted.any()
 
 
 def test_a_pod_that_asks_for_too_many_resources():
@@ -102,23 +95,69 @@ def test_a_sensible_number_of_threads(threads):
         cluster_of(node_line("a")).evaluate(pod_manifest("new"), threads=threads)
 
 
-def test_amounts_alone_cannot_be_asked_or_read_again():
-    cluster = Cluster(["a"], [Shape(1, "none", "container")], [Row()], upper_bound=True)
-    for wrong in (lambda: cluster.evaluate(pod_manifest("new"), exact=True), lambda: cluster.refresh(0)):
-        with pytest.raises(InputError, match="made from nodes"):
-            wrong()
-    assert not cluster.evaluate(pod_manifest("new")).exact.any()
+def test_amounts_alone_cannot_be_asked():
+    """They answer with upper bounds, whose refusals are certain."""
+    cluster = Cluster(["a"], [amounts_of(1, "restricted", devices={"example.com/gpu": ((1,), (1,))})])
+    with pytest.raises(InputError, match="made from nodes"):
+        cluster.evaluate(pod_manifest("new"), exact=True)
+    assert not cluster.evaluate(pod_manifest("new", gpu=1)).exact.any()
+    refused = cluster.evaluate(pod_manifest("new", gpu=2))
+    assert not refused.admitted.any()
+    assert refused.exact.all()
 
 
-def test_providers_of_your_own_make_an_upper_bound():
-    """What a foreign provider will say cannot be told; a refusal that it cannot change is certain all the same."""
-    plain = Node.from_dict(json.loads(node_line("a")))
-    foreign = Node.from_dict(json.loads(node_line("a")), providers=[Saying(None)])
-    cluster = Cluster.from_nodes([plain, foreign])
-    assert cluster.evaluate(pod_manifest("new")).exact.tolist() == [True, False]
-    refused = cluster.evaluate(pod_manifest("new", cpus=9))
-    assert refused.admitted.tolist() == [False, False]
-    assert refused.exact.tolist() == [True, True]
+def offering(*nodes):
+    """Return a provider of a user that has a resource on each of these NUMA nodes."""
+    return Saying({"example.com/own": [hint(True, node) for node in nodes]})
+
+
+def last_first(available, must_include, size):
+    """Prefer the last devices: a device plugin that is a function."""
+    return [*must_include, *reversed([one for one in available if one not in must_include])][:size]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"providers": [offering(1)]},
+        {"wrap": Wrapped},
+        {"plugins": {"example.com/gpu": last_first}},
+    ],
+    ids=["a provider of a user", "wrapped providers", "a device plugin"],
+)
+def test_nodes_that_others_take_part_in_are_exact_too(more):
+    """They are asked themselves, and are left as they were."""
+    nodes = [Node.from_dict(json.loads(node_line("a")), **options) for options in ({}, more)]
+    cluster = Cluster.from_nodes(nodes)
+    for manifest in (pod_manifest("new", gpu=1), pod_manifest("new", cpus=9)):
+        answer = cluster.evaluate(manifest)
+        assert answer.exact.all()
+        for index, node in enumerate(nodes):
+            admission = node.admit(manifest)
+            assert (answer.admitted[index], REASONS[answer.reason[index]]) == (
+                admission.admitted,
+                admission.reason,
+            )
+            if not admission.admitted:
+                continue
+            affinity = admission.containers["c0"].affinity
+            assert answer.affinity[index] == int(affinity.affinity)
+            assert answer.preferred[index] == affinity.preferred
+            node.remove("new")
+        assert all(node.pods == () for node in nodes)
+
+
+def test_a_node_that_is_asked_is_scored_like_any_other():
+    """Where the hint of a user's provider decides, the score follows the placement."""
+    nodes = [
+        Node.from_dict(json.loads(node_line("a")), providers=providers)
+        for providers in ([], [offering(0)], [offering(1)])
+    ]
+    for strategy in STRATEGIES:
+        answer = Cluster.from_nodes(nodes).evaluate(pod_manifest("new", gpu=1), strategy)
+        assert answer.affinity.tolist() == [1, 1, 2]
+        assert answer.score[0] == answer.score[1]
+        assert np.isfinite(answer.score[2])
 
 
 def test_best_comes_by_score_then_by_order():
@@ -134,16 +173,14 @@ def test_best_comes_by_score_then_by_order():
 
 def scored(strategy, pod, cpu=(4, 8), policy="single-numa-node", **more):
     """Return the score of a pod on a node of two NUMA nodes with 8 CPUs and 4 devices each."""
-    shape = Shape(
+    row = amounts_of(
         2,
         policy,
-        "container",
         distances=((10, 20), (20, 10)),
-        cpu=CpuShape((8, 8), (8, 8)),
-        devices=(("example.com/gpu", DeviceShape((1, 2), (4, 4))),),
+        cpus=((8, 8), (8, 8), cpu),
+        devices={"example.com/gpu": ((4, 4), (2, 4))},
     )
-    row = Row(cpu=cpu, devices={"example.com/gpu": (2, 4)})
-    return Cluster(["a"], [shape], [row]).evaluate(pod_manifest("new", **pod), strategy, **more).score[0]
+    return Cluster(["a"], [row]).evaluate(pod_manifest("new", **pod), strategy, **more).score[0]
 
 
 def test_scores():
@@ -170,60 +207,33 @@ def test_scores_over_several_numa_nodes():
 def test_pods_that_ask_for_nothing_aligned_score_alike():
     manifest = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     cluster = cluster_of(node_line("a"))
-    for strategy in (
-        "least-numa-nodes",
-        "least-allocated",
-        "most-allocated",
-        "balanced-allocation",
-        "document",
-    ):
+    for strategy in STRATEGIES:
         assert cluster.evaluate(manifest, strategy).score.tolist() == [100]
 
 
-def test_wide_machines_are_judged_by_single_nodes():
-    """Beyond 8 NUMA nodes a single node that has everything is exact, and so is its absence where only that will do."""
-    cpu = CpuShape((8,) * 12, (8,) * 12)
-    memory = (("memory", (8 * GIBI,) * 12),)
-    shapes = [
-        Shape(12, policy, "container", cpu=cpu, memory=memory)
-        for policy in ("restricted", "single-numa-node")
-    ]
-    rows = [
-        Row(cpu=(2,) * 10 + (8, 2), whole_cpus=30, memory=((GIBI,) * 10 + (8 * GIBI,) * 2,), bound=(0,) * 12)
-        for _ in shapes
-    ]
-    cluster = Cluster(["a", "b"], shapes, rows)
-    fits = cluster.evaluate(pod_manifest("new", cpus=6, memory="4Gi"))
-    assert fits.affinity.tolist() == [1 << 10, 1 << 10]
-    assert fits.exact.all()
-    refused = cluster.evaluate(pod_manifest("new", cpus=8, memory="9Gi"))
-    assert refused.admitted.tolist() == [True, False]
-    assert refused.exact.tolist() == [False, True]
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+def test_wide_machines_are_exact(policy):
+    """Beyond 8 NUMA nodes the answer is the node's own too: for one NUMA node, several, and too much."""
+    line = json.loads(node_line("a", policy=policy, machine=machine_of(12, 4)))
+    line["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": "12"}
+    node = Node.from_dict(line)
+    for index in range(5):
+        assert node.admit(pod_manifest(f"old-{index}", cpus=3, memory="5Gi")).admitted
+    cluster = Cluster.from_nodes([node])
     nothing = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    assert cluster.evaluate(nothing).exact.all()
-
-
-def test_the_kernel_checks_what_it_is_given():
-    """A wrong array or index is an error, never a crash."""
-    cluster = cluster_of(node_line("a"))
-    arrays = cluster._arrays
-    job = cluster.job(Pod.from_manifest(pod_manifest("new")))
-    answer = cluster.empty_evaluation()
-    for start, stop, nodes in ((0, 2, None), (-1, 1, None), (0, 1, np.array([7]))):
-        with pytest.raises(IndexError):
-            cluster.judge(job, "document", answer, start, stop, nodes)
-    with pytest.raises(ValueError, match="demands of a pod"):
-        Job(arrays.board, [(0, [], [], False)])
-    for demand in ((0, [(9, 1)], [], False), (0, [], [(9, 1)], False), (0, [(0, 1)] * 9, [], False)):
-        with pytest.raises(ValueError, match="expected"):
-            Job(arrays.board, [demand, demand])
-    fixed = {**arrays.fixed, "scalars": arrays.fixed["scalars"][:, :-1].copy()}
-    with pytest.raises(ValueError, match="fields a shape"):
-        Board(
-            starts=arrays.starts, **fixed, shape_of=arrays.shape_of, cpu=arrays.cpu, whole=arrays.whole_cpus,
-            memory=arrays.memory, bound=arrays.bound, used=arrays.used, devices=arrays.devices,
-            exclusive=arrays.exclusive,
-        )  # fmt: skip
+    asked = [
+        pod_manifest("new", cpus=cpus, memory=memory)
+        for cpus, memory in ((6, "4Gi"), (12, "4Gi"), (8, "40Gi"), (2, "9Ti"))
+    ]
+    for manifest in (nothing, *asked):
+        answer = cluster.evaluate(manifest)
+        admission = node.try_admit(manifest)
+        assert answer.exact.all()
+        assert (answer.admitted[0], REASONS[answer.reason[0]]) == (admission.admitted, admission.reason)
+        got = next(iter(admission.containers.values())).affinity if admission.admitted else None
+        mask = 0 if got is None or got.affinity is None else int(got.affinity)
+        assert answer.affinity[0] == mask
+        assert answer.preferred[0] == (got is not None and got.preferred)
 
 
 def test_devices_without_a_place_that_an_init_container_leaves():
@@ -231,30 +241,28 @@ def test_devices_without_a_place_that_an_init_container_leaves():
     manifest = pod_manifest("new", cpus=1, gpu=1)
     manifest["spec"]["initContainers"] = [{**manifest["spec"]["containers"][0], "name": "i"}]
     devices = [{"id": "a", "numa": None}, {"id": "b", "numa": [0]}, {"id": "c", "numa": [0]}]
-    for first, exact in ((None, True), ([], False)):
+    for first, admitted in ((None, True), ([], False)):
         devices[0]["numa"] = first
         cluster = cluster_of(node_line("a", machine=machine_of(1, 4), devices={"example.com/gpu": devices}))
         answer = cluster.evaluate(manifest)
-        assert answer.admitted[0]
-        assert answer.exact[0] == exact
+        assert answer.exact[0]
+        assert answer.admitted[0] == admitted
         own = cluster.nodes[0].admit(manifest)
-        assert own.admitted == exact
+        assert own.admitted == admitted
 
 
-def test_arrays_are_small():
-    """Ten thousand nodes of 8 NUMA nodes and four resources take under ten megabytes."""
-    places = tuple(1 << node for node in range(8))
-    devices = tuple((f"example.com/{name}", DeviceShape(places, (1,) * 8)) for name in ("gpu", "nic"))
-    shape = Shape(
+def test_amounts_are_small():
+    """A node of 8 NUMA nodes and four resources takes less than a kilobyte of amounts."""
+    row = amounts_of(
         8,
         "restricted",
-        "pod",
-        cpu=CpuShape((8,) * 8, (8,) * 8),
-        memory=(("memory", (GIBI,) * 8),),
-        devices=devices,
+        scope="pod",
+        cpus=((8,) * 8, (8,) * 8, (8,) * 8),
+        memory={"memory": ((GIBI,) * 8, (GIBI,) * 8)},
+        devices={f"example.com/{name}": ((1,) * 8, (1,) * 8) for name in ("gpu", "nic")},
     )
-    cluster = Cluster([str(n) for n in range(10_000)], [shape] * 10_000, (Row() for _ in range(0)))
-    assert cluster.nbytes < 10e6
+    cluster = Cluster([str(n) for n in range(1_000)], [row] * 1_000)
+    assert cluster.nbytes < 1e6
 
 
 def test_json_lines_name_the_line_of_an_error():

@@ -9,6 +9,7 @@ import yaml
 
 from alignup.cluster import Cluster
 from alignup.cluster.node_resource_topology import read_topologies
+from alignup.cluster.rows import NodeAmounts
 from alignup.errors import AlignupWarning, InputError
 from cluster_files import TOPOLOGY, pod_manifest
 
@@ -17,6 +18,11 @@ GIBI = 1 << 30
 
 def topology(**changes):
     return {**yaml.safe_load(TOPOLOGY)["items"][0], **changes}
+
+
+def described(source):
+    """Return what the reader makes of the first object."""
+    return read_topologies(source)[0].amounts
 
 
 def test_zones_become_numa_nodes():
@@ -28,10 +34,15 @@ def test_zones_become_numa_nodes():
     assert cluster.allocatable("cpu").tolist() == [[8, 10]]
     assert cluster.allocatable("memory").tolist() == [[15 * GIBI, 16 * GIBI]]
     assert cluster.free("example.com/gpu").tolist() == [[1, 2]]
-    shape = cluster.shapes[0]
-    assert (shape.policy, shape.scope) == ("single-numa-node", "container")
-    assert shape.distances == ((10, 20), (20, 10))
-    assert shape.cpu.capacity == (10, 10)
+    assert described(TOPOLOGY.encode()) == NodeAmounts(
+        numa_nodes=2,
+        policy="single-numa-node",
+        scope="container",
+        cpus=((10, 10), (8, 10), (3, 9)),
+        memory={"memory": ((15 * GIBI, 16 * GIBI), (15 * GIBI, 8 * GIBI))},
+        devices={"example.com/gpu": ((2, 2), (1, 2))},
+        distances=((10, 20), (20, 10)),
+    )
 
 
 def test_answers_are_upper_bounds():
@@ -84,8 +95,8 @@ def test_a_large_cluster_as_json():
 )
 def test_policy_and_scope(changes, expected):
     """Attributes win over the older field."""
-    shape = read_topologies(topology(**changes))[0].shape
-    assert (shape.policy, shape.scope) == expected
+    found = described(topology(**changes))
+    assert (found.policy, found.scope) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,16 +144,16 @@ def test_zones_go_by_number_and_type():
         }
         for number in (10, 9)
     ]
-    found = read_topologies(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))[0]
-    assert found.row.cpu == (10, 11)
-    assert found.shape.distances is None
-    assert found.shape.memory is None
+    found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
+    assert found.cpus == ((10, 11),) * 3
+    assert found.distances is None
+    assert found.memory == {}
 
 
 def test_a_zone_that_lacks_a_cost_is_far():
     zones = topology()["zones"]
     zones[1]["costs"] = zones[1]["costs"][:1]
-    assert read_topologies(topology(zones=zones))[0].shape.distances == ((10, 20), (20, 255))
+    assert described(topology(zones=zones)).distances == ((10, 20), (20, 255))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ import pytest
 
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
-from alignup.cluster.shape import Row, Shape
 from alignup.cluster.simulation import Simulation
 from alignup.cluster.synthetic import synthetic_trace
 from alignup.cluster.trace import Arrival, Removal, read_trace
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
-from cluster_files import node_line, pod_manifest
+from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 GIBI = 1 << 30
 
@@ -182,7 +181,7 @@ def test_removing_a_pod_that_found_no_place():
 
 
 def test_what_a_simulation_needs():
-    amounts = Cluster(["a"], [Shape(1, "none", "container")], [Row()])
+    amounts = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
     with pytest.raises(InputError, match="made from nodes"):
         Simulation(amounts)
     with pytest.raises(InputError, match="at least one attempt"):

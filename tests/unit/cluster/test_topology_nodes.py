@@ -25,8 +25,8 @@ def test_what_is_free_is_free(topologies) -> None:
     assert made.resources == told.resources
     for resource in told.resources:
         assert made.free(resource).tolist() == told.free(resource).tolist(), resource
-    for one, other in zip(made.shapes, told.shapes, strict=True):
-        assert (one.policy, one.scope, one.distances) == (other.policy, other.scope, other.distances)
+    for one, other in zip(made.rows, told.rows, strict=True):
+        assert (one.policy, one.pod_scope, one.distances) == (other.policy, other.pod_scope, other.distances)
 
 
 def test_pods_can_be_admitted(topologies) -> None:

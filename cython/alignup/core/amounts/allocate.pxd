@@ -1,8 +1,7 @@
-"""What a container takes from a node that is reduced to amounts."""
+"""The allocation of one container while a pod is tried on a node."""
 
-from libc.stdint cimport uint64_t
-
-from alignup.core.amounts.state cimport Demand, Hint, Outcome, Plan, State
+from alignup.core.amounts.trial cimport Hint, Outcome, Request, Trial
 
 
-cdef Outcome charge(State* state, const Demand* demand, const Plan* plan, const Hint* hint, bint last) noexcept nogil
+cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil
+cdef int take_repeats(Trial* trial, const Request* request, const Hint* hint, bint by_pod) noexcept nogil

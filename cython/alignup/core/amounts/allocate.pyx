@@ -1,272 +1,392 @@
-"""Take what a container gets from the amounts of a node, in the order of the kubelet: devices, CPUs, memory.
+"""Take what a container of a tried pod gets, in the order of the kubelet: devices, CPUs, memory.
 
-Memory is taken exactly. CPUs and devices are counted by NUMA node and by place as long as counts are enough to
-tell from where they come; after that the state says that it is unsure, and nobody decides on it any more.
-Memory is the business of `alignup.core.amounts.allocate_memory`.
+Everything is taken from copies, by the kernels that a node's own providers use. Where it is enough to count, nothing
+more is done: under policy none nobody asks where anything is, and a container that is content with one NUMA node takes
+its CPUs there, whichever they are.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.string cimport memset
 
-from alignup.core.amounts.allocate_memory cimport charge_memory
-from alignup.core.amounts.state cimport (
-    ADMITTED, SMT_ALIGNMENT_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Demand, Hint, Outcome, Plan, Shape, State,
-    sum_of,
+from alignup.core.amounts.cpus cimport CPUS_CHOSEN, CpuLayout, check_whole_cores, choose_cpus, copy_cpus, give_cpus
+from alignup.core.amounts.devices cimport (
+    DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_CHOSEN, DeviceLayout, DeviceOutcome, copy_devices, finish_choice,
+    give_devices, start_choice,
 )
+from alignup.core.amounts.memory cimport (
+    MEMORY_CHOSEN, MemoryHints, MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory,
+    holds_memory, smallest_memory_size,
+)
+from alignup.core.amounts.memory_taking cimport take_memory
+from alignup.core.amounts.trial cimport (
+    ADMITTED, MOST_HOLDERS, SMT_ALIGNMENT_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Hint, Outcome, Request,
+    Trial, has_devices, read_memory_request,
+)
+from alignup.core.bits cimport NARROW_NODES, is_single, lowest, popcount
 
 
-cdef Outcome charge(State* state, const Demand* demand, const Plan* plan, const Hint* hint, bint last) noexcept nogil:
-    """Return whether every provider can give the container its share; charge it unless it is the last one."""
-    cdef Outcome outcome = check_devices(state, demand)
+cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    """Return whether every provider can give the container its share; take it unless the container is the last one."""
+    cdef Outcome outcome = ADMITTED
     cdef int index
-    if outcome != ADMITTED:
-        return outcome
-    if not last:
-        for index in range(demand.resources):
-            if (state.shape.resources >> demand.resource[index]) & 1:
-                take_devices(state, demand, index, hint)
-    if state.shape.has_cpu and demand.cpu:
-        outcome = check_cpus(state, demand, hint)
+    if trial.sums_only:
+        outcome = allocate_sums(trial, request)
+        if outcome != ADMITTED or trial.memory == NULL or not request.types:
+            return outcome
+        return allocate_memory(trial, request, hint, last)
+    for index in range(request.resources):
+        if has_devices(trial, request.resource[index]):
+            outcome = allocate_devices(trial, request, index, hint, last)
+            if outcome != ADMITTED:
+                return outcome
+    if trial.cpu != NULL and request.cpus:
+        outcome = allocate_cpus(trial, request, hint, last)
         if outcome != ADMITTED:
             return outcome
-        if not last:
-            take_cpus(state, demand, hint)
-    if state.shape.has_memory and demand.kinds:
-        return charge_memory(state, demand, plan, hint, last)
-    return ADMITTED
+    if trial.memory != NULL and request.types:
+        outcome = allocate_memory(trial, request, hint, last)
+    return outcome
 
 
-# Devices
+cdef int take_repeats(Trial* trial, const Request* request, const Hint* hint, bint by_pod) noexcept nogil:
+    """Take for those of the next containers, alike, that get the same NUMA node for sure; return how many these are.
 
-cdef Outcome check_devices(const State* state, const Demand* demand) noexcept nogil:
-    """Tell whether there are enough devices anywhere; a sum is known even where places are not."""
-    cdef int index, resource, first, end
-    cdef int64_t total
-    for index in range(demand.resources):
-        resource = demand.resource[index]
-        if not (state.shape.resources >> resource) & 1:
-            continue
-        first = state.layout.starts[resource]
-        end = state.layout.starts[resource + 1]
-        total = sum_of(state.devices + first, end - first)
-        if state.left != NULL:
-            total += sum_of(state.left + first, end - first)
-        if total < demand.count[index] or not (state.shape.healthy >> resource) & 1:
-            return UNEXPECTED_ADMISSION_ERROR
-    return ADMITTED
-
-
-cdef void take_devices(State* state, const Demand* demand, int index, const Hint* hint) noexcept nogil:
-    """Take devices: those that init containers left, then near ones, then others.
-
-    Args:
-        index: which of the demanded resources, one that the node has.
+    The best single node for a container is the best one for the next like it, as long as it has as much left: the
+    other nodes did not change. All it takes is to divide what is left there.
     """
-    cdef int resource = demand.resource[index]
-    cdef int first = state.layout.starts[resource], end = state.layout.starts[resource + 1]
-    cdef int64_t needed = demand.count[index]
-    cdef int64_t near = 0
-    cdef int column
-    needed = take_left_devices(state, demand, resource, needed)
-    if not needed:
-        return
-    if hint.anywhere:
-        take_some(state, demand, resource, needed, ~<uint64_t>0, True)
-        return
-    for column in range(first, end):
-        if state.shape.places[column] & hint.mask:
-            near += state.devices[column]
-    take_some(state, demand, resource, min(needed, near), hint.mask, False)
-    if needed > near:
-        take_others(state, demand, resource, needed - near)
+    cdef int node, index, resource, place, count = request.repeats
+    cdef int16_t type
+    if trial.sums_only:
+        return repeat_sums(trial, request)
+    if by_pod or hint.anywhere or not hint.preferred or not is_single(hint.mask) or trial.pod.hands_on:
+        return 0
+    node = lowest(hint.mask)
+    if trial.cpu != NULL and request.cpus:
+        if not can_count_cpus(trial, request, hint):
+            return 0
+        count = min(count, trial.cpu.free[node] // request.cpus)
+    if trial.memory != NULL and request.types:
+        if request.types > 1:
+            return 0
+        type = trial.type[request.type[0]]
+        if type < 0 or not trial.memory.alone & hint.mask:
+            return 0
+        if request.size[0]:
+            count = min(count, trial.memory.free[type * trial.row.nodes + node] // request.size[0])
+    for index in range(request.resources):
+        resource = request.resource[index]
+        if not has_devices(trial, resource) or not request.count[index]:
+            continue
+        if not trial.devices[resource].layout.single_places or not trial.devices[resource].layout.universe & hint.mask:
+            return 0
+        for place in range(trial.devices[resource].layout.places):
+            if trial.devices[resource].layout.place[place] == hint.mask:
+                count = min(count, trial.devices[resource].free[place] // request.count[index])
+    if count > 0:
+        take_alike(trial, request, hint, count)
+    return max(0, count)
 
 
-cdef int64_t take_left_devices(State* state, const Demand* demand, int resource, int64_t needed) noexcept nogil:
-    """Take over devices that init containers left, in the order of the columns; return how many are missing."""
-    cdef int first = state.layout.starts[resource], end = state.layout.starts[resource + 1]
-    cdef int column, columns = 0
-    cdef int64_t total = 0, part
-    for column in range(first, end):
-        columns += state.left[column] > 0
-        total += state.left[column]
-    part = min(total, needed)
-    if demand.hands_on:
-        return needed - part
-    if 0 < needed < total and columns > 1 and not (state.shape.ordered >> resource) & 1:
-        state.left_unsure |= (<uint64_t>1) << resource
-    total = part
-    for column in range(first, end):
-        part = min(state.left[column], total)
-        state.left[column] -= part
-        total -= part
-        needed -= part
-    return needed
+cdef int repeat_sums(Trial* trial, const Request* request) noexcept nogil:
+    """Do the same where no policy asks where anything is; memory comes from the lowest NUMA node that holds it."""
+    cdef const MemoryTaking* before = &trial.holder[trial.holders]
+    cdef int64_t* free = NULL
+    cdef int index, resource, node = 0, count = request.repeats
+    if trial.memory != NULL and request.types:
+        if request.types > 1 or trial.type[request.type[0]] < 0 or not is_single(before.mask):
+            return 0
+        node = lowest(before.mask)
+        free = trial.memory_copy.free + trial.type[request.type[0]] * trial.row.nodes
+        if request.size[0]:
+            count = min(count, free[node] // request.size[0])
+    if trial.cpu != NULL and request.cpus:
+        count = min(count, trial.cpus_left // request.cpus)
+    for index in range(request.resources):
+        resource = request.resource[index]
+        if has_devices(trial, resource) and request.count[index]:
+            count = min(count, trial.devices_left[resource] // request.count[index])
+    if count <= 0:
+        return 0
+    if free != NULL:
+        free[node] -= count * request.size[0]
+    trial.cpus_left -= count * request.cpus
+    for index in range(request.resources):
+        trial.devices_left[request.resource[index]] -= count * request.count[index]
+    return count
 
 
-cdef void take_others(State* state, const Demand* demand, int resource, int64_t needed) noexcept nogil:
-    """Take devices that are not near: first those that are near to other nodes, then those without a place."""
-    cdef int first = state.layout.starts[resource], end = state.layout.starts[resource + 1], column
-    cdef int64_t placed = 0
-    if not (state.shape.ordered >> resource) & 1:
-        take_some(state, demand, resource, needed, ~<uint64_t>0, True)
-        return
-    for column in range(first, end):
-        if state.shape.places[column]:
-            placed += state.devices[column]
-    take_some(state, demand, resource, min(needed, placed), ~<uint64_t>0, False)
-    if needed > placed:
-        take_some(state, demand, resource, needed - placed, 0, True)
+cdef void take_alike(Trial* trial, const Request* request, const Hint* hint, int count) noexcept nogil:
+    """Take for some more containers like the one before, which had the same NUMA node; there is enough."""
+    cdef int node = lowest(hint.mask), index, resource
+    cdef int64_t* free
+    cdef uint64_t* chosen = trial.sets
+    if trial.cpu != NULL and request.cpus:
+        count_cpus(trial, node, request.cpus, count)
+    if trial.memory != NULL and request.types:
+        free = trial.memory_copy.free + trial.type[request.type[0]] * trial.row.nodes
+        free[node] -= count * request.size[0]
+    for index in range(request.resources):
+        resource = request.resource[index]
+        if not has_devices(trial, resource):
+            continue
+        if not trial.devices[resource].layout.words:
+            trial.device_copies[resource].free[node] -= count * request.count[index]
+            trial.device_copies[resource].free_in_all -= count * request.count[index]
+            continue
+        # one choice of all is what several in turn come to: the first devices of the inventory
+        start_choice(
+            trial.devices[resource], count * request.count[index], NULL, False, hint.mask, chosen,
+            chosen + trial.devices[resource].layout.words,
+        )
+        finish_choice(
+            trial.devices[resource], DEVICES_ASK_NEAR, count * request.count[index], False, chosen,
+            chosen + trial.devices[resource].layout.words,
+        )
+        give_devices(&trial.device_copies[resource], chosen)
 
 
-cdef void take_some(
-    State* state, const Demand* demand, int resource, int64_t needed, uint64_t mask, bint without_place
+cdef inline bint can_count_cpus(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Return whether it is enough to count the CPUs that a container gets: all are of the one NUMA node of its hint."""
+    cdef const CpuLayout* layout = trial.cpu.layout
+    return (
+        not hint.anywhere and is_single(hint.mask) and not trial.pod.hands_on and not layout.sockets
+        and not layout.irregular and not (layout.full_pcpus_only and layout.split_cores)
+    )
+
+
+cdef inline void count_cpus(Trial* trial, int node, int64_t count, int64_t times) noexcept nogil:
+    """Take CPUs of a NUMA node as a count, several times in turn; which ones is settled when it matters."""
+    trial.pending_node[trial.pending] = node
+    trial.pending_count[trial.pending] = count
+    trial.pending_times[trial.pending] = times
+    trial.pending += 1
+    correct_counts(trial, node, -count * times)
+
+
+cdef inline void correct_counts(Trial* trial, int node, int64_t change) noexcept nogil:
+    trial.cpu_copy.free[node] += change
+    trial.cpu_copy.free_in_all += change
+    trial.cpu_copy.free_whole += change
+
+
+cdef void settle_cpus(Trial* trial) noexcept nogil:
+    """Choose the CPUs that were only counted so far, request by request, in the order in which they were taken."""
+    cdef int index, words = trial.cpu.layout.groups.words
+    cdef int64_t _
+    for index in range(trial.pending):
+        correct_counts(trial, trial.pending_node[index], trial.pending_count[index] * trial.pending_times[index])
+    for index in range(trial.pending):
+        for _ in range(trial.pending_times[index]):
+            choose_cpus(
+                &trial.cpu_copy, trial.pending_count[index], NULL, False, (<uint64_t>1) << trial.pending_node[index],
+                trial.sets, trial.sets + words,
+            )
+            give_cpus(&trial.cpu_copy, trial.sets)
+    trial.pending = 0
+
+
+cdef Outcome allocate_devices(
+    Trial* trial, const Request* request, int index, const Hint* hint, bint last
 ) noexcept nogil:
-    """Take devices near to the mask, and those without a place if these count too; there are enough of them."""
-    cdef int first = state.layout.starts[resource], end = state.layout.starts[resource + 1]
-    cdef int column, columns = 0
-    cdef int64_t total = 0, part
-    cdef uint64_t bit = (<uint64_t>1) << resource
-    for column in range(first, end):
-        if state.shape.places[column] & mask or (without_place and not state.shape.places[column]):
-            columns += state.devices[column] > 0
-            total += state.devices[column]
-    if 0 < needed < total and columns > 1 and not state.shape.ordered & bit:
-        state.unsure |= bit
-        if demand.hands_on:
-            state.left_unsure |= bit
-    for column in range(first, end):
-        if state.shape.places[column] & mask or (without_place and not state.shape.places[column]):
-            part = min(state.devices[column], needed)
-            state.devices[column] -= part
-            needed -= part
-            if demand.hands_on:
-                state.left[column] += part
-
-
-# CPUs
-
-cdef Outcome check_cpus(State* state, const Demand* demand, const Hint* hint) noexcept nogil:
-    """Tell whether the CPU manager would give so many CPUs, from wherever."""
-    cdef const Shape* shape = state.shape
-    cdef int64_t missing
-    if shape.full_pcpus_only:
-        if demand.cpu % shape.cpus_per_core or demand.cpu > state.most_whole:
-            return SMT_ALIGNMENT_ERROR
-        if demand.cpu > state.least_whole:
-            return UNDECIDED
-    if state.cpu_lost:
-        return UNDECIDED
-    missing = demand.cpu - sum_of(state.cpu, shape.numa_nodes)
-    if missing > 0:
-        # on odd machines the kubelet may give away reserved CPUs as well
-        if shape.irregular and missing <= reserved_cpus(shape):
-            return UNDECIDED
+    cdef int resource = request.resource[index], word
+    cdef const DeviceLayout* layout = trial.devices[resource].layout
+    cdef bint reuses = (trial.reuses_devices >> resource) & 1
+    cdef uint64_t* reusable = trial.reusable_devices[resource]
+    cdef uint64_t* chosen = trial.sets
+    cdef uint64_t* choice = trial.sets + layout.words
+    cdef DeviceOutcome outcome
+    if last and not reuses:
+        if not layout.any_healthy or trial.devices[resource].free_in_all < request.count[index]:
+            return UNEXPECTED_ADMISSION_ERROR
+        return ADMITTED
+    if not layout.words:
+        return take_counted_devices(trial, resource, request.count[index], hint, request.hands_on)
+    outcome = start_choice(
+        trial.devices[resource], request.count[index], reusable if reuses else NULL, hint.anywhere, hint.mask, chosen,
+        choice,
+    )
+    if outcome == DEVICES_ASK_NEAR or outcome == DEVICES_ASK_ANY:
+        finish_choice(trial.devices[resource], outcome, request.count[index], hint.anywhere, chosen, choice)
+    elif outcome != DEVICES_CHOSEN:
         return UNEXPECTED_ADMISSION_ERROR
-    if shape.distributes and may_misplace(state, demand, hint):
-        return UNDECIDED
+    if last:
+        return ADMITTED
+    own_devices(trial, resource)
+    give_devices(&trial.device_copies[resource], chosen)
+    if request.hands_on and not reuses:
+        memset(reusable, 0, layout.words * sizeof(uint64_t))
+        trial.reuses_devices |= (<uint64_t>1) << resource
+    if request.hands_on or reuses:
+        for word in range(layout.words):
+            reusable[word] = reusable[word] | chosen[word] if request.hands_on else reusable[word] & ~chosen[word]
     return ADMITTED
 
 
-cdef int64_t reserved_cpus(const Shape* shape) noexcept nogil:
-    return sum_of(shape.cpu_capacity, shape.numa_nodes) - sum_of(shape.cpu_allocatable, shape.numa_nodes)
+cdef inline void own_devices(Trial* trial, int resource) noexcept nogil:
+    """Let the trial take from a copy."""
+    if not (trial.copied_devices >> resource) & 1:
+        copy_devices(&trial.device_copies[resource], trial.devices[resource], trial.device_blocks[resource])
+        trial.devices[resource] = &trial.device_copies[resource]
+        trial.copied_devices |= (<uint64_t>1) << resource
 
 
-cdef bint may_misplace(const State* state, const Demand* demand, const Hint* hint) noexcept nogil:
-    """Tell whether CPUs may be spread over four nodes or more: the kubelet then forgets some of its plan.
+cdef Outcome take_counted_devices(
+    Trial* trial, int resource, int64_t count, const Hint* hint, bint hands_on
+) noexcept nogil:
+    """Take devices of which only counts are known; where these do not tell from where, nothing is certain any more."""
+    cdef int node = 0 if hint.anywhere else lowest(hint.mask)
+    if trial.devices[resource].free_in_all < count:
+        return UNEXPECTED_ADMISSION_ERROR
+    if hint.anywhere or not is_single(hint.mask) or hands_on or trial.devices[resource].free[node] < count:
+        return UNDECIDED
+    own_devices(trial, resource)
+    trial.device_copies[resource].free[node] -= count
+    trial.device_copies[resource].free_in_all -= count
+    return ADMITTED
+
+
+cdef inline void own_cpus(Trial* trial) noexcept nogil:
+    """Let the trial take from a copy."""
+    if not trial.copied_cpu:
+        copy_cpus(&trial.cpu_copy, trial.cpu, trial.cpu_block)
+        trial.cpu = &trial.cpu_copy
+        trial.copied_cpu = True
+
+
+cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Take CPUs of which only counts are known, in the manner of `take_counted_devices`."""
+    cdef int node = 0 if hint.anywhere else lowest(hint.mask)
+    if hint.anywhere or not is_single(hint.mask) or request.hands_on or trial.cpu.free[node] < request.cpus:
+        return UNDECIDED
+    own_cpus(trial)
+    count_cpus(trial, node, request.cpus, 1)
+    return ADMITTED
+
+
+cdef Outcome allocate_sums(Trial* trial, const Request* request) noexcept nogil:
+    """Take devices and CPUs from their sums: nobody will ask where they are."""
+    cdef int index, resource
+    for index in range(request.resources):
+        resource = request.resource[index]
+        if not has_devices(trial, resource):
+            continue
+        if not trial.devices[resource].layout.any_healthy or trial.devices_left[resource] < request.count[index]:
+            return UNEXPECTED_ADMISSION_ERROR
+        trial.devices_left[resource] -= request.count[index]
+    if trial.cpu != NULL and request.cpus:
+        if trial.cpus_left < request.cpus:
+            return UNEXPECTED_ADMISSION_ERROR
+        trial.cpus_left -= request.cpus
+    return ADMITTED
+
+
+cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    cdef const CpuLayout* layout = trial.cpu.layout
+    cdef int words = layout.groups.words
+    cdef uint64_t* chosen = trial.sets
+    if check_whole_cores(trial.cpu, request.cpus) != CPUS_CHOSEN:
+        return SMT_ALIGNMENT_ERROR
+    if not trial.reuses_cpus and trial.cpu.free_in_all < request.cpus and not layout.irregular:
+        return UNEXPECTED_ADMISSION_ERROR
+    if layout.distributes:
+        if not last or trial.reuses_cpus or layout.irregular or may_be_misplaced(trial, request, hint):
+            return UNDECIDED
+        return ADMITTED
+    if last and not trial.reuses_cpus and not layout.irregular:
+        return ADMITTED
+    if not words:
+        return take_counted_cpus(trial, request, hint)
+    if can_count_cpus(trial, request, hint) and trial.cpu.free[lowest(hint.mask)] >= request.cpus:
+        own_cpus(trial)
+        count_cpus(trial, lowest(hint.mask), request.cpus, 1)
+        return ADMITTED
+    if trial.pending:
+        settle_cpus(trial)
+    if choose_cpus(
+        trial.cpu, request.cpus, trial.reusable_cpus if trial.reuses_cpus else NULL, hint.anywhere, hint.mask, chosen,
+        trial.sets + words,
+    ) != CPUS_CHOSEN:
+        return UNEXPECTED_ADMISSION_ERROR
+    if last:
+        return ADMITTED
+    own_cpus(trial)
+    give_cpus(&trial.cpu_copy, chosen)
+    note_reusable_cpus(trial, request.hands_on, chosen)
+    return ADMITTED
+
+
+cdef void note_reusable_cpus(Trial* trial, bint hands_on, const uint64_t* chosen) noexcept nogil:
+    """Leave the CPUs of an init container that ends to the containers after it, but no others."""
+    cdef int word, words = trial.cpu.layout.groups.words
+    if hands_on and not trial.reuses_cpus:
+        memset(trial.reusable_cpus, 0, words * sizeof(uint64_t))
+        trial.reuses_cpus = True
+    if trial.reuses_cpus:
+        for word in range(words):
+            if hands_on:
+                trial.reusable_cpus[word] |= chosen[word]
+            else:
+                trial.reusable_cpus[word] &= ~chosen[word]
+
+
+cdef bint may_be_misplaced(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Return whether CPUs may be spread over four nodes or more: the kubelet then forgets some of its plan.
 
     It cannot happen where one of the nodes in reach could give an even share of the whole machine or less.
     """
-    cdef const Shape* shape = state.shape
-    cdef uint64_t region = cpu_region(shape, hint)
-    cdef int64_t total = 0
-    cdef int node, nodes = 0, reached = 0
+    cdef const CpuLayout* layout = trial.cpu.layout
+    cdef uint64_t region = 0 if hint.anywhere else hint.mask
+    cdef int64_t near = 0, total = 0
+    cdef int node, socket, reached = 0
     cdef bint fits = False
-    if state.cpu_unsure or state.reuses or shape.irregular:
-        return True
-    if region_total(state, region) < demand.cpu:
+    for socket in range(layout.sockets):
+        if not hint.anywhere and layout.socket_nodes[socket] & hint.mask:
+            region |= layout.socket_nodes[socket]
+    for node in range(layout.nodes):
+        near += trial.cpu.free[node] if (region >> node) & 1 else 0
+        total += layout.capacity[node]
+    if near < request.cpus:
         region = ~<uint64_t>0
-    for node in range(shape.numa_nodes):
-        nodes += shape.cpu_capacity[node] > 0
-        total += shape.cpu_capacity[node]
-        if (region >> node) & 1 and state.cpu[node]:
+    for node in range(layout.nodes):
+        if (region >> node) & 1 and trial.cpu.free[node]:
             reached += 1
-            fits = fits or state.cpu[node] >= demand.cpu
-    return reached > 3 and not (fits and demand.cpu * nodes <= total)
+            fits = fits or trial.cpu.free[node] >= request.cpus
+    return reached > 3 and not (fits and request.cpus * popcount(layout.universe) <= total)
 
 
-cdef inline uint64_t cpu_region(const Shape* shape, const Hint* hint) noexcept nogil:
-    """Return the nodes whose CPUs come first: those of the hint, with align-by-socket those of their sockets."""
-    cdef uint64_t region = 0
-    cdef int socket
-    if hint.anywhere:
-        return 0
-    if not shape.by_socket:
-        return hint.mask
-    for socket in range(shape.sockets):
-        if shape.socket_nodes[socket] & hint.mask:
-            region |= shape.socket_nodes[socket]
-    return region
-
-
-cdef int64_t region_total(const State* state, uint64_t region) noexcept nogil:
-    cdef int64_t total = 0
-    cdef int node
-    for node in range(state.shape.numa_nodes):
-        if (region >> node) & 1:
-            total += state.cpu[node]
-    return total
-
-
-cdef void take_cpus(State* state, const Demand* demand, const Hint* hint) noexcept nogil:
-    """Take CPUs from the region of the hint first, then from the others."""
-    cdef uint64_t region = cpu_region(state.shape, hint)
-    cdef int64_t near = region_total(state, region), left_most = 0
-    cdef int node
-    if state.reuses:
-        left_most = sum_of(state.left_most, state.shape.numa_nodes)
-    state.least_whole -= demand.cpu
-    if state.shape.irregular:
-        state.cpu_lost = True
-    else:
-        state.most_whole -= max(0, demand.cpu - left_most - state.shape.split_cpus)
-    if not state.reuses:
-        for node in range(state.shape.numa_nodes):
-            state.left_least[node] = state.left_most[node] = 0
-    take_from(state, demand, region, min(near, demand.cpu))
-    if demand.cpu > near:
-        take_from(state, demand, ~region, demand.cpu - near)
-    state.reuses = state.reuses or demand.hands_on
-
-
-cdef void take_from(State* state, const Demand* demand, uint64_t region, int64_t request) noexcept nogil:
-    """Take CPUs from somewhere in a region that has enough of them."""
-    cdef int64_t total = region_total(state, region), most
-    cdef int node, nodes = 0
-    for node in range(state.shape.numa_nodes):
-        nodes += (region >> node) & 1 != 0 and state.cpu[node] > 0
-    if not request:
-        return
-    if nodes > 1 and request < total and not demand.hands_on:
-        state.cpu_unsure = True
-    for node in range(state.shape.numa_nodes):
-        if not (region >> node) & 1 or not state.cpu[node]:
-            continue
-        most = min(request, state.cpu[node])
-        leave_cpus(state, node, max(0, request - (total - state.cpu[node])), most, demand.hands_on)
-    if demand.hands_on:
-        return
-    for node in range(state.shape.numa_nodes):
-        if (region >> node) & 1:
-            most = min(request, state.cpu[node])
-            state.cpu[node] -= most
-            request -= most
-
-
-cdef void leave_cpus(State* state, int node, int64_t least, int64_t most, bint hands_on) noexcept nogil:
-    """Note between how many CPUs init containers leave on a node, when a container takes `least` to `most` there."""
-    cdef int64_t rest = state.cpu[node]
-    if hands_on:
-        state.left_least[node] = max(state.left_least[node], least)
-        state.left_most[node] = min(state.left_most[node] + most, rest)
-    else:
-        state.left_least[node] = max(0, state.left_least[node] - most)
-        state.left_most[node] = min(state.left_most[node], rest - least)
+cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    cdef MemoryRequest memory
+    cdef MemoryHints hints
+    cdef MemoryTaking* taking
+    cdef uint64_t mask = 0 if hint.anywhere else hint.mask
+    read_memory_request(trial, request, &memory)
+    hints.state = trial.memory
+    hints.request = &memory
+    hints.donors = trial.donors
+    hints.donor_count = trial.holders
+    if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask)):
+        return UNDECIDED  # it takes a search to find the best hint
+    hints.preferred_size = 0 if memory.unknown_type else smallest_memory_size(trial.memory.layout, &memory)
+    if choose_memory(
+        trial.memory, &memory, best_memory_hint, &hints, hint.anywhere, hint.preferred, &mask
+    ) != MEMORY_CHOSEN:
+        return UNEXPECTED_ADMISSION_ERROR
+    if last:
+        return ADMITTED
+    if not trial.copied_memory:
+        copy_memory(&trial.memory_copy, trial.memory, trial.memory_block)
+        trial.memory = &trial.memory_copy
+        trial.copied_memory = True
+    if trial.holders == MOST_HOLDERS:
+        return UNDECIDED
+    taking = &trial.holder[trial.holders]
+    taking.mask = mask
+    taking.nodes = popcount(mask)
+    taking.types = 0
+    taking.taken = trial.taken + trial.holders * trial.memory.layout.types * trial.row.nodes
+    memset(taking.taken, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
+    take_memory(&trial.memory_copy, &memory, trial.donors, trial.holders, taking)
+    if request.hands_on:
+        trial.donors[trial.holders] = taking
+        trial.holders += 1
+    return ADMITTED

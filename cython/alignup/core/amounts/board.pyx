@@ -1,361 +1,341 @@
-"""Judge one pod on many nodes that are reduced to amounts: the arrays, and the loop over them.
+"""Judge one pod on many nodes: the loop over a cluster's rows, without the GIL.
 
-A `Board` holds the arrays of a cluster, a `Job` one pod against them; the loop runs without the GIL, so several
-threads can each take a range of nodes. What the numbers mean is said in `alignup.core.amounts.state`, and where they
-come from in `alignup.cluster`.
+A `Row` is what a cluster knows of one node: its policy, and the ledgers of its providers, which are the node's own. A
+`Board` has the rows of a cluster; a `Job` is a pod that is judged by it. Several threads may each judge a range.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
 
-from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single
-from alignup.core.amounts.allocate cimport charge
-from alignup.core.amounts.policy cimport decide
-from alignup.core.amounts.node_hints cimport asks_for_anything
-from alignup.core.amounts.preferred_sizes cimport make_plan
-from alignup.core.amounts.state cimport (
-    ADMITTED, MISMATCHED, MOST_KINDS, MOST_RESOURCES, POLICY_NONE, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, Demand, Hint,
-    Layout, Outcome, Plan, Shape, State,
-)
+from alignup.core.amounts.device_ledger cimport DeviceLedger
+from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.judge cimport Answer, asks_for_anything, judge, place_scratch, scratch_bytes, start_trial
+from alignup.core.amounts.memory cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
-
-SHAPE_FIELDS = (
-    "numa_nodes", "policy", "pod_scope", "has_cpu", "has_memory", "foreign", "irregular", "full_pcpus_only",
-    "distributes", "by_socket", "cpus_per_core", "split_cpus", "sockets", "memory_kinds", "resources", "healthy",
-    "ordered", "distances", "closest",
+from alignup.core.amounts.trial cimport (
+    ADMITTED, MOST_RESOURCES, POLICY_BEST_EFFORT, UNDECIDED, NodeRow, Request, Trial,
 )
-# The most types of memory, and device resources, that one pod can ask for.
-LIMITS = (MOST_KINDS, MOST_RESOURCES)
+from alignup.core.bits cimport all_nodes
+
+LIMITS = (MOST_TYPES, MOST_RESOURCES)
+LARGEST_REQUEST = (1 << 61) + 1
+
+cdef enum:
+    MOST_STRATEGIES = 5
 
 
 cdef class Board:
-    """The arrays of a cluster; they are kept, not copied, and may be changed between jobs.
+    """The rows of a cluster; a change of a node's ledgers is seen at once.
 
     Args:
-        starts: int64 [resources + 1], the first column of each device resource, and the end of the last.
-        scalars: int64 [shapes, fields], the fields of `SHAPE_FIELDS`; `distances` is a row of `sums` or -1.
-        cpu_capacity, cpu_allocatable: int64 [shapes, width].
-        socket_nodes: uint64 [shapes, width], a mask for each socket.
-        memory_allocatable: int64 [shapes, kinds, width].
-        places: uint64 [shapes, columns], the nodes that the devices of a column are near to.
-        totals: int64 [shapes, columns].
-        sums: int64 [tables, 256], the sum of the distances within each mask.
-        nearest: int64 [tables, 65], the least such sum of each size.
-        shape_of: int32 [nodes].
-        cpu: int64 [nodes, width], free.
-        whole: int64 [nodes], free CPUs on cores of which no CPU is reserved.
-        memory: int64 [nodes, kinds, width], free.
-        bound: uint64 [nodes, width], what the memory of each NUMA node is bound to.
-        used: uint64 [nodes], the NUMA nodes that hold memory of somebody.
-        devices: int64 [nodes, columns], free.
-        exclusive: uint64 [nodes], the NUMA nodes of pods that asked for a single one for themselves.
+        rows: a `Row` for each node.
     """
 
-    cdef Layout layout
-    cdef Shape* shapes
-    cdef readonly Py_ssize_t shape_count
-    cdef readonly Py_ssize_t node_count
-    cdef const int64_t[::1] starts
-    cdef const int64_t[:, ::1] scalars, cpu_capacity, cpu_allocatable, totals, sums, nearest
-    cdef const uint64_t[:, ::1] socket_nodes, places
-    cdef const int64_t[:, :, ::1] memory_allocatable
-    cdef const int32_t[::1] shape_of
-    cdef int64_t[:, ::1] cpu, devices
-    cdef int64_t[::1] whole
-    cdef int64_t[:, :, ::1] memory
-    cdef uint64_t[:, ::1] bound
-    cdef uint64_t[::1] used, exclusive
-
     def __cinit__(self):
-        self.shapes = NULL
+        self.rows = NULL
+        self.type_of = NULL
+        self.states = NULL
 
-    def __init__(
-        self, *, starts, scalars, cpu_capacity, cpu_allocatable, socket_nodes, memory_allocatable, places, totals,
-        sums, nearest, shape_of, cpu, whole, memory, bound, used, devices, exclusive,
-    ):
-        self.starts, self.scalars = starts, scalars
-        self.cpu_capacity, self.cpu_allocatable, self.socket_nodes = cpu_capacity, cpu_allocatable, socket_nodes
-        self.memory_allocatable, self.places, self.totals = memory_allocatable, places, totals
-        self.sums, self.nearest, self.shape_of = sums, nearest, shape_of
-        self.cpu, self.whole, self.memory = cpu, whole, memory
-        self.bound, self.used, self.devices, self.exclusive = bound, used, devices, exclusive
-        self.shape_count = len(scalars)
-        self.node_count = len(shape_of)
-        if scalars.shape[1] != len(SHAPE_FIELDS):
-            raise ValueError(f"expected {len(SHAPE_FIELDS)} fields a shape, got {scalars.shape[1]}")
-        self.shapes = <Shape*>PyMem_Calloc(max(1, self.shape_count), sizeof(Shape))
-        if self.shapes is NULL:
-            raise MemoryError
-        self.layout.width = cpu.shape[1]
-        self.layout.kinds = memory.shape[1]
-        self.layout.columns = devices.shape[1]
-        self.layout.resources = len(starts) - 1
-        self.layout.starts = &self.starts[0]
-        self.read_shapes()
+    def __init__(self, rows):
+        if self.rows is not NULL:
+            raise TypeError("expected a new board, got one that is made already")
+        self.parts = list(rows)
+        self.type_numbers = {}
+        self.resource_numbers = {}
+        for row in self.parts:
+            self.number_names(row)
+        self.lay_out()
 
     def __dealloc__(self):
-        PyMem_Free(self.shapes)
+        PyMem_Free(self.rows)
+        PyMem_Free(self.type_of)
+        PyMem_Free(self.states)
 
-    cdef void read_shapes(self):
-        """Point each shape at its rows."""
-        cdef Py_ssize_t index
-        cdef Shape* shape
-        cdef const int64_t* fields
-        for index in range(self.shape_count):
-            shape = &self.shapes[index]
-            fields = &self.scalars[index, 0]
-            shape.numa_nodes, shape.policy, shape.pod_scope = fields[0], fields[1], fields[2] != 0
-            shape.has_cpu, shape.has_memory, shape.foreign = fields[3] != 0, fields[4] != 0, fields[5] != 0
-            shape.irregular, shape.full_pcpus_only = fields[6] != 0, fields[7] != 0
-            shape.distributes, shape.by_socket = fields[8] != 0, fields[9] != 0
-            shape.cpus_per_core, shape.split_cpus, shape.sockets = fields[10], fields[11], fields[12]
-            shape.memory_kinds, shape.resources = fields[13], fields[14]
-            shape.healthy, shape.ordered = fields[15], fields[16]
-            if fields[17] >= 0:
-                shape.sums = &self.sums[fields[17], 0]
-                shape.nearest = &self.nearest[fields[17], 0]
-                shape.distances = shape.sums if fields[18] else NULL
-            shape.cpu_capacity = &self.cpu_capacity[index, 0]
-            shape.cpu_allocatable = &self.cpu_allocatable[index, 0]
-            shape.socket_nodes = &self.socket_nodes[index, 0]
-            if self.layout.kinds:
-                shape.memory = &self.memory_allocatable[index, 0, 0]
-            if self.layout.columns:
-                shape.places = &self.places[index, 0]
-                shape.totals = &self.totals[index, 0]
+    def __len__(self):
+        return self.row_count
 
-    cdef inline void read_node(self, Py_ssize_t node, State* state) noexcept nogil:
-        """Let a state point at the arrays of a node."""
-        state.layout = &self.layout
-        state.shape = &self.shapes[self.shape_of[node]]
-        state.cpu = &self.cpu[node, 0]
-        state.memory = &self.memory[node, 0, 0] if self.layout.kinds else NULL
-        state.bound = &self.bound[node, 0]
-        state.used = self.used[node]
-        state.devices = &self.devices[node, 0] if self.layout.columns else NULL
-        state.left = NULL
-        state.least_whole = state.most_whole = self.whole[node]
-        state.cpu_lost = state.cpu_unsure = state.reuses = False
-        state.unsure = state.left_unsure = 0
-        state.donors = 0
+    @property
+    def types(self):
+        """The types of memory of all nodes, sorted."""
+        return tuple(sorted(self.type_numbers))
 
+    @property
+    def resources(self):
+        """The device resources of all nodes, sorted."""
+        return tuple(sorted(self.resource_numbers))
 
-cdef void copy_amounts(State* state, char* scratch) noexcept nogil:
-    """Let a state point at copies, which the containers of a pod can be charged against."""
-    cdef const Layout* layout = state.layout
-    cdef size_t size
-    size = layout.width * sizeof(int64_t)
-    state.cpu = <int64_t*>memcpy(scratch, state.cpu, size)
-    scratch += size
-    state.bound = <uint64_t*>memcpy(scratch, state.bound, size)
-    scratch += size
-    size *= layout.kinds
-    if size:
-        state.memory = <int64_t*>memcpy(scratch, state.memory, size)
-    scratch += size
-    size = layout.columns * sizeof(int64_t)
-    if size:
-        state.devices = <int64_t*>memcpy(scratch, state.devices, size)
-    scratch += size
-    memset(scratch, 0, size)
-    state.left = <int64_t*>scratch
+    @property
+    def nbytes(self):
+        """The bytes of the rows and of what they point to, those of shared layouts left out."""
+        cdef Row row
+        cdef Py_ssize_t total = self.row_count * (
+            sizeof(NodeRow) + self.type_room * sizeof(int16_t) + self.resource_room * sizeof(void*)
+        )
+        for item in self.parts:
+            row = item
+            if row.cpu is not None:
+                total += (row.cpu.state.layout.groups.words + row.amounts.nodes) * 8
+            if row.memory is not None:
+                total += row.amounts.nodes * (row.memory.state.layout.types + 4) * 8
+            for ledger in row.devices.values():
+                total += ((<DeviceLedger>ledger).state.layout.words + (<DeviceLedger>ledger).state.layout.places) * 8
+        return total
 
+    cdef int number_names(self, Row row) except -1:
+        """Give every type and resource of a row a number."""
+        if row.memory is not None:
+            for name in row.memory.capacity.types:
+                self.type_numbers.setdefault(name, len(self.type_numbers))
+        for name in row.devices:
+            self.resource_numbers.setdefault(name, len(self.resource_numbers))
+        return 0
 
-cdef struct Answer:
-    Outcome outcome
-    uint64_t affinity       # of all containers together
-    uint64_t asked          # of those that ask for anything that a provider gives
-    bint aligned
-    bint preferred
-    bint mixed              # some affinity spans several nodes, one of which a pod wants for itself
-
-
-cdef class Job:
-    """One pod against a board.
-
-    Args:
-        board: the cluster.
-        demands: the pod as a whole, then each of its containers, as
-            (CPUs, [(kind or -1, bytes)], [(resource, count)], hands on).
-        policy: the number of the policy that the pod brings; -1: none.
-        exclusively: it keeps away from pods that want a NUMA node for themselves.
-    """
-
-    cdef int policy
-    cdef bint exclusively
-    cdef Board board
-    cdef Demand* demands
-    cdef Plan* plans
-    cdef int demand_count
-
-    def __cinit__(self):
-        self.demands = NULL
-        self.plans = NULL
-
-    def __init__(self, Board board not None, list demands not None, int policy=-1, bint exclusively=False):
-        cdef int index
-        cdef Py_ssize_t shape
-        self.policy = policy
-        self.exclusively = exclusively
-        self.board = board
-        self.demand_count = len(demands)
-        if self.demand_count < 2:
-            raise ValueError("expected the demands of a pod and its containers")
-        self.demands = <Demand*>PyMem_Calloc(self.demand_count, sizeof(Demand))
-        self.plans = <Plan*>PyMem_Calloc(self.demand_count * max(1, board.shape_count), sizeof(Plan))
-        if self.demands is NULL or self.plans is NULL:
+    cdef int lay_out(self) except -1:
+        """Make room for all rows and names, and write them."""
+        cdef Py_ssize_t index, count = len(self.parts)
+        cdef int types = len(self.type_numbers), resources = len(self.resource_numbers)
+        cdef NodeRow* rows = <NodeRow*>PyMem_Calloc(max(1, count), sizeof(NodeRow))
+        cdef int16_t* type_of = <int16_t*>PyMem_Calloc(max(1, count * types), sizeof(int16_t))
+        cdef const DeviceState** states = <const DeviceState**>PyMem_Calloc(max(1, count * resources), sizeof(void*))
+        if rows is NULL or type_of is NULL or states is NULL:
+            PyMem_Free(rows)
+            PyMem_Free(type_of)
+            PyMem_Free(states)
             raise MemoryError
-        for index in range(self.demand_count):
-            read_demand(&self.demands[index], demands[index], board.layout.kinds, board.layout.resources)
-        with nogil:
-            for shape in range(board.shape_count):
-                for index in range(self.demand_count):
-                    make_plan(
-                        &board.layout, &board.shapes[shape], &self.demands[index],
-                        &self.plans[shape * self.demand_count + index],
-                    )
+        PyMem_Free(self.rows)
+        PyMem_Free(self.type_of)
+        PyMem_Free(self.states)
+        self.rows, self.type_of, self.states = rows, type_of, states
+        self.row_count, self.type_room, self.resource_room = count, types, resources
+        for index in range(count):
+            self.write_row(index, self.parts[index])
+        return 0
 
-    def __dealloc__(self):
-        PyMem_Free(self.demands)
-        PyMem_Free(self.plans)
+    cdef void write_row(self, Py_ssize_t index, Row row):
+        cdef NodeRow* at = &self.rows[index]
+        cdef int16_t* type_of = self.type_of + index * self.type_room
+        cdef const DeviceState** states = self.states + index * self.resource_room
+        cdef int number
+        for number in range(self.type_room):
+            type_of[number] = -1
+        for number in range(self.resource_room):
+            states[number] = NULL
+        if row.memory is not None:
+            for place, name in enumerate(row.memory.capacity.types):
+                type_of[<int>self.type_numbers[name]] = place
+        for name, ledger in row.devices.items():
+            states[<int>self.resource_numbers[name]] = &(<DeviceLedger>ledger).state
+        at[0] = row.amounts
+        at.type_of = type_of
+        at.devices = states
 
-    def run(
-        self, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes, uint8_t[::1] admitted,
-        uint8_t[::1] reason, uint64_t[::1] affinity, uint8_t[::1] preferred, double[::1] score, uint8_t[::1] exact,
-    ):
-        """Judge some nodes and write the answers at their indices.
+    def replace(self, Py_ssize_t index, Row row not None):
+        """Put another row in a node's place. Not while the board is judging.
+
+        Raises:
+            IndexError: there is no such node.
+        """
+        if not 0 <= index < self.row_count:
+            raise IndexError(f"expected the index of one of {self.row_count} nodes, got {index}")
+        self.number_names(row)
+        self.parts[index] = row
+        if len(self.type_numbers) > self.type_room or len(self.resource_numbers) > self.resource_room:
+            self.lay_out()
+        else:
+            self.write_row(index, row)
+
+    def free(self, str resource not None, int64_t[:, ::1] out not None, bint allocatable=False):
+        """Write what is free of a resource by node and NUMA node, or what there is to give.
+
+        A device counts at each NUMA node that it is near to.
 
         Args:
-            strategy: which score.
+            resource: `cpu`, a type of memory, or a device resource.
+            out: an array of zeros with a line for each node.
+            allocatable: what there is to give if nobody held anything, instead of what is free.
+        """
+        cdef Py_ssize_t index
+        cdef int node, place
+        cdef const int64_t* amounts
+        cdef const NodeRow* row
+        cdef const DeviceState* state
+        if out.shape[0] != self.row_count or out.shape[1] < max([part.numa_nodes for part in self.parts], default=0):
+            raise ValueError(f"expected an array of {self.row_count} lines for all NUMA nodes")
+        type = self.type_numbers.get(resource)
+        number = self.resource_numbers.get(resource)
+        for index in range(self.row_count):
+            row = &self.rows[index]
+            if resource == "cpu":
+                if row.cpu is not NULL:
+                    amounts = row.cpu.layout.allocatable_count if allocatable else row.cpu.free
+                    for node in range(row.nodes):
+                        out[index, node] = amounts[node]
+            elif type is not None:
+                if row.type_of[<int>type] >= 0:
+                    amounts = row.memory.layout.allocatable if allocatable else row.memory.free
+                    for node in range(row.nodes):
+                        out[index, node] = amounts[row.type_of[<int>type] * row.nodes + node]
+            elif number is not None and row.devices[<int>number] is not NULL:
+                state = row.devices[<int>number]
+                for place in range(state.layout.places):
+                    for node in range(row.nodes):
+                        if state.layout.place[place] >> node & 1:
+                            out[index, node] += state.layout.totals[place] if allocatable else state.free[place]
+
+    def judge(
+        self, Job job not None, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes,
+        uint8_t[::1] admitted not None, uint8_t[::1] reason not None, uint64_t[::1] affinity not None,
+        uint8_t[::1] preferred not None, double[::1] score not None, uint8_t[::1] exact not None,
+    ):
+        """Judge some nodes and write the answers at their indices; where the node must be asked, it is not `exact`.
+
+        Args:
+            job: the pod; made for this board.
+            strategy: the number of the strategy that scores placements.
             start, stop: the range of nodes, or the range of `nodes`.
             nodes: indices of nodes; None: all of them in order.
 
         Raises:
             IndexError: there is no such node.
+            ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
         """
         cdef Py_ssize_t index, node
-        cdef Answer answer
-        cdef Layout* layout = &self.board.layout
         cdef char* scratch
-        cdef State state
-        cdef Shape own
-        if start < 0 or stop > (self.board.node_count if nodes is None else nodes.shape[0]):
+        cdef Trial trial
+        if job.board is not self or job.pod.requests is NULL:
+            raise ValueError("expected a job of this board, got another one's")
+        if not 0 <= strategy < MOST_STRATEGIES:
+            raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
+        for room in (len(admitted), len(reason), len(affinity), len(preferred), len(score), len(exact)):
+            if room != self.row_count:
+                raise ValueError(f"expected answers of {self.row_count} nodes, got room for {room}")
+        if start < 0 or stop > (self.row_count if nodes is None else nodes.shape[0]):
             raise IndexError(f"expected a range of nodes, got {start} to {stop}")
         if nodes is not None:
             for index in range(start, stop):
-                if not 0 <= nodes[index] < self.board.node_count:
-                    raise IndexError(f"expected indices of {self.board.node_count} nodes, got {nodes[index]}")
-        scratch = <char*>calloc((2 + layout.kinds) * layout.width + 2 * layout.columns, sizeof(int64_t))
+                if not 0 <= nodes[index] < self.row_count:
+                    raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
+        scratch = <char*>calloc(1, scratch_bytes(self.rows, self.row_count, &job.pod))
         if scratch is NULL:
             raise MemoryError
         with nogil:
+            place_scratch(&trial, self.rows, self.row_count, &job.pod, scratch)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
-                self.board.read_node(node, &state)
-                self.judge(&state, &own, self.board.exclusive[node], scratch, &answer)
-                admitted[node] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
-                reason[node] = 0 if admitted[node] else answer.outcome
-                affinity[node] = answer.affinity if admitted[node] else 0
-                preferred[node] = answer.preferred and answer.outcome == ADMITTED
-                exact[node] = answer.outcome != UNDECIDED and not (admitted[node] and state.shape.foreign)
-                score[node] = -INFINITY
-                if admitted[node]:
-                    self.board.read_node(node, &state)
-                    score[node] = score_of(&state, &self.demands[0], answer.asked, answer.aligned, strategy)
+                judge_row(
+                    &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
+                    &preferred[node], &score[node], &exact[node],
+                )
         free(scratch)
 
-    cdef void judge(
-        self, State* state, Shape* own, uint64_t exclusive, char* scratch, Answer* answer
-    ) noexcept nogil:
-        """Judge under the policy of the node, or that of the pod where the node has none: then `own` is its shape."""
-        cdef const Plan* plans = &self.plans[(state.shape - self.board.shapes) * self.demand_count]
-        answer.affinity = answer.asked = 0
-        answer.mixed = answer.preferred = False
-        if self.policy > POLICY_NONE and self.policy != state.shape.policy:
-            answer.outcome = MISMATCHED
-            if state.shape.policy != POLICY_NONE or state.shape.numa_nodes > NARROW_NODES:
-                return  # a node without a policy has no option that allows more nodes either
-            own[0] = state.shape[0]
-            own.policy = self.policy
-            own.pod_scope = True
-            state.shape = own
-        self.judge_containers(state, plans, exclusive, scratch, answer)
-        if not self.exclusively or not exclusive or state.shape.policy == POLICY_NONE:
-            return
-        # keeping away from others takes hints away: what was best without them stays best, and no stays no
-        if answer.outcome == ADMITTED:
-            if answer.mixed or not answer.preferred:
-                answer.outcome = UNDECIDED
-        elif answer.outcome != TOPOLOGY_AFFINITY_ERROR or (self.demand_count > 2 and not state.shape.pod_scope):
-            answer.outcome = UNDECIDED
+    def score(self, Job job not None, Py_ssize_t index, int strategy, list hints not None):
+        """Return what a placement on a node is worth that the node itself chose.
 
-    cdef void judge_containers(
-        self, State* state, const Plan* plans, uint64_t exclusive, char* scratch, Answer* answer
-    ) noexcept nogil:
-        """Decide and charge container by container, as the scope has it."""
-        cdef bint by_pod = state.shape.pod_scope and state.shape.policy != POLICY_NONE
-        cdef bint several = self.demand_count > 2
-        cdef Hint hint
-        cdef int index
-        answer.aligned = answer.preferred = state.shape.policy != POLICY_NONE
-        answer.outcome = ADMITTED
-        if several:
-            copy_amounts(state, scratch)
-        if by_pod:
-            answer.outcome = decide(state, &self.demands[0], &plans[0], &hint)
-            note(state, &self.demands[0], &plans[0], &hint, exclusive, answer)
-        for index in range(1, self.demand_count):
-            if answer.outcome != ADMITTED:
-                break
-            if not by_pod:
-                answer.outcome = decide(state, &self.demands[index], &plans[index], &hint)
-                note(state, &self.demands[index], &plans[index], &hint, exclusive, answer)
-                if answer.outcome != ADMITTED:
-                    break
-            answer.outcome = charge(
-                state, &self.demands[index], &plans[index], &hint, index + 1 == self.demand_count
-            )
-        if state.shape.foreign and answer.outcome != ADMITTED and (
-            several or answer.outcome != TOPOLOGY_AFFINITY_ERROR
-        ):
-            answer.outcome = UNDECIDED
+        Args:
+            job: the pod.
+            index: the node.
+            strategy: the number of the strategy.
+            hints: the affinity of each container as a mask; None: anywhere, or none decided.
+        """
+        cdef Trial trial
+        cdef uint64_t asked = 0
+        cdef bint aligned
+        cdef int number
+        cdef char* scratch
+        if not 0 <= index < self.row_count or job.board is not self or len(hints) != job.pod.containers:
+            raise ValueError("expected a job of this board, one of its nodes, and a hint for each container")
+        scratch = <char*>calloc(1, scratch_bytes(&self.rows[index], 1, &job.pod))
+        if scratch is NULL:
+            raise MemoryError
+        place_scratch(&trial, &self.rows[index], 1, &job.pod, scratch)
+        start_trial(&trial, &self.rows[index], job.policy)
+        aligned = trial.policy != 0
+        for number, mask in enumerate(hints, 1):
+            if asks_for_anything(&trial, &job.pod.requests[number]):
+                asked |= all_nodes(trial.row.nodes) if mask is None else <uint64_t>mask
+                aligned = aligned and not (mask is None and trial.row.nodes > 1)
+        free(scratch)
+        return score_of(&self.rows[index], &job.pod, asked, aligned, strategy)
 
 
-cdef inline void note(
-    const State* state, const Demand* demand, const Plan* plan, const Hint* hint, uint64_t exclusive, Answer* answer
+cdef inline void judge_row(
+    Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
+    uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
 ) noexcept nogil:
-    """Add a hint to the answer."""
-    if answer.outcome != ADMITTED:
-        return
-    answer.preferred = answer.preferred and hint.preferred
-    if not hint.anywhere:
-        answer.affinity |= hint.mask
-        answer.mixed = answer.mixed or (hint.mask & exclusive != 0 and not is_single(hint.mask))
-    if asks_for_anything(state, demand, plan):
-        answer.asked |= all_nodes(state.shape.numa_nodes) if hint.anywhere else hint.mask
-        answer.aligned = answer.aligned and not (hint.anywhere and state.shape.numa_nodes > 1)
+    """Judge one node and write the answer."""
+    cdef Answer answer
+    judge(trial, row, policy, &answer)
+    exact[0] = answer.outcome != UNDECIDED
+    admitted[0] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
+    if row.upper_bound and admitted[0]:
+        exact[0] = 0
+    reason[0] = 0 if admitted[0] else answer.outcome
+    affinity[0] = answer.affinity if admitted[0] else 0
+    preferred[0] = answer.preferred and answer.outcome == ADMITTED
+    score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY
 
 
-cdef void read_demand(Demand* demand, tuple given, int kinds, int resources) except *:
-    """Read (CPUs, [(kind or -1, bytes)], [(resource, count)], hands on)."""
-    cpus, sizes, counts, hands_on = given
-    if len(sizes) > MOST_KINDS or len(counts) > MOST_RESOURCES:
-        raise ValueError(f"expected at most {MOST_KINDS} types of memory and {MOST_RESOURCES} device resources")
-    demand.cpu = cpus
-    demand.hands_on = hands_on
-    for kind, size in sizes:
-        if kind >= kinds:
-            raise ValueError(f"expected one of {kinds} types of memory, got number {kind}")
-        demand.unknown_kind = demand.unknown_kind or kind < 0
-        demand.kind[demand.kinds] = max(0, kind)
-        demand.size[demand.kinds] = size
-        demand.kinds += 1
-    for resource, count in counts:
-        if not 0 <= resource < resources:
-            raise ValueError(f"expected one of {resources} device resources, got number {resource}")
-        demand.resource[demand.resources] = resource
-        demand.count[demand.resources] = count
-        demand.resources += 1
+cdef class Job:
+    """A pod, prepared for being judged by a board again and again.
+
+    Args:
+        board: the board.
+        requests: the pod as a whole, then each of its containers, as (CPUs, ((type, bytes), ...),
+            ((resource, count), ...), hands on).
+        policy: the number of the policy that the pod brings; -1: none.
+
+    Raises:
+        ValueError: the pod asks for too many types of memory or device resources.
+    """
+
+    def __cinit__(self):
+        self.pod.requests = NULL
+
+    def __init__(self, Board board not None, list requests not None, int policy=-1):
+        if self.pod.requests is not NULL:
+            raise TypeError("expected a new job, got one that is made already")
+        if len(requests) < 2 or policy > POLICY_BEST_EFFORT + 2:
+            raise ValueError("expected the requests of a pod and its containers, and the number of a policy")
+        self.board = board
+        self.policy = policy
+        self.read_pod(requests)
+
+    def __dealloc__(self):
+        PyMem_Free(self.pod.requests)
+
+    cdef int read_pod(self, list requests) except -1:
+        """Number the types and resources that the pod asks for, and read every request."""
+        cdef Request* request
+        types = list(dict.fromkeys([name for asked in requests for name, _ in asked[1]]))
+        known = self.board.resource_numbers
+        resources = list(dict.fromkeys([name for asked in requests for name, _ in asked[2] if name in known]))
+        if len(types) > MOST_TYPES or len(resources) > MOST_RESOURCES:
+            raise ValueError(f"expected at most {MOST_TYPES} types of memory and {MOST_RESOURCES} device resources")
+        self.pod.types, self.pod.resources = len(types), len(resources)
+        for place, name in enumerate(types):
+            self.pod.type[<int>place] = self.board.type_numbers.get(name, -1)
+        for place, name in enumerate(resources):
+            self.pod.resource[<int>place] = known[name]
+        self.pod.containers = len(requests) - 1
+        self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
+        if self.pod.requests is NULL:
+            raise MemoryError
+        for number, (cpus, sizes, counts, hands_on) in enumerate(requests):
+            request = &self.pod.requests[<int>number]
+            request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
+            for name, size in sizes:
+                request.type[request.types] = types.index(name)
+                request.size[request.types] = min(size, LARGEST_REQUEST)
+                request.types += 1
+            for name, count in counts:
+                if name in known:
+                    request.resource[request.resources] = resources.index(name)
+                    request.count[request.resources] = min(count, LARGEST_REQUEST)
+                    request.resources += 1
+            self.pod.hands_on = self.pod.hands_on or hands_on
+        for number in range(len(requests) - 2, 0, -1):
+            if requests[number] == requests[number + 1]:
+                self.pod.requests[<int>number].repeats = self.pod.requests[<int>number + 1].repeats + 1
+        return 0

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from alignup.core.amounts.state cimport Demand, State
+from alignup.core.amounts.trial cimport NodeRow, PodRequest
 
 
 cdef enum Strategy:
@@ -13,4 +13,6 @@ cdef enum Strategy:
     DOCUMENT = 4
 
 
-cdef double score_of(const State* state, const Demand* demand, uint64_t mask, bint aligned, int strategy) noexcept nogil
+cdef double score_of(
+    const NodeRow* row, const PodRequest* pod, uint64_t mask, bint aligned, int strategy
+) noexcept nogil

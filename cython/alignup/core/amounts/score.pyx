@@ -6,14 +6,16 @@ document. Whether there is a placement at all is decided in `alignup.core.amount
 `alignup.core.amounts.allocate`.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
-from alignup.core.amounts.state cimport MOST_KINDS, MOST_RESOURCES, Demand, Shape, State, sum_over
+from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.memory cimport MOST_TYPES
+from alignup.core.amounts.trial cimport MOST_RESOURCES, NodeRow, PodRequest, Request
+from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 
 
 cdef enum:
-    MOST_AMOUNTS = 1 + MOST_KINDS + MOST_RESOURCES
+    MOST_AMOUNTS = 1 + MOST_TYPES + MOST_RESOURCES
     HIGHEST = 100
     # What a NUMA node costs under least-numa-nodes: a hundred by eight, whole.
     NODE_PRICE = 12
@@ -26,31 +28,46 @@ cdef struct Amount:
     double allocatable
 
 
-cdef int amounts_of(const State* state, const Demand* demand, uint64_t mask, Amount* amounts) noexcept nogil:
+cdef inline double sum_over(const int64_t* amounts, uint64_t mask) noexcept nogil:
+    cdef int64_t total = 0
+    while mask:
+        total += amounts[lowest(mask)]
+        mask &= mask - 1
+    return total
+
+
+cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Amount* amounts) noexcept nogil:
     """List the resources that are asked for and that the node has."""
-    cdef const Shape* shape = state.shape
-    cdef int index, column, resource, count = 0, width = state.layout.width
-    cdef uint64_t full = all_nodes(shape.numa_nodes)
-    if shape.has_cpu and demand.cpu:
-        amounts[count] = Amount(demand.cpu, sum_over(state.cpu, mask), sum_over(shape.cpu_allocatable, mask))
+    cdef const Request* request = &pod.requests[0]
+    cdef const DeviceState* devices
+    cdef int index, place, type, count = 0
+    if row.cpu != NULL and request.cpus:
+        amounts[count] = Amount(
+            request.cpus, sum_over(row.cpu.free, mask), sum_over(row.cpu.layout.allocatable_count, mask)
+        )
         count += 1
-    if shape.has_memory:
-        for index in range(demand.kinds):
-            amounts[count] = Amount(
-                demand.size[index],
-                sum_over(state.memory + demand.kind[index] * width, mask),
-                sum_over(shape.memory + demand.kind[index] * width, mask),
-            )
+    if row.memory != NULL:
+        for index in range(request.types):
+            type = pod.type[request.type[index]]
+            type = -1 if type < 0 else row.type_of[type]
+            amounts[count] = Amount(request.size[index], 0, 0)
+            if type >= 0:
+                amounts[count].free = sum_over(row.memory.free + type * row.nodes, mask)
+                amounts[count].allocatable = sum_over(row.memory.layout.allocatable + type * row.nodes, mask)
             count += 1
-    for index in range(demand.resources):
-        resource = demand.resource[index]
-        if not (shape.resources >> resource) & 1:
+    for index in range(request.resources):
+        devices = row.devices[pod.resource[request.resource[index]]]
+        if devices == NULL:
             continue
-        amounts[count] = Amount(demand.count[index], 0, 0)
-        for column in range(state.layout.starts[resource], state.layout.starts[resource + 1]):
-            if shape.places[column] & mask or mask == full:
-                amounts[count].free += state.devices[column]
-                amounts[count].allocatable += shape.totals[column]
+        amounts[count] = Amount(request.count[index], 0, 0)
+        if mask == all_nodes(row.nodes):  # those without a place count too
+            amounts[count].free = devices.free_in_all
+            amounts[count].allocatable = devices.layout.reported
+        else:
+            for place in range(devices.layout.places):
+                if devices.layout.place[place] & mask:
+                    amounts[count].free += devices.free[place]
+                    amounts[count].allocatable += devices.layout.totals[place]
         count += 1
     return count
 
@@ -60,15 +77,15 @@ cdef inline double share(double part, double whole) noexcept nogil:
     return min(1.0, part / whole) if whole > 0 else 1.0
 
 
-cdef double by_nodes(const Shape* shape, uint64_t mask, bint aligned) noexcept nogil:
+cdef double by_nodes(const NodeRow* row, uint64_t mask, bint aligned) noexcept nogil:
     """Fewer NUMA nodes are better; half a node better still if no set of that size is nearer to each other."""
     cdef int count = popcount(mask)
     cdef double score = HIGHEST - NODE_PRICE * count
-    if not aligned or shape.nearest == NULL:
+    if not aligned or row.nearest == NULL:
         return score
-    if shape.numa_nodes > NARROW_NODES:
+    if row.nodes > NARROW_NODES:
         return score + (NODE_PRICE // 2 if count == 1 else 0)
-    return score + (NODE_PRICE // 2 if shape.sums[mask] == shape.nearest[count] else 0)
+    return score + (NODE_PRICE // 2 if row.sums[mask] == row.nearest[count] else 0)
 
 
 cdef double variance(const double* values, int count) noexcept nogil:
@@ -85,12 +102,12 @@ cdef double variance(const double* values, int count) noexcept nogil:
 
 
 cdef double score_of(
-    const State* state, const Demand* demand, uint64_t mask, bint aligned, int strategy
+    const NodeRow* row, const PodRequest* pod, uint64_t mask, bint aligned, int strategy
 ) noexcept nogil:
     """Return the score, higher is better.
 
     Args:
-        demand: the pod's effective request.
+        pod: its effective request counts.
         mask: the nodes that the pod's containers get; 0: none of them asks for anything that a provider gives.
         aligned: whether the mask was chosen, or merely stands for all nodes.
     """
@@ -99,8 +116,8 @@ cdef double score_of(
     cdef double total = 0
     cdef int index, count
     if strategy == LEAST_NUMA_NODES:
-        return by_nodes(state.shape, mask, aligned) if mask else HIGHEST
-    count = amounts_of(state, demand, mask, amounts)
+        return by_nodes(row, mask, aligned) if mask else HIGHEST
+    count = amounts_of(row, pod, mask, amounts)
     if strategy == DOCUMENT:
         for index in range(count):
             if amounts[index].allocatable > 0:

@@ -1,57 +1,48 @@
-from typing import Any, final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-SHAPE_FIELDS: tuple[str, ...]
-LIMITS: tuple[int, int]
+from alignup.core.amounts.row import Row
 
-@final
+LIMITS: Final[tuple[int, int]]
+LARGEST_REQUEST: Final[int]
+
 class Board:
-    shape_count: int
-    node_count: int
-    def __init__(
+    parts: Final[list[Row]]
+    def __init__(self, rows: Iterable[Row]) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def types(self) -> tuple[str, ...]: ...
+    @property
+    def resources(self) -> tuple[str, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    def replace(self, index: int, row: Row) -> None: ...
+    def free(self, resource: str, out: npt.NDArray[np.int64], allocatable: bool = False) -> None: ...
+    def judge(
         self,
-        *,
-        starts: npt.NDArray[np.int64],
-        scalars: npt.NDArray[np.int64],
-        cpu_capacity: npt.NDArray[np.int64],
-        cpu_allocatable: npt.NDArray[np.int64],
-        socket_nodes: npt.NDArray[np.uint64],
-        memory_allocatable: npt.NDArray[np.int64],
-        places: npt.NDArray[np.uint64],
-        totals: npt.NDArray[np.int64],
-        sums: npt.NDArray[np.int64],
-        nearest: npt.NDArray[np.int64],
-        shape_of: npt.NDArray[np.int32],
-        cpu: npt.NDArray[np.int64],
-        whole: npt.NDArray[np.int64],
-        memory: npt.NDArray[np.int64],
-        bound: npt.NDArray[np.uint64],
-        used: npt.NDArray[np.uint64],
-        devices: npt.NDArray[np.int64],
-        exclusive: npt.NDArray[np.uint64],
-    ) -> None: ...
-
-@final
-class Job:
-    def __init__(
-        self,
-        board: Board,
-        demands: list[tuple[int, list[tuple[int, int]], list[tuple[int, int]], bool]],
-        policy: int = -1,
-        exclusively: bool = False,
-    ) -> None: ...
-    def run(
-        self,
+        job: Job,
         strategy: int,
         start: int,
         stop: int,
         nodes: npt.NDArray[np.int64] | None,
         admitted: npt.NDArray[Any],
-        reason: npt.NDArray[Any],
-        affinity: npt.NDArray[Any],
+        reason: npt.NDArray[np.uint8],
+        affinity: npt.NDArray[np.uint64],
         preferred: npt.NDArray[Any],
-        score: npt.NDArray[Any],
+        score: npt.NDArray[np.float64],
         exact: npt.NDArray[Any],
+    ) -> None: ...
+    def score(self, job: Job, index: int, strategy: int, hints: list[int | None]) -> float: ...
+
+class Job:
+    board: Final[Board]
+    policy: Final[int]
+    def __init__(
+        self,
+        board: Board,
+        requests: list[tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]],
+        policy: int = -1,
     ) -> None: ...

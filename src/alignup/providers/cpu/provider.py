@@ -1,31 +1,29 @@
-"""The CPU manager's static policy: gives containers of Guaranteed pods whole CPUs of their own.
+"""The CPU manager's static policy: which containers of Guaranteed pods hold which CPUs for themselves.
 
-Keeps who holds which CPUs and says where more could come from. Which of the free CPUs are taken is decided by
-`CpuTopology.pack` and `alignup.providers.cpu.distribution`; which containers get CPUs of their own was worked
-out with the pod.
+From which NUMA nodes CPUs can come and which of them are taken is decided in the compiled `alignup.core.amounts.cpus`
+and `alignup.core.cpu`; which containers get CPUs of their own was worked out with the pod.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
-from itertools import accumulate
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
+from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute
-from alignup.providers.cpu.topology import CpuTopology, cpu_topology
-from alignup.topology_manager.hints import HintList, TopologyHint, feasible_hints
+from alignup.providers.cpu.topology import CpuGroup, CpuTopology, cpu_topology
+from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.kubernetes.kubelet_config import CpuOptions
+    from alignup.kubernetes.kubelet_config import CpuOptions, KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
 
-__all__ = ["CpuProvider", "reserved_cpus"]
+__all__ = ["CpuProvider", "cpu_provider", "reserved_cpus"]
 
 RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
@@ -68,72 +66,51 @@ class CpuProvider:
         reserved: the CPUs that nobody gets alone, as a bit set of the kernel's CPU numbers.
         options: the options of the static policy; which of them exclude each other is checked with the
             configuration.
-        keep_reserved: never give away a reserved CPU, not even where the kubelet does by mistake (on machines
-            whose sockets or cores differ in size, see `CpuTopology.pack`).
 
     Raises:
         ConfigError: the machine has no CPUs, not all of the reserved ones, or, with align-by-socket, more
             sockets than NUMA nodes.
     """
 
-    __slots__ = (
-        "_allocatable",
-        "_given",
-        "_held",
-        "_kept",
-        "_largest_sums",
-        "_near",
-        "_node_ids",
-        "_options",
-        "_pool",
-        "_reserved_cores",
-        "_reusable",
-        "_reusing_pod",
-        "_socket_nodes",
-        "_topology",
-        "_universe",
-    )
+    __slots__ = ("_distribute", "_held", "_node_ids", "_options", "_reusable", "_reusing_pod", "ledger")
 
     name = RESOURCE
 
-    def __init__(
-        self, machine: Machine, reserved: int, options: CpuOptions, *, keep_reserved: bool = False
-    ) -> None:
-        topology = cpu_topology(machine)
-        _check(topology, reserved, options)
-        self._topology = topology
+    def __init__(self, machine: Machine, reserved: int, options: CpuOptions) -> None:
+        capacity = _capacity(cpu_topology(machine), reserved, options)
         self._options = options
-        self._node_ids = tuple(node.id for node in machine.numa_nodes)
-        self._reserved_cores = sum(cpus for cpus in topology.core_cpus if cpus & reserved)
-        self._allocatable = topology.cpus & ~reserved
-        self._pool = self._allocatable if options.strict_cpu_reservation else topology.cpus
-        self._kept = reserved if keep_reserved else 0
-        self._given = 0
-        self._held: dict[str, dict[str, int]] = {}
+        self._node_ids = machine.numa_node_ids
+        self._distribute = _distribution(capacity.topology, options)
+        self._held: dict[str, Mapping[str, int]] = {}
         # what init containers that are done leave to those after them, in the pod that allocated last
         self._reusing_pod = ""
         self._reusable = 0
-        self._near = topology.node_sockets if options.align_by_socket else topology.node_cpus
-        self._universe = sum(1 << i for i, cpus in enumerate(topology.node_cpus) if cpus)
-        # how many CPUs the largest node has, the two largest, and so on
-        sizes = sorted((cpus.bit_count() for cpus in topology.node_cpus if cpus), reverse=True)
-        self._largest_sums = tuple(accumulate(sizes))
-        self._socket_nodes = _socket_nodes(topology) if options.align_by_socket else ()
+        self.ledger = CpuLedger(capacity)
+
+    def copy(self) -> CpuProvider:
+        """Return an independent provider with the same holdings."""
+        other = CpuProvider.__new__(CpuProvider)
+        other._options, other._node_ids = self._options, self._node_ids
+        other._distribute = self._distribute
+        other._held = self._held.copy()
+        other._reusing_pod, other._reusable = self._reusing_pod, self._reusable
+        other.ledger = self.ledger.copy()
+        return other
 
     @property
     def shared_cpus(self) -> CPUSet:
         """The CPUs of all containers that have none of their own."""
-        return CPUSet.from_int(self._pool & ~self._given)
+        return CPUSet.from_int(self.ledger.capacity.shareable & ~self.ledger.given)
 
     @property
     def free_cpus(self) -> CPUSet:
         """The CPUs that can still be given away."""
-        return CPUSet.from_int(self._allocatable & ~self._given)
+        return CPUSet.from_int(self.ledger.capacity.allocatable & ~self.ledger.given)
 
     @property
     def allocatable_cpus(self) -> CPUSet:
         """The CPUs that could be given away if nobody had any."""
-        return CPUSet.from_int(self._allocatable)
+        return CPUSet.from_int(self.ledger.capacity.allocatable)
 
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
         """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
@@ -156,8 +133,8 @@ class CpuProvider:
             cpus = held[container.name]
             if cpus.bit_count() != request:
                 return {RESOURCE: HintList.empty()}
-            return {RESOURCE: self._hints(cpus, 0, request)}
-        return {RESOURCE: self._hints(self._allocatable & ~self._given, self._reusable_by(pod.uid), request)}
+            return {RESOURCE: self.ledger.hints(request, 0, cpus)}
+        return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid))}
 
     def pod_topology_hints(self, pod: Pod) -> Mapping[str, HintList] | None:
         """Return the same for the CPUs of all containers of the pod together."""
@@ -173,9 +150,8 @@ class CpuProvider:
                     return {RESOURCE: HintList.empty()}
                 assigned |= cpus or 0
             if assigned.bit_count() == request:
-                return {RESOURCE: self._hints(assigned, 0, request)}
-        reusable = self._reusable_by(pod.uid) | assigned
-        return {RESOURCE: self._hints(self._allocatable & ~self._given, reusable, request)}
+                return {RESOURCE: self.ledger.hints(request, 0, assigned)}
+        return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid) | assigned)}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its CPUs, from the nodes of the affinity first, then from any.
@@ -194,11 +170,13 @@ class CpuProvider:
         if held is not None and container.name in held:
             self._note_reuse(uid, container, held[container.name])
             return
-        cpus = self._choose(self._reusable_by(uid), request, affinity)
-        if held is None:
-            held = self._held[uid] = {}
-        held[container.name] = cpus
-        self._given |= cpus
+        mask = affinity.affinity
+        cpus = self.ledger.allocate(
+            request, self._reusable_by(uid), None if mask is None else int(mask), self._distribute
+        )
+        if isinstance(cpus, CpuShortage):
+            raise AllocationError(self._too_few(self._free() | self._reusable_by(uid), request))
+        self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
         self._note_reuse(uid, container, cpus)
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -206,12 +184,14 @@ class CpuProvider:
         held = self._held.get(pod_uid)
         if held is None or container_name not in held:
             return
-        cpus = held.pop(container_name)
-        for others in held.values():
-            cpus &= ~others
-        self._given &= ~cpus
-        if not held:
+        cpus = held[container_name]
+        if len(held) == 1:
             del self._held[pod_uid]
+        else:
+            self._held[pod_uid] = others = {name: own for name, own in held.items() if name != container_name}
+            for own in others.values():
+                cpus &= ~own
+        self.ledger.take_back(cpus)
         if self._reusing_pod == pod_uid:
             self._reusable &= ~cpus
 
@@ -223,14 +203,17 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        twice = cpus & self._given
-        if twice or container_name in self._held.get(pod_uid, ()):
+        given = self.ledger.given
+        if cpus & given or container_name in self._held.get(pod_uid, ()):
             raise AllocationError(
                 f"expected CPUs that nobody has yet for container {container_name!r}, "
-                f"got {CPUSet.from_int(cpus)} after {CPUSet.from_int(self._given)} were given"
+                f"got {CPUSet.from_int(cpus)} after {CPUSet.from_int(given)} were given"
             )
-        self._held.setdefault(pod_uid, {})[container_name] = cpus
-        self._given |= cpus
+        self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
+        self.ledger.give(cpus)
+
+    def _free(self) -> int:
+        return self.ledger.capacity.allocatable & ~self.ledger.given
 
     def _reusable_by(self, pod_uid: str) -> int:
         return self._reusable if self._reusing_pod == pod_uid else 0
@@ -242,51 +225,6 @@ class CpuProvider:
         ends = container.is_init and not container.is_sidecar
         self._reusable = reusable | cpus if ends else reusable & ~cpus
 
-    def _hints(self, free: int, reusable: int, request: int) -> HintList:
-        """Return the masks from which the request can be met; all of `reusable` must be in reach of them."""
-        node_cpus = self._topology.node_cpus
-        usable = free | reusable
-        if usable.bit_count() < request:
-            return HintList.empty()
-        amounts = [(usable & cpus).bit_count() for cpus in node_cpus]
-        touching = [1 << i for i, cpus in enumerate(node_cpus) if cpus & reusable] if reusable else ()
-        # by what the nodes have, not by what is free: a hint that is wider than need be is never preferred
-        sums = self._largest_sums
-        size = min(bisect_left(sums, request) + 1, len(sums))
-        sockets = self._socket_nodes
-        return feasible_hints(
-            len(node_cpus),
-            ((None, amounts, request),),
-            universe=self._universe,
-            preferred_size=size,
-            touching=touching,
-            sockets=sockets,
-            preferred_sockets=-(-size // (self._topology.numa_nodes // len(sockets))) if sockets else -1,
-        )
-
-    def _choose(self, reusable: int, request: int, affinity: TopologyHint) -> int:
-        """Return CPUs for a request: those near the affinity first, then any.
-
-        Raises:
-            AllocationError: there are too few.
-        """
-        chosen = 0
-        free = self._allocatable & ~self._given | reusable
-        held = self._given & ~reusable | self._kept
-        if affinity.affinity is not None:
-            aligned = 0
-            for i in affinity.affinity.bits():
-                aligned |= self._near[i]
-            aligned &= free
-            chosen = _take(self._topology, self._options, aligned, min(request, aligned.bit_count()), held)
-        missing = request - chosen.bit_count()
-        if missing > 0:
-            others = free & ~chosen
-            if missing > others.bit_count():
-                raise AllocationError(self._too_few(free, request))
-            chosen |= _take(self._topology, self._options, others, missing, held)
-        return chosen
-
     def _check_whole_cores(self, request: int) -> None:
         """Refuse a request that whole, free cores cannot meet.
 
@@ -294,27 +232,28 @@ class CpuProvider:
             AllocationError: it is no multiple of the CPUs per core, or there are too few cores none of whose
                 CPUs is reserved.
         """
-        per_core = self._topology.cpus_per_core
-        if request % per_core:
+        shortage = self.ledger.check_whole_cores(request)
+        if shortage is None:
+            return
+        capacity = self.ledger.capacity
+        if shortage.cause == "not whole cores":
             raise AllocationError(
-                f"expected a multiple of the {per_core} CPUs of a core (full-pcpus-only), "
+                f"expected a multiple of the {capacity.topology.cpus_per_core} CPUs of a core (full-pcpus-only), "
                 f"got a request for {request}",
                 SMT_ALIGNMENT_ERROR,
             )
-        free = self._pool & ~self._given & ~self._reserved_cores
-        if request > free.bit_count():
-            raise AllocationError(
-                f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
-                SMT_ALIGNMENT_ERROR,
-            )
+        free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
+        raise AllocationError(
+            f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
+            SMT_ALIGNMENT_ERROR,
+        )
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
         request = pod.exclusive_cpus if container is None else container.exclusive_cpus
         if not request:
             return {}
-        free = self._allocatable & ~self._given
-        return {RESOURCE: partial(self._asked_and_free, request, free)}
+        return {RESOURCE: partial(self._asked_and_free, request, self._free())}
 
     def _asked_and_free(self, request: int, free: int) -> str:
         return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
@@ -326,9 +265,87 @@ class CpuProvider:
         """Return how many of the CPUs are on which NUMA node, in words."""
         return ", ".join(
             f"{(free & cpus).bit_count()} on NUMA node {node}"
-            for node, cpus in zip(self._node_ids, self._topology.node_cpus, strict=True)
+            for node, cpus in zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
             if cpus
         )
+
+
+def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
+    """Return the CPU manager of the configuration; None for policy none.
+
+    A kubelet refuses a static policy without reserved CPUs. It is allowed here, because launchers without a kubelet
+    may hand out every CPU.
+
+    Raises:
+        ConfigError: the machine lacks some of the reserved CPUs.
+    """
+    if config.cpu_manager_policy != "static":
+        return None
+    options = config.cpu_manager_policy_options
+    if config.reserved_cpu_count:
+        return CpuProvider(machine, reserved_cpus(machine, config.reserved_cpu_count, options), options)
+    missing = int(config.reserved_system_cpus) & ~machine.cpus
+    if missing:
+        raise ConfigError.at(
+            "reservedSystemCPUs",
+            f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})",
+            str(config.reserved_system_cpus),
+        )
+    return CpuProvider(machine, int(config.reserved_system_cpus), options)
+
+
+@lru_cache(maxsize=64)
+def _capacity(topology: CpuTopology, reserved: int, options: CpuOptions) -> CpuCapacity:
+    """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
+
+    Raises:
+        ConfigError: as `_check`.
+    """
+    _check(topology, reserved, options)
+    sockets = _socket_nodes(topology) if options.align_by_socket else ()
+    return CpuCapacity(
+        topology,
+        reserved,
+        strict_reservation=options.strict_cpu_reservation,
+        full_pcpus_only=options.full_pcpus_only,
+        distributes=options.distribute_cpus_across_numa,
+        spreads=options.distribute_cpus_across_cores,
+        by_l3=options.prefer_align_cpus_by_uncorecache,
+        sockets=sockets,
+        irregular=_is_irregular(topology, reserved) or _shares_nodes(sockets),
+    )
+
+
+def _distribution(topology: CpuTopology, options: CpuOptions) -> Callable[[int, int, int], int] | None:
+    """Return what chooses CPUs under distribute-cpus-across-numa, None without that option."""
+    if not options.distribute_cpus_across_numa:
+        return None
+    return partial(_take, topology, options)
+
+
+def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
+    """Return whether a group can count as wholly free while some of its CPUs are not.
+
+    Those CPUs are reserved, or belong to another NUMA node than the others.
+    """
+    groups: list[CpuGroup] = list(topology.outer)
+    while groups:
+        group = groups.pop()
+        spans = not any(group.cpus & ~inside == 0 for inside in topology.node_cpus)
+        if group.size > group.whole and (group.cpus & reserved or spans):
+            return True
+        groups.extend(group.parts)
+    return False
+
+
+def _shares_nodes(sockets: tuple[int, ...]) -> bool:
+    """Return whether a NUMA node has CPUs of two sockets."""
+    seen = 0
+    for mask in sockets:
+        if seen & mask:
+            return True
+        seen |= mask
+    return False
 
 
 def _check(topology: CpuTopology, reserved: int, options: CpuOptions) -> None:

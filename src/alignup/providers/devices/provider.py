@@ -6,6 +6,7 @@ It decides as the kubelet (1.36) does. Where a resource's devices are and which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["Device", "DevicePlugin", "DeviceProvider"]
 
 
+@dataclass(frozen=True, slots=True)
 class _PodDevices:
     """What a pod's containers hold, as bits by resource, and what of it later ones may take over."""
 
-    __slots__ = ("containers", "reusable")
-
-    def __init__(self) -> None:
-        self.containers: dict[str, dict[str, int]] = {}
-        self.reusable: dict[str, int] = {}
+    containers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reusable: Mapping[str, int] = field(default_factory=dict)
 
     def held(self, resource: str) -> int:
         """Return all devices of a resource that any container of the pod holds."""
@@ -42,6 +41,9 @@ class _PodDevices:
         for resources in self.containers.values():
             bits |= resources.get(resource, 0)
         return bits
+
+
+_NOTHING = _PodDevices()
 
 
 class DeviceProvider:
@@ -67,12 +69,24 @@ class DeviceProvider:
         plugins: Mapping[str, DevicePlugin | Preference] | None = None,
     ) -> None:
         self._machine = machine
-        self._numa_ids = tuple(node.id for node in machine.numa_nodes)
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
         self._pools: dict[str, DevicePool] = {}
         self._pods: dict[str, _PodDevices] = {}
         for resource, devices in inventory.items():
             self.update(resource, devices)
+
+    def copy(self) -> DeviceProvider:
+        """Return an independent provider with the same inventories and holdings."""
+        other = DeviceProvider.__new__(DeviceProvider)
+        other._machine, other._preferences = self._machine, self._preferences
+        other._pools = {resource: pool.copy() for resource, pool in self._pools.items()}
+        other._pods = self._pods.copy()
+        return other
+
+    @property
+    def pools(self) -> Mapping[str, DevicePool]:
+        """The devices of each resource."""
+        return self._pools
 
     def update(self, resource: str, devices: Sequence[Device]) -> None:
         """Replace the inventory of a resource by what its plugin reports now.
@@ -81,33 +95,40 @@ class DeviceProvider:
         free until it is reported as healthy again.
 
         Raises:
-            InputError: A device id comes twice, or a device is on a NUMA node that does not exist; nothing
+            InputError: a device id comes twice, or a device is on a NUMA node that does not exist; nothing
                 changed.
         """
         check_devices(devices, self._machine, f"devices[{resource!r}]")
         old = self._pools.get(resource)
-        held = () if old is None else old.devices
+        given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
         gone = [
             device
-            for index, device in enumerate(held)
-            if device.id not in reported and old is not None and old.given >> index & 1
+            for index, device in enumerate(() if old is None else old.devices)
+            if given >> index & 1 and device.id not in reported
         ]
-        pool = DevicePool(resource, devices, self._numa_ids, gone, self._preferences.get(resource))
+        preference = self._preferences.get(resource)
+        pool = DevicePool(resource, devices, self._machine.numa_node_ids, gone, preference)
         self._pools[resource] = pool
         if old is None:
             return
-        pool.given = pool.bits(old.ids(old.given))
-        for entry in self._pods.values():
-            for bits_of in (entry.reusable, *entry.containers.values()):
-                if resource in bits_of:
-                    bits_of[resource] = pool.bits(old.ids(bits_of[resource]))
+        pool.ledger.give(pool.bits(old.ids(given)))
+
+        def moved(bits_of: Mapping[str, int]) -> Mapping[str, int]:
+            if resource not in bits_of:
+                return bits_of
+            return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
+
+        for uid, entry in self._pods.items():
+            containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
+            self._pods[uid] = _PodDevices(containers, moved(entry.reusable))
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
-        entry = self._pods.get(pod.uid)
-        held = {} if entry is None else entry.containers.get(container.name, {})
-        reusable = {} if entry is None else entry.reusable
+        if not container.devices:
+            return {}
+        entry = self._pods.get(pod.uid, _NOTHING)
+        held, reusable = entry.containers.get(container.name, {}), entry.reusable
         found: dict[str, HintList | None] = {}
         for resource, request in container.devices:
             pool = self._pools.get(resource)
@@ -118,13 +139,13 @@ class DeviceProvider:
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together; nothing is reused here."""
-        entry = self._pods.get(pod.uid)
+        entry = self._pods.get(pod.uid, _NOTHING)
         found: dict[str, HintList | None] = {}
         for resource, request in pod.devices:
             pool = self._pools.get(resource)
             if pool is None:
                 continue
-            found[resource] = _hints(pool, 0 if entry is None else entry.held(resource), 0, request)
+            found[resource] = _hints(pool, entry.held(resource), 0, request)
         return found
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -136,9 +157,8 @@ class DeviceProvider:
         wanted = container.devices
         if not wanted:
             return
-        entry = self._pods.get(pod.uid)
-        reusable = {} if entry is None else entry.reusable
-        held = {} if entry is None else entry.containers.get(container.name, {})
+        entry = self._pods.get(pod.uid, _NOTHING)
+        held, reusable = entry.containers.get(container.name, {}), entry.reusable
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
         for resource, request in wanted:
@@ -163,50 +183,51 @@ class DeviceProvider:
         chosen: dict[str, int] = {}
         for resource, wanted in ids.items():
             pool = self._pools.get(resource)
-            known = pool.bit_of if pool else {}
-            strange = sorted(identity for identity in wanted if identity not in known)
+            strange = sorted(identity for identity in wanted if pool is None or not pool.knows(identity))
             if pool is None or strange:
                 raise AllocationError(
                     f"expected devices of {resource} of the inventory, got {', '.join(strange) or 'none'}"
                 )
             chosen[resource] = pool.bits(wanted)
-            if chosen[resource] & pool.given:
-                twice = ", ".join(pool.ids(chosen[resource] & pool.given))
+            if chosen[resource] & pool.ledger.given:
+                twice = ", ".join(pool.ids(chosen[resource] & pool.ledger.given))
                 raise AllocationError(f"expected devices of {resource} that nobody has, got {twice}")
-        entry = self._pods.setdefault(pod_uid, _PodDevices())
-        entry.containers.setdefault(container_name, {}).update(chosen)
+        entry = self._pods.get(pod_uid, _NOTHING)
+        self._pods[pod_uid] = _with(entry, container_name, chosen, entry.reusable)
         for resource, bits in chosen.items():
-            self._pools[resource].given |= bits
+            self._pools[resource].ledger.give(bits)
 
     def _keep(self, pod_uid: str, container: Container, chosen: Mapping[str, int]) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones."""
-        entry = self._pods.get(pod_uid)
-        if entry is None:
-            entry = self._pods[pod_uid] = _PodDevices()
-        entry.containers.setdefault(container.name, {}).update(chosen)
+        entry = self._pods.get(pod_uid, _NOTHING)
         hands_on = container.is_init and not container.is_sidecar
         reusable = entry.reusable
+        if hands_on or reusable:
+            reusable = dict(reusable)
+            for resource, bits in chosen.items():
+                if hands_on:
+                    reusable[resource] = reusable.get(resource, 0) | bits
+                elif resource in reusable:
+                    reusable[resource] &= ~bits
         for resource, bits in chosen.items():
-            self._pools[resource].given |= bits
-            if hands_on:
-                reusable[resource] = reusable.get(resource, 0) | bits
-            elif resource in reusable:
-                reusable[resource] &= ~bits
+            self._pools[resource].ledger.give(bits)
+        self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, except what another container of its pod holds too."""
         entry = self._pods.get(pod_uid)
-        if entry is None:
+        if entry is None or container_name not in entry.containers:
             return
-        resources = entry.containers.pop(container_name, None)
-        if resources is None:
-            return
-        for resource, bits in resources.items():
-            freed = bits & ~entry.held(resource)
-            self._pools[resource].given &= ~freed
+        containers = {name: held for name, held in entry.containers.items() if name != container_name}
+        left = _PodDevices(containers, dict(entry.reusable))
+        for resource, bits in entry.containers[container_name].items():
+            freed = bits & ~left.held(resource)
+            self._pools[resource].ledger.take_back(freed)
             if resource in entry.reusable:
-                entry.reusable[resource] &= ~freed
-        if not entry.containers:
+                left.reusable[resource] &= ~freed  # type: ignore[index]  # a copy of our own
+        if containers:
+            self._pods[pod_uid] = left
+        else:
             del self._pods[pod_uid]
 
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
@@ -232,7 +253,9 @@ class DeviceProvider:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: partial(self._pools[resource].account, count, self._pools[resource].free, aligned=True)
+            resource: partial(
+                self._pools[resource].account, count, self._pools[resource].ledger.free, aligned=True
+            )
             for resource, count in requests
             if resource in self._pools
         }
@@ -240,23 +263,33 @@ class DeviceProvider:
     @property
     def free(self) -> dict[str, tuple[str, ...]]:
         """The ids of devices that could be given now, by resource, in the order of the inventory."""
-        return {resource: pool.ids(pool.free) for resource, pool in self._pools.items()}
+        return {resource: pool.ids(pool.ledger.free) for resource, pool in self._pools.items()}
 
     @property
     def given(self) -> dict[str, tuple[str, ...]]:
         """The ids that containers hold, by resource, even of devices that the plugin reports no more."""
-        return {resource: pool.ids(pool.given) for resource, pool in self._pools.items()}
+        return {resource: pool.ids(pool.ledger.given) for resource, pool in self._pools.items()}
 
 
 def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList | None:
     """Return the hints of one resource: for the devices held already if any, else for the free ones."""
+    ledger = pool.ledger
     if not held:
-        return pool.hints(pool.free, reusable, request)
-    if not pool.is_aligned:
+        return ledger.hints(request, reusable)
+    if not ledger.inventory.is_aligned:
         return None
     if held.bit_count() != request:
         return HintList.empty()
-    return pool.hints(held, 0, request)
+    return ledger.hints(request, 0, held)
+
+
+def _with(
+    entry: _PodDevices, container_name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]
+) -> _PodDevices:
+    """Return a pod's devices with more of them for one of its containers."""
+    held = entry.containers.get(container_name)
+    more = {**held, **chosen} if held else dict(chosen)
+    return _PodDevices({**entry.containers, container_name: more}, reusable)
 
 
 def _check_held(pool: DevicePool, held: int, request: int) -> None:

@@ -6,8 +6,10 @@ Reads a machine and `reservedMemory`; refuses the combinations that cannot be. W
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import format_bytes
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.machine.machine import Machine, NumaNode
 
-__all__ = ["MEMORY", "allocatable_memory"]
+__all__ = ["MEMORY", "allocatable_memory", "memory_capacity"]
 
 MEMORY: Final = "memory"
 _HUGEPAGES: Final = "hugepages-"
@@ -54,6 +56,16 @@ def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> 
             where = f"reservedMemory, NUMA node {node_id}, {kind}"
             raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
     return {kind: tuple(node[kind] for node in present) for kind in sorted(present[0])}
+
+
+@lru_cache(maxsize=64)
+def memory_capacity(machine: Machine, reserved: tuple[ReservedMemory, ...]) -> MemoryCapacity:
+    """Return the same as the core keeps it; nodes of the same machine and reservations share the answer.
+
+    Raises:
+        ConfigError: as `allocatable_memory`.
+    """
+    return MemoryCapacity(allocatable_memory(machine, reserved))
 
 
 def _present(node: NumaNode) -> dict[str, int]:

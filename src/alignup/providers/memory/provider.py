@@ -1,25 +1,25 @@
-"""The memory manager's Static policy as a hint provider: which NUMA nodes a container's memory comes from.
+"""The memory manager with the Static policy: which container holds memory of which NUMA nodes.
 
-It decides as the kubelet (1.36) does, for memory and hugepages of every size together. What may be given away
-at all is worked out in `alignup.providers.memory.capacity`; what is left is kept in
-`alignup.providers.memory.nodes`.
+Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet (1.36) does for
+memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory`; what may be given away at
+all is worked out in `alignup.providers.memory.capacity`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
 from alignup.providers.memory.account import accounts_of_memory, shortage, ties_of
-from alignup.providers.memory.capacity import allocatable_memory
-from alignup.providers.memory.nodes import Holding, MemoryNodes, positions_of
+from alignup.providers.memory.capacity import memory_capacity
 from alignup.topology_manager.account import in_words
-from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints, smallest_size
+from alignup.topology_manager.admission import MemoryBlock
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.kubernetes.pod import Container, Pod
@@ -27,22 +27,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.account import Accounts, MemoryAccount, Ties
     from alignup.topology_manager.provider import ResourceHints
 
-__all__ = ["MemoryBlock", "MemoryProvider"]
-
-_SIZES_KEPT = 512
-"""Smallest sizes remembered, one for each different request; forgotten together when there are more."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
-    """Memory of one type that a container holds on a set of NUMA nodes."""
-
-    numa_nodes: tuple[int, ...]
-    """Kernel node ids, ascending."""
-    type: str
-    """`memory` or `hugepages-<size>`."""
-    size: int
-    """Bytes."""
+__all__ = ["MemoryProvider"]
 
 
 class MemoryProvider:
@@ -55,39 +40,47 @@ class MemoryProvider:
     sat alone on a node of a group; it then counts that as free, and loses as much elsewhere.
 
     Args:
-        machine: The machine whose memory is given away.
-        reserved: What is kept back for the system.
-        bindings_stay: Follow the kubelet where a container sat alone on a node of a group: the node stays out
+        machine: the machine whose memory is given away.
+        reserved: the bytes that are kept back for the system.
+        bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out
             of the group until nobody uses it, even if that container was refused later on. False: a refusal
             or removal leaves no such trace.
 
     Raises:
-        ConfigError: A kubelet would not start with these reservations, or they do not fit the machine.
+        ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
     """
+
+    __slots__ = ("_holdings", "_ids", "_init_holdings", "_pods", "ledger")
 
     name = "memory"
 
     def __init__(
         self, machine: Machine, reserved: Iterable[ReservedMemory], *, bindings_stay: bool = True
     ) -> None:
-        self._ids = tuple(node.id for node in machine.numa_nodes)
-        self._everywhere = (1 << len(self._ids)) - 1
-        self._allocatable = allocatable_memory(machine, reserved)
-        self._nodes = MemoryNodes(self._allocatable, bindings_stay=bindings_stay)
-        self._smallest: dict[tuple[tuple[str, int], ...], int] = {}
-        self._holdings: dict[tuple[str, str], Holding] = {}
+        self._ids = machine.numa_node_ids
+        self.ledger = MemoryLedger(memory_capacity(machine, tuple(reserved)), bindings_stay=bindings_stay)
+        self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         self._pods: dict[tuple[str, str], str] = {}
-        self._init_holdings: dict[str, list[Holding]] = {}
+        self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
+
+    def copy(self) -> MemoryProvider:
+        """Return an independent provider with the same holdings."""
+        other = MemoryProvider.__new__(MemoryProvider)
+        other._ids = self._ids
+        other.ledger = self.ledger.copy()
+        other._holdings = self._holdings.copy()
+        other._init_holdings, other._pods = self._init_holdings.copy(), self._pods.copy()
+        return other
 
     @property
     def allocatable(self) -> dict[str, tuple[int, ...]]:
         """Bytes of each type that there are to give, by position of the NUMA node."""
-        return dict(self._allocatable)
+        return self.ledger.capacity.amounts()
 
     @property
     def free(self) -> dict[str, tuple[int, ...]]:
         """Bytes of each type that nobody holds, by position of the NUMA node."""
-        return {kind: tuple(amounts) for kind, amounts in self._nodes.free.items()}
+        return self.ledger.free
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return the masks that can hold all the container asks for; each type has the same ones.
@@ -101,19 +94,22 @@ class MemoryProvider:
         held = self._holdings.get((pod.uid, container.name))
         if held is not None:
             return _hints_as_held(held, requests)
-        hints = self._hints(pod.uid, requests)
-        return {kind: hints for kind, _ in requests} if hints else {}
+        return self._hints(pod.uid, requests)
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together."""
         requests = pod.memory
         if not requests:
             return None
-        for container in pod.all_containers:
-            held = self._holdings.get((pod.uid, container.name))
-            if held is not None:
-                return _hints_as_held(held, requests)
-        hints = self._hints(pod.uid, requests)
+        if self._holdings:
+            for container in pod.all_containers:
+                held = self._holdings.get((pod.uid, container.name))
+                if held is not None:
+                    return _hints_as_held(held, requests)
+        return self._hints(pod.uid, requests)
+
+    def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
+        hints = self.ledger.hints(requests, self._init_holdings.get(pod_uid, ()))
         return {kind: hints for kind, _ in requests} if hints else {}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -122,28 +118,22 @@ class MemoryProvider:
         What earlier init containers of the pod hold on the same nodes is handed over first.
 
         Raises:
-            AllocationError: No nodes have enough free, or only nodes that the affinity or the group rule
+            AllocationError: no nodes have enough free, or only nodes that the affinity or the group rule
                 exclude; nothing was given to this container.
         """
         requests = container.memory
         key = (pod.uid, container.name)
         if not requests or key in self._holdings:
             return
-        holding = Holding(self._nodes_for(pod.uid, requests, affinity))
+        mask = affinity.affinity
         donors = self._init_holdings.get(pod.uid, ())
-        nodes = self._nodes
-        for kind, amount in requests:
-            holding.taken[kind] = [0] * len(holding.positions)
-            missing = amount
-            for donor in donors:
-                if missing and donor.mask == holding.mask:
-                    missing = donor.hand_over(kind, missing, holding)
-            nodes.take(holding, kind, missing)
-        nodes.bind(holding)
-        self._holdings[key] = holding
+        got = self.ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
+        if isinstance(got, MemoryShortage):
+            raise AllocationError(self._sentence(got, pod.uid, requests))
+        self._holdings[key] = got
         self._pods[key] = f"{pod.namespace}/{pod.name}"
         if container.is_init and not container.is_sidecar:
-            self._init_holdings.setdefault(pod.uid, []).append(holding)
+            self._init_holdings[pod.uid] = (*donors, got)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything."""
@@ -151,11 +141,13 @@ class MemoryProvider:
         if holding is None:
             return
         del self._pods[pod_uid, container_name]
-        self._nodes.give_back(holding)
+        self.ledger.release(holding)
         donors = self._init_holdings.get(pod_uid)
-        if donors is not None and holding in donors:
-            donors.remove(holding)
-            if not donors:
+        if donors is not None:
+            left = tuple(donor for donor in donors if donor is not holding)
+            if left:
+                self._init_holdings[pod_uid] = left
+            else:
                 del self._init_holdings[pod_uid]
 
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
@@ -163,17 +155,16 @@ class MemoryProvider:
         holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return ()
-        ids = tuple([self._ids[position] for position in holding.positions])
-        taken = holding.taken
-        return tuple([MemoryBlock(ids, kind, sum(taken[kind])) for kind in sorted(taken)])
+        ids = tuple([self._ids[position] for position in holding.positions()])
+        return tuple([MemoryBlock(ids, kind, size) for kind, size in holding.sizes()])
 
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id."""
         holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return {}
-        ids = [self._ids[position] for position in holding.positions]
-        return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in sorted(holding.taken.items())}
+        ids = [self._ids[position] for position in holding.positions()]
+        return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()}
 
     def adopt(self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]]) -> None:
         """Note memory, as `shares` tells it, that the container was given before this provider was made.
@@ -182,116 +173,20 @@ class MemoryProvider:
         Nodes and types that the machine does not have are passed over.
 
         Raises:
-            AllocationError: The container has memory already.
+            AllocationError: the container has memory already.
         """
         if (pod_uid, container_name) in self._holdings:
             raise AllocationError(f"expected no memory of container {container_name!r} yet, got it twice")
-        known = {kind: taken for kind, taken in shares.items() if kind in self._allocatable}
-        present = {node for taken in known.values() for node in taken}
-        holding = Holding(sum(1 << position for position, node in enumerate(self._ids) if node in present))
-        if not holding.mask:
-            return
-        for kind, taken in known.items():
-            free = self._nodes.free[kind]
-            amounts = [min(free[i], taken.get(self._ids[i], 0)) for i in holding.positions]
-            for position, amount in zip(holding.positions, amounts, strict=True):
-                free[position] -= amount
-            holding.taken[kind] = amounts
-        self._nodes.bind(holding)
-        self._holdings[pod_uid, container_name] = holding
-        self._pods[pod_uid, container_name] = pod_uid
-
-    def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> HintList:
-        """Return every mask that holds the requests and that the group rule allows."""
-        nodes = self._nodes
-        free = nodes.free
-        try:
-            demands = [(None, free[kind], amount) for kind, amount in requests]
-        except KeyError:  # hugepages of a size that the machine lacks
-            return HintList.empty()
-        smallest = self._smallest.get(requests)
-        if smallest is None:
-            smallest = self._smallest_size(requests)
-        donors = self._init_holdings.get(pod_uid)
-        return feasible_hints(
-            len(self._ids),
-            demands,
-            universe=nodes.unbound,
-            preferred_size=smallest,
-            alone=nodes.alone,
-            groups=nodes.groups,
-            extra=self._masks_with_reuse(donors, requests) if donors else (),
+        position = {numa_id: index for index, numa_id in enumerate(self._ids)}
+        holding = self.ledger.adopt(
+            {
+                kind: {position[numa_id]: size for numa_id, size in taken.items() if numa_id in position}
+                for kind, taken in shares.items()
+            }
         )
-
-    def _smallest_size(self, requests: tuple[tuple[str, int], ...]) -> int:
-        """Return how many nodes would be needed if nobody held anything."""
-        if len(self._smallest) >= _SIZES_KEPT:
-            self._smallest.clear()
-        demands = [(None, self._allocatable[kind], amount) for kind, amount in requests]
-        size: int = smallest_size(len(self._ids), demands, self._everywhere)
-        self._smallest[requests] = size
-        return size
-
-    def _masks_with_reuse(
-        self, donors: Sequence[Holding], requests: tuple[tuple[str, int], ...]
-    ) -> list[int]:
-        """Return the masks of init containers that suffice together with what those hold there."""
-        found = []
-        for mask in dict.fromkeys(donor.mask for donor in donors):
-            missing = [
-                (kind, amount - sum(donor.size(kind) for donor in donors if donor.mask == mask))
-                for kind, amount in requests
-            ]
-            if self._nodes.allows(mask) and self._nodes.holds(mask, missing):
-                found.append(mask)
-        return found
-
-    def _nodes_for(self, pod_uid: str, requests: tuple[tuple[str, int], ...], affinity: TopologyHint) -> int:
-        """Return the mask to allocate from.
-
-        1. No affinity: the best of all hints, which must be preferred if the affinity is.
-        2. The nodes have too little: the best hint that includes them, with the same condition.
-        3. The group rule then has the last word.
-        """
-        hints = None
-        mask: int
-        wanted, preferred = affinity.affinity, affinity.preferred
-        if wanted is None:
-            hints = self._hints(pod_uid, requests)
-            mask, preferred = self._checked(hints.best(), preferred, pod_uid, requests, None)
-        else:
-            mask = int(wanted)
-        if not self._nodes.holds(mask, requests):
-            hints = hints or self._hints(pod_uid, requests)
-            mask, _ = self._checked(hints.best_containing(mask), preferred, pod_uid, requests, mask)
-        if self._nodes.violates(mask):
-            told = in_words(self._accounts(pod_uid, requests, mask))
-            account = "; ".join(f"{kind} {words}" for kind, words in told.items())
-            raise AllocationError(
-                f"{self._names(mask)} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {account}"
-            )
-        return mask
-
-    def _checked(
-        self,
-        best: tuple[int, bool] | None,
-        preferred: bool,
-        pod_uid: str,
-        requests: tuple[tuple[str, int], ...],
-        inner: int | None,
-    ) -> tuple[int, bool]:
-        """Return the best hint, or raise if there is none or it is not as good as the affinity was."""
-        if best is not None and (best[1] or not preferred):
-            return best
-        within = "" if inner is None else f" that includes {self._names(inner)}"
-        smallest = "" if best is None else "smallest possible "
-        raise AllocationError(shortage(self._accounts(pod_uid, requests), within, smallest))
-
-    def _names(self, mask: int) -> str:
-        """Return the nodes of a mask by their kernel ids, for a message."""
-        ids = ", ".join(str(self._ids[position]) for position in positions_of(mask))
-        return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
+        if holding is not None:
+            self._holdings[pod_uid, container_name] = holding
+            self._pods[pod_uid, container_name] = pod_uid
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
@@ -302,27 +197,34 @@ class MemoryProvider:
     ) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
+        donors = self._init_holdings.get(pod_uid, ())
         if self._holdings:
             holders = [(held.mask, self._pods[key]) for key, held in self._holdings.items()]
-            wanted = partial(int, mask) if mask else self._wanted_mask(requests)
+            wanted = (
+                partial(int, mask) if mask else partial(_wanted_mask, self.ledger.copy(), donors, requests)
+            )
             ties = partial(_ties_around, holders, wanted, self._ids)
-        return accounts_of_memory(requests, self._free_of, self._ids, partial(self._hints, pod_uid), ties)
+        hints_of = partial(self.ledger.hints, donors=donors)
+        return accounts_of_memory(requests, self.ledger.free_of, self._ids, hints_of, ties)
 
-    def _wanted_mask(self, requests: tuple[tuple[str, int], ...]) -> Callable[[], int]:
-        """Return what will tell the nodes that would be taken now if there were no group rule; 0: the same ones."""
-        nodes = self._nodes
-        if any(kind not in nodes.free for kind, _ in requests):
-            return int
-        demands = [(None, tuple(nodes.free[kind]), amount) for kind, amount in requests]
-        smallest = self._smallest.get(requests) or self._smallest_size(requests)
-        find = partial(feasible_hints, len(self._ids), demands, preferred_size=smallest)
-        ruled = partial(find, universe=nodes.unbound, alone=nodes.alone, groups=nodes.groups)
-        return partial(_better_mask, partial(find, universe=self._everywhere), ruled)
+    def _sentence(self, got: MemoryShortage, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> str:
+        """Return why the memory cannot be had."""
+        names = self._names(got.mask)
+        if got.cause == "bound otherwise":
+            told = in_words(self._accounts(pod_uid, requests, got.mask))
+            account = "; ".join(f"{kind} {words}" for kind, words in told.items())
+            return (
+                f"{names} cannot be used together: memory of some of them is already in use on "
+                f"another set of nodes; {account}"
+            )
+        within = f" that includes {names}" if got.mask else ""
+        smallest = "smallest possible " if got.cause == "not preferred" else ""
+        return shortage(self._accounts(pod_uid, requests), within, smallest)
 
-    def _free_of(self, kind: str) -> tuple[int, ...] | None:
-        """Return what is free of a type on each node now; None where the machine has none."""
-        free = self._nodes.free.get(kind)
-        return None if free is None else tuple(free)
+    def _names(self, mask: int) -> str:
+        """Return the nodes of a mask by their kernel ids, for a message."""
+        ids = ", ".join(str(self._ids[position]) for position in BitMask.from_int(mask))
+        return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
 
 
 def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:
@@ -330,15 +232,23 @@ def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids:
     return ties_of(holders, wanted(), ids)
 
 
-def _better_mask(free: Callable[[], HintList], ruled: Callable[[], HintList]) -> int:
-    """Return the best mask of the first hints if it is not that of the second ones; else 0."""
-    best = free().best()
-    return 0 if best is None or best == ruled().best() else best[0]
+def _wanted_mask(
+    ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]
+) -> int:
+    """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
+    free = ledger.free
+    if any(kind not in free for kind, _ in requests):
+        return 0
+    ruled = ledger.hints(requests, donors).best()
+    demands = [(None, free[kind], amount) for kind, amount in requests]
+    nodes = len(next(iter(free.values())))
+    best = feasible_hints(nodes, demands, universe=(1 << nodes) - 1, preferred_size=-1).best()
+    return 0 if best is None or (ruled is not None and best[0] == ruled[0]) else best[0]
 
 
-def _hints_as_held(held: Holding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
+def _hints_as_held(held: MemoryHolding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
     """Return the hint that repeats what is held; no preference if that is not what is asked for now."""
-    if len(held.taken) != len(requests) or any(held.size(kind) != amount for kind, amount in requests):
+    if tuple(held.sizes()) != requests:
         return None
     hints = HintList([TopologyHint(BitMask.from_int(held.mask), True)])
     return {kind: hints for kind, _ in requests}

@@ -58,7 +58,7 @@ def assert_given_once(made, running):
     ]
     assert not any(one & other for one, other in combinations(held, 2))
     assert set().union(*held) == set(made.given[GPU])
-    healthy = {d.id for d in made._pools[GPU].devices if d.healthy}
+    healthy = {d.id for d in made.pools[GPU].devices if d.healthy}
     assert set(made.free[GPU]) == healthy - set(made.given[GPU])
 
 

@@ -288,7 +288,7 @@ def test_a_vanished_device_is_forgotten_after_its_release():
     made.release("u", "i")
     made.update(GPU, gpus(0, 0)[1:])
     assert made.given == {GPU: ("1",)}
-    assert [device.id for device in made._pools[GPU].devices] == ["1"]
+    assert [device.id for device in made.pools[GPU].devices] == ["1"]
 
 
 def test_a_new_resource_can_come_later():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alignup.providers.memory.provider import MemoryBlock
+from alignup.topology_manager.admission import MemoryBlock
 from memory_pods import GI, PAGES, container, masks, on, pod, provider
 
 

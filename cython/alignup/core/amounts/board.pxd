@@ -1,0 +1,29 @@
+"""The Python classes that judge the nodes of a cluster."""
+
+from libc.stdint cimport int16_t
+
+from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.row cimport Row
+from alignup.core.amounts.trial cimport NodeRow, PodRequest
+
+
+cdef class Board:
+    cdef NodeRow* rows
+    cdef int16_t* type_of
+    cdef const DeviceState** states
+    cdef readonly list parts
+    cdef dict type_numbers
+    cdef dict resource_numbers
+    cdef Py_ssize_t row_count
+    cdef int type_room
+    cdef int resource_room
+    cdef int number_names(self, Row row) except -1
+    cdef int lay_out(self) except -1
+    cdef void write_row(self, Py_ssize_t index, Row row)
+
+
+cdef class Job:
+    cdef PodRequest pod
+    cdef readonly Board board
+    cdef readonly int policy
+    cdef int read_pod(self, list requests) except -1

@@ -1,0 +1,383 @@
+"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpus`.
+
+A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and containers are known to
+`alignup.providers.cpu`.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+
+from alignup.core.amounts.cpus cimport (
+    CPUS_CHOSEN, CPUS_NOT_WHOLE_CORES, CPUS_TOO_FEW_WHOLE, CpuOutcome, add_reusable, check_whole_cores, choice_sets,
+    choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, give_cpus, place_cpus, smallest_cpu_size,
+    sockets_for, take_back_cpus,
+)
+from alignup.core.bits cimport NARROW_NODES
+from alignup.core.cpu.cpu_set cimport count_common, count_in
+from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
+from alignup.core.hints cimport HintList
+
+from alignup.core.feasible import feasible_hints
+
+cdef enum:
+    SHORT_SET = 128     # words of sets that lie on the stack: all sets of a choice on machines of up to 512 CPUs
+
+
+cdef class CpuCapacity:
+    """The CPUs that can be given away, and the options by which they are chosen; shared by equal nodes.
+
+    Args:
+        topology: the machine's CPUs.
+        reserved: the CPUs that nobody gets alone.
+        strict_reservation: reserved CPUs are not part of the shared pool either.
+        full_pcpus_only, distributes, spreads, by_l3: the options full-pcpus-only, distribute-cpus-across-numa,
+            distribute-cpus-across-cores and prefer-align-cpus-by-uncorecache.
+        sockets: with align-by-socket the mask of the NUMA nodes of each socket; else empty.
+        irregular: groups of CPUs differ in size, so that taking one as a whole can take other CPUs than were counted.
+    """
+
+    def __cinit__(self):
+        self.block = NULL
+
+    def __init__(
+        self, CpuTopology topology not None, reserved, *, bint strict_reservation=False, bint full_pcpus_only=False,
+        bint distributes=False, bint spreads=False, bint by_l3=False, tuple sockets=(), bint irregular=False,
+    ):
+        cdef int words = topology.groups.words, nodes = topology.groups.positions, core, word
+        self.make_room(words, nodes, len(sockets))
+        self.topology = topology
+        self.layout.groups = &topology.groups
+        self.layout.near = topology.groups.node_sockets if sockets else topology.groups.node_cpus
+        self.layout.sockets = len(sockets)
+        self.layout.full_pcpus_only, self.layout.distributes = full_pcpus_only, distributes
+        self.layout.spreads, self.layout.by_l3, self.layout.irregular = spreads, by_l3, irregular
+        words_of(topology, reserved, self.layout.shareable)
+        for core in range(topology.groups.core_count):
+            if count_common(topology.groups.cores[core].cpus, self.layout.shareable, 0, words, 1):
+                for word in range(words):
+                    self.layout.reserved_cores[word] |= topology.groups.cores[core].cpus[word]
+        self.layout.split_cores = False
+        for word in range(words):
+            self.layout.allocatable[word] = topology.groups.cpus[word] & ~self.layout.shareable[word]
+            self.layout.shareable[word] = (
+                self.layout.allocatable[word] if strict_reservation else topology.groups.cpus[word]
+            )
+            if self.layout.allocatable[word] & self.layout.reserved_cores[word]:
+                self.layout.split_cores = True
+        self.read_counts(sockets)
+
+    @staticmethod
+    def from_counts(list capacity not None, list allocatable not None):
+        """Return what is known of a machine of which only counts are, one for each NUMA node.
+
+        Args:
+            capacity: CPUs, reserved ones included.
+            allocatable: CPUs that could be given away if nobody had any.
+        """
+        cdef CpuCapacity made = CpuCapacity.__new__(CpuCapacity)
+        cdef int node, nodes = len(capacity)
+        if not 1 <= nodes <= 64 or len(allocatable) != nodes:
+            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {nodes} and {len(allocatable)}")
+        made.make_room(0, nodes, 0)
+        made.counted.positions = nodes
+        made.counted.cpus_per_core = 1
+        made.layout.groups = &made.counted
+        for node in range(nodes):
+            made.layout.capacity[node] = capacity[node]
+            made.layout.allocatable_count[node] = allocatable[node]
+        made.sum_largest()
+        return made
+
+    cdef int make_room(self, int words, int nodes, int sockets) except -1:
+        """Let the arrays of the layout lie in one block."""
+        cdef uint64_t* at
+        if self.block is not NULL:
+            raise TypeError("expected a new capacity, got one that is made already")
+        self.block = <char*>PyMem_Calloc(3 * words + 3 * nodes + 1 + sockets, sizeof(uint64_t))
+        if self.block is NULL:
+            raise MemoryError
+        at = <uint64_t*>self.block
+        self.layout.nodes = nodes
+        self.layout.allocatable, self.layout.shareable = at, at + words
+        self.layout.reserved_cores = at + 2 * words
+        self.layout.capacity = <int64_t*>(at + 3 * words)
+        self.layout.allocatable_count = self.layout.capacity + nodes
+        self.layout.largest_sums = self.layout.allocatable_count + nodes
+        self.layout.socket_nodes = <uint64_t*>(self.layout.largest_sums + nodes + 1)
+        return 0
+
+    cdef int read_counts(self, tuple sockets) except -1:
+        """Count the CPUs of each node."""
+        cdef int node, words = self.layout.groups.words, socket
+        cdef const uint64_t* cpus
+        for node in range(self.layout.nodes):
+            cpus = self.layout.groups.node_cpus + node * words
+            self.layout.capacity[node] = count_in(cpus, words)
+            self.layout.allocatable_count[node] = count_common(cpus, self.layout.allocatable, 0, words, 1)
+        for socket in range(self.layout.sockets):
+            self.layout.socket_nodes[socket] = sockets[socket]
+        self.sum_largest()
+        return 0
+
+    cdef void sum_largest(self):
+        """Sum the nodes with the most CPUs."""
+        cdef int node
+        for node in range(self.layout.nodes):
+            if self.layout.capacity[node]:
+                self.layout.universe |= (<uint64_t>1) << node
+        largest = sorted([self.layout.capacity[node] for node in range(self.layout.nodes)], reverse=True)
+        for node in range(self.layout.nodes):
+            self.layout.largest_sums[node + 1] = self.layout.largest_sums[node] + <int64_t>largest[node]
+
+    def __dealloc__(self):
+        PyMem_Free(self.block)
+
+    @property
+    def allocatable(self):
+        """The CPUs that could be given away if nobody had any."""
+        return cpus_of(self.topology, self.layout.allocatable)
+
+    @property
+    def shareable(self):
+        """The CPUs of the shared pool if nobody had any."""
+        return cpus_of(self.topology, self.layout.shareable)
+
+    @property
+    def reserved_cores(self):
+        """All CPUs of the cores of which one is reserved."""
+        return cpus_of(self.topology, self.layout.reserved_cores)
+
+    @property
+    def socket_nodes(self):
+        """With align-by-socket the mask of the NUMA nodes of each socket; else empty."""
+        cdef int socket
+        return tuple([self.layout.socket_nodes[socket] for socket in range(self.layout.sockets)])
+
+
+cdef class CpuShortage:
+    """Why a container's CPUs cannot be had.
+
+    Attributes:
+        cause: `too few`, `not whole cores` or `too few whole`.
+    """
+
+    cdef readonly str cause
+
+    def __init__(self, str cause not None):
+        self.cause = cause
+
+
+cdef CpuShortage shortage(CpuOutcome outcome):
+    if outcome == CPUS_NOT_WHOLE_CORES:
+        return CpuShortage("not whole cores")
+    return CpuShortage("too few whole" if outcome == CPUS_TOO_FEW_WHOLE else "too few")
+
+
+cdef class CpuLedger:
+    """Which CPUs of a machine are given.
+
+    Args:
+        capacity: the CPUs that there are to give.
+    """
+
+    def __cinit__(self):
+        self.state.given = NULL
+
+    def __init__(self, CpuCapacity capacity not None):
+        self.own(capacity)
+        memset(self.state.given, 0, cpu_bytes(&capacity.layout))
+        count_free_cpus(&self.state)
+
+    @staticmethod
+    def from_counts(CpuCapacity capacity not None, list available not None):
+        """Return a ledger of which only counts are known: the CPUs of each NUMA node that can be given away now."""
+        cdef CpuLedger made = CpuLedger.__new__(CpuLedger)
+        cdef int node
+        if capacity.topology is not None or len(available) != capacity.layout.nodes:
+            raise ValueError(f"expected counts of {capacity.layout.nodes} NUMA nodes, got {len(available)}")
+        made.own(capacity)
+        made.state.free_in_all = 0
+        for node in range(capacity.layout.nodes):
+            made.state.free[node] = available[node]
+            made.state.free_in_all += made.state.free[node]
+        made.state.free_whole = made.state.free_in_all
+        return made
+
+    cdef int own(self, CpuCapacity capacity) except -1:
+        cdef char* block
+        if self.state.given is not NULL:
+            raise TypeError("expected a new ledger, got one that is made already")
+        self.capacity = capacity
+        self.state.layout = &capacity.layout
+        block = <char*>PyMem_Malloc(cpu_bytes(&capacity.layout))
+        if block is NULL:
+            raise MemoryError
+        place_cpus(&self.state, block)
+        return 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.state.given)
+
+    def copy(self):
+        """Return an independent ledger in which the same CPUs are given."""
+        cdef CpuLedger other = CpuLedger.__new__(CpuLedger)
+        cdef char* block
+        other.own(self.capacity)
+        block = <char*>other.state.given
+        copy_cpus(&other.state, &self.state, block)
+        return other
+
+    @property
+    def given(self):
+        """The CPUs of the machine that somebody holds."""
+        return cpus_of(self.capacity.topology, self.state.given)
+
+    def free_by_node(self):
+        """Return how many CPUs of each NUMA node can still be given away, by position."""
+        cdef int node
+        return tuple([self.state.free[node] for node in range(self.state.layout.nodes)])
+
+    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL:
+        """Return room for some sets: that on the stack if it suffices, else memory that the caller frees."""
+        cdef uint64_t* room = short
+        if sets * self.state.layout.groups.words > SHORT_SET:
+            room = <uint64_t*>PyMem_Malloc(sets * self.state.layout.groups.words * sizeof(uint64_t))
+            if room is NULL:
+                raise MemoryError
+        return room
+
+    def give(self, cpus):
+        """Mark CPUs as given; those that the machine does not have are passed over."""
+        self.mark(cpus, True)
+
+    def take_back(self, cpus):
+        """Mark CPUs as no longer given."""
+        self.mark(cpus, False)
+
+    cdef int mark(self, object cpus, bint give) except -1:
+        cdef uint64_t[SHORT_SET] short
+        cdef uint64_t* words = self.scratch(short, 1)
+        try:
+            words_of(self.capacity.topology, cpus, words)
+            if give:
+                give_cpus(&self.state, words)
+            else:
+                take_back_cpus(&self.state, words)
+        finally:
+            if words is not short:
+                PyMem_Free(words)
+        return 0
+
+    def hints(self, int64_t request, reusable=0, held=None):
+        """Return the masks from which the request can be met, as a packed list.
+
+        Args:
+            request: how many CPUs are needed.
+            reusable: CPUs that init containers of the pod leave; all of them must be in reach of a mask.
+            held: the CPUs to count; None: those that are free.
+        """
+        cdef uint64_t[SHORT_SET] short
+        cdef uint64_t* sets
+        cdef int64_t amounts[64]
+        cdef int64_t total = 0
+        cdef uint64_t must = 0
+        cdef int node, words = self.state.layout.groups.words
+        if held is None and not reusable:
+            if self.state.free_in_all < request:
+                return HintList.empty()
+            return self.hints_of(self.state.free, 0, request)
+        sets = self.scratch(short, 1)
+        try:
+            if held is None:
+                for node in range(self.state.layout.nodes):
+                    amounts[node] = self.state.free[node]
+                total = self.state.free_in_all
+                words_of(self.capacity.topology, reusable, sets)
+                must = add_reusable(&self.state, sets, amounts, &total)
+            else:
+                words_of(self.capacity.topology, held, sets)
+                total = count_in(sets, words)
+                for node in range(self.state.layout.nodes):
+                    amounts[node] = count_common(sets, self.state.layout.groups.node_cpus + node * words, 0, words, 1)
+            if total < request:
+                return HintList.empty()
+            return self.hints_of(amounts, must, request)
+        finally:
+            if sets is not short:
+                PyMem_Free(sets)
+
+    cdef HintList hints_of(self, const int64_t* amounts, uint64_t must, int64_t request):
+        cdef HintList found
+        cdef int node, nodes = self.state.layout.nodes, size
+        if nodes <= NARROW_NODES:
+            found = HintList.__new__(HintList)
+            cpu_family(self.state.layout, amounts, must, request, &found.family)
+            return found
+        size = smallest_cpu_size(self.state.layout, request)
+        return feasible_hints(
+            nodes, ((None, [amounts[node] for node in range(nodes)], request),),
+            universe=self.state.layout.universe, preferred_size=size,
+            touching=[(<uint64_t>1) << node for node in range(nodes) if must >> node & 1],
+            sockets=self.capacity.socket_nodes, preferred_sockets=sockets_for(self.state.layout, size),
+        )
+
+    def allocate(self, int64_t request, reusable, mask, distribute=None):
+        """Give CPUs and return them; a `CpuShortage` where they cannot be had.
+
+        Args:
+            request: how many.
+            reusable: CPUs that init containers of the pod leave.
+            mask: the affinity's NUMA nodes; None: anywhere.
+            distribute: with distribute-cpus-across-numa, called with (free, count, held); returns CPUs to take.
+        """
+        cdef uint64_t[SHORT_SET] short
+        cdef int words = self.state.layout.groups.words
+        cdef uint64_t* sets
+        cdef uint64_t near = 0 if mask is None else mask
+        cdef CpuOutcome outcome
+        if self.state.layout.distributes:
+            return self.allocate_distributed(request, reusable, mask, distribute)
+        sets = self.scratch(short, choice_sets() + 2)
+        try:
+            if reusable:
+                words_of(self.capacity.topology, reusable, sets)
+            outcome = choose_cpus(
+                &self.state, request, sets if reusable else NULL, mask is None, near, sets + words, sets + 2 * words
+            )
+            if outcome != CPUS_CHOSEN:
+                return shortage(outcome)
+            give_cpus(&self.state, sets + words)
+            return cpus_of(self.capacity.topology, sets + words)
+        finally:
+            if sets is not short:
+                PyMem_Free(sets)
+
+    def check_whole_cores(self, int64_t request):
+        """Return the `CpuShortage` of a request that whole, free cores cannot meet (full-pcpus-only), else None."""
+        cdef CpuOutcome outcome = check_whole_cores(&self.state, request)
+        return None if outcome == CPUS_CHOSEN else shortage(outcome)
+
+    def allocate_distributed(self, int64_t request, reusable, mask, distribute):
+        """Give CPUs that `distribute` chooses: near the affinity first, then from anywhere."""
+        given = self.given
+        free = self.capacity.allocatable & ~given | reusable
+        held = given & ~reusable
+        chosen = 0
+        if mask is not None:
+            topology = self.capacity.topology
+            near = topology.node_sockets if self.state.layout.sockets else topology.node_cpus
+            aligned = 0
+            for node, cpus in enumerate(near):
+                if mask >> node & 1:
+                    aligned |= cpus
+            aligned &= free
+            chosen = distribute(aligned, min(request, aligned.bit_count()), held)
+        missing = request - chosen.bit_count()
+        if missing > 0:
+            others = free & ~chosen
+            if missing > others.bit_count():
+                return CpuShortage("too few")
+            chosen |= distribute(others, missing, held)
+        self.give(chosen)
+        return chosen

@@ -1,0 +1,67 @@
+"""The CPUs of one machine: which can be given to one container alone, and which are given."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from alignup.core.cpu.groups cimport CpuGroups
+from alignup.core.narrow.family cimport Family
+
+
+cdef enum CpuOutcome:
+    CPUS_CHOSEN = 0
+    CPUS_TOO_FEW = 1
+    CPUS_NOT_WHOLE_CORES = 2        # full-pcpus-only: the request is no multiple of a core's CPUs
+    CPUS_TOO_FEW_WHOLE = 3          # full-pcpus-only: too few on cores none of whose CPUs is reserved
+    CPUS_TO_DISTRIBUTE = 4          # distribute-cpus-across-numa: chosen elsewhere, see `alignup.providers.cpu`
+
+
+cdef struct CpuLayout:
+    # The machine, the options and the reserved CPUs, which nodes that are alike share.
+    const CpuGroups* groups
+    int nodes                       # NUMA nodes of the machine, those without CPUs too
+    uint64_t* allocatable           # [words] that can be given away at all
+    uint64_t* shareable             # [words] that make up the shared pool as long as nobody holds any
+    uint64_t* reserved_cores        # [words] all CPUs of the cores that have a reserved one
+    const uint64_t* near            # [nodes][words] taken first for an affinity: the node's CPUs, or its sockets'
+    int64_t* capacity               # [nodes] CPUs, reserved ones included
+    int64_t* allocatable_count      # [nodes]
+    int64_t* largest_sums           # [nodes + 1] CPUs of the k nodes with the most
+    uint64_t universe               # nodes that have CPUs
+    uint64_t* socket_nodes          # [sockets] with align-by-socket: the nodes of each socket
+    int sockets                     # 0: no align-by-socket
+    bint full_pcpus_only
+    bint distributes                # distribute-cpus-across-numa
+    bint spreads                    # distribute-cpus-across-cores
+    bint by_l3                      # prefer-align-cpus-by-uncorecache
+    # Sockets or cores of several sizes: taking a group as a whole can take CPUs that were not counted as free.
+    bint irregular
+    bint split_cores                # CPUs can be given away on cores of which another CPU is reserved
+
+
+cdef struct CpuState:
+    const CpuLayout* layout
+    uint64_t* given                 # [words]
+    int64_t* free                   # [nodes] that can be given away and that nobody holds
+    int64_t free_in_all
+    int64_t free_whole              # CPUs nobody holds, on cores without a reserved one (full-pcpus-only)
+
+
+cdef size_t cpu_bytes(const CpuLayout* layout) noexcept nogil
+cdef void place_cpus(CpuState* state, char* block) noexcept nogil
+cdef void count_free_cpus(CpuState* state) noexcept nogil
+cdef void copy_cpus(CpuState* copy, const CpuState* state, char* block) noexcept nogil
+cdef void give_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
+cdef void take_back_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
+cdef int smallest_cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil
+cdef int sockets_for(const CpuLayout* layout, int size) noexcept nogil
+cdef uint64_t add_reusable(
+    const CpuState* state, const uint64_t* reusable, int64_t* amounts, int64_t* total
+) noexcept nogil
+cdef bint cpu_family(
+    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, Family* family
+) noexcept nogil
+cdef CpuOutcome check_whole_cores(const CpuState* state, int64_t request) noexcept nogil
+cdef int choice_sets() noexcept nogil
+cdef CpuOutcome choose_cpus(
+    const CpuState* state, int64_t request, const uint64_t* reusable, bint anywhere, uint64_t mask, uint64_t* chosen,
+    uint64_t* scratch,
+) noexcept nogil

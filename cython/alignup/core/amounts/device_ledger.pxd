@@ -1,0 +1,23 @@
+"""The Python classes that own the devices of one resource, for other compiled modules that read them."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from alignup.core.amounts.devices cimport DeviceLayout, DeviceState
+from alignup.core.hints cimport HintList
+
+
+cdef class DeviceInventory:
+    cdef DeviceLayout layout
+    cdef char* block
+    cdef void sort_by_place(self, list places)
+    cdef void sum_largest(self)
+
+
+cdef class DeviceLedger:
+    cdef DeviceState state
+    cdef readonly DeviceInventory inventory
+    cdef int read_set(self, object devices, uint64_t* words) except -1
+    cdef object set_of(self, const uint64_t* words)
+    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL
+    cdef HintList wide_hints(self, list counts, object reusable, int64_t request)
+    cdef int own(self, DeviceInventory inventory) except -1

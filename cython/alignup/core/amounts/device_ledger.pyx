@@ -1,0 +1,380 @@
+"""Keep the devices of one resource on one machine: the doors of `alignup.core.amounts.devices` for Python.
+
+A set of devices is an int: bit i is the i-th device of the inventory. Ids, pods and plugins are known to
+`alignup.providers.devices`.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from alignup.core.amounts.devices cimport (
+    DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_NONE_HEALTHY, DEVICES_TOO_FEW, DeviceOutcome, copy_devices,
+    count_free, device_bytes, device_family, finish_choice, give_devices, place_devices, smallest_device_size,
+    start_choice, take_back_devices,
+)
+from alignup.core.bits cimport NARROW_NODES, popcount
+from alignup.core.hints cimport HintList
+
+from alignup.core.feasible import feasible_hints, smallest_size
+
+cdef enum:
+    SHORT_SET = 16      # words of sets that lie on the stack: up to 1024 devices
+
+
+cdef int write_set(object devices, uint64_t* words, int count) except -1:
+    """Write a set as words."""
+    cdef bytes text
+    if count == 1:
+        words[0] = devices
+        return 0
+    text = (<object>devices).to_bytes(8 * count, "little")
+    memcpy(words, <const char*>text, 8 * count)
+    return 0
+
+
+cdef object read_words(const uint64_t* words, int count):
+    """Return the set that words stand for."""
+    if count == 1:
+        return words[0]
+    return int.from_bytes((<const char*>words)[: 8 * count], "little")
+
+
+cdef class DeviceInventory:
+    """What a plugin reports of one resource, and what is gone but still held; shared by equal nodes.
+
+    Args:
+        numa_nodes: how many NUMA nodes the machine has.
+        places: for each device the mask of the NUMA nodes that it is near to; None: the plugin reported no topology.
+        healthy: the set of the devices that are healthy.
+        reported: how many devices the plugin reports; those after them are gone.
+
+    Raises:
+        ValueError: a mask names nodes that the machine does not have.
+    """
+
+    def __cinit__(self):
+        self.block = NULL
+
+    def __init__(self, int numa_nodes, list places not None, healthy, int reported):
+        cdef int words = max(1, (len(places) + 63) // 64), place
+        cdef list masks = list(dict.fromkeys([mask for mask in places if mask]))
+        cdef uint64_t* at
+        if self.block is not NULL:
+            raise TypeError("expected a new inventory, got one that is made already")
+        if not 1 <= numa_nodes <= 64 or not 0 <= reported <= len(places):
+            raise ValueError(f"expected 1 to 64 NUMA nodes, and at most {len(places)} devices reported")
+        if masks and max(masks) >> numa_nodes:
+            raise ValueError(f"expected masks of {numa_nodes} NUMA nodes, got {max(masks)}")
+        self.block = <char*>PyMem_Calloc((len(masks) * (words + 2) + 4 * words + numa_nodes + 1), sizeof(uint64_t))
+        if self.block is NULL:
+            raise MemoryError
+        at = <uint64_t*>self.block
+        self.layout.nodes, self.layout.words, self.layout.places = numa_nodes, words, len(masks)
+        self.layout.place = at
+        self.layout.totals = <int64_t*>(at + len(masks))
+        self.layout.members = at + 2 * len(masks)
+        at = self.layout.members + len(masks) * words
+        self.layout.present, self.layout.healthy = at, at + words
+        self.layout.without_place, self.layout.nowhere = at + 2 * words, at + 3 * words
+        self.layout.largest_sums = <int64_t*>(at + 4 * words)
+        for place in range(len(masks)):
+            self.layout.place[place] = masks[place]
+        write_set((1 << reported) - 1, self.layout.present, words)
+        write_set(healthy, self.layout.healthy, words)
+        self.layout.any_healthy = healthy != 0
+        self.layout.reported = reported
+        self.sort_by_place(places)
+        self.sum_largest()
+
+    @staticmethod
+    def from_counts(list totals not None):
+        """Return an inventory of which only the number of devices near to each NUMA node is known."""
+        cdef DeviceInventory made = DeviceInventory.__new__(DeviceInventory)
+        cdef int node, nodes = len(totals)
+        cdef uint64_t* at
+        if not 1 <= nodes <= 64:
+            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {nodes}")
+        made.block = <char*>PyMem_Calloc(3 * nodes + 1, sizeof(uint64_t))
+        if made.block is NULL:
+            raise MemoryError
+        at = <uint64_t*>made.block
+        made.layout.nodes = made.layout.places = nodes
+        made.layout.place, made.layout.totals = at, <int64_t*>(at + nodes)
+        made.layout.largest_sums = <int64_t*>(at + 2 * nodes)
+        made.layout.single_places = made.layout.any_healthy = True
+        for node in range(nodes):
+            made.layout.place[node] = (<uint64_t>1) << node
+            made.layout.totals[node] = totals[node]
+            made.layout.reported += made.layout.totals[node]
+            if totals[node]:
+                made.layout.universe |= made.layout.place[node]
+        made.sum_largest()
+        return made
+
+    cdef void sort_by_place(self, list places):
+        """Sort the devices by place."""
+        cdef int index, place, words = self.layout.words
+        cdef uint64_t bit
+        numbers = {self.layout.place[place]: place for place in range(self.layout.places)}
+        self.layout.universe = 0
+        self.layout.single_places = True
+        for index, mask in enumerate(places):
+            bit = (<uint64_t>1) << (index & 63)
+            if not mask:
+                self.layout.without_place[index >> 6] |= bit
+                if mask is not None:
+                    self.layout.nowhere[index >> 6] |= bit
+                continue
+            place = numbers[mask]
+            self.layout.members[place * words + (index >> 6)] |= bit
+            if self.layout.present[index >> 6] & bit:
+                self.layout.totals[place] += 1
+                self.layout.universe |= self.layout.place[place]
+            self.layout.single_places = self.layout.single_places and popcount(self.layout.place[place]) == 1
+
+    cdef void sum_largest(self):
+        """Sum the nodes with the most devices, where every place is one node."""
+        cdef int node, place
+        totals = sorted([self.layout.totals[place] for place in range(self.layout.places)], reverse=True)
+        for node in range(self.layout.nodes):
+            self.layout.largest_sums[node + 1] = self.layout.largest_sums[node] + (
+                <int64_t>totals[node] if node < len(totals) else 0
+            )
+
+    def __dealloc__(self):
+        PyMem_Free(self.block)
+
+    @property
+    def is_aligned(self):
+        """Whether any device is near to some node; else there is nothing to align."""
+        return self.layout.universe != 0
+
+    def places(self):
+        """Return (mask, set of devices) for each set of NUMA nodes, then (0, set) for those near to none."""
+        cdef int place, words = self.layout.words
+        found = [
+            (self.layout.place[place], read_words(self.layout.members + place * words, words))
+            for place in range(self.layout.places)
+        ]
+        return [*found, (0, read_words(self.layout.without_place, words))]
+
+    @property
+    def present(self):
+        """The devices that the plugin reports."""
+        return read_words(self.layout.present, self.layout.words)
+
+    @property
+    def healthy(self):
+        """The devices that the plugin reports as healthy."""
+        return read_words(self.layout.healthy, self.layout.words)
+
+
+cdef class DeviceLedger:
+    """Which devices of an inventory are given.
+
+    Args:
+        inventory: the devices that there are.
+        given: the set of those that are given already.
+    """
+
+    def __cinit__(self):
+        self.state.given = NULL
+
+    def __init__(self, DeviceInventory inventory not None, given=0):
+        self.own(inventory)
+        write_set(given, self.state.given, inventory.layout.words)
+        count_free(&self.state)
+
+    @staticmethod
+    def from_counts(DeviceInventory inventory not None, list available not None):
+        """Return a ledger of which only counts are known: the devices near to each NUMA node that are free."""
+        cdef DeviceLedger made = DeviceLedger.__new__(DeviceLedger)
+        cdef int place
+        if inventory.layout.words or len(available) != inventory.layout.places:
+            raise ValueError(f"expected counts of {inventory.layout.places} NUMA nodes, got {len(available)}")
+        made.own(inventory)
+        made.state.free_in_all = 0
+        for place in range(inventory.layout.places):
+            made.state.free[place] = available[place]
+            made.state.free_in_all += made.state.free[place]
+        return made
+
+    cdef int own(self, DeviceInventory inventory) except -1:
+        cdef char* block
+        if self.state.given is not NULL:
+            raise TypeError("expected a new ledger, got one that is made already")
+        self.inventory = inventory
+        self.state.layout = &inventory.layout
+        block = <char*>PyMem_Calloc(1, device_bytes(&inventory.layout))
+        if block is NULL:
+            raise MemoryError
+        place_devices(&self.state, block)
+        return 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.state.given)
+
+    def copy(self):
+        """Return an independent ledger in which the same devices are given."""
+        cdef DeviceLedger other = DeviceLedger.__new__(DeviceLedger)
+        cdef char* block
+        other.own(self.inventory)
+        block = <char*>other.state.given
+        copy_devices(&other.state, &self.state, block)
+        return other
+
+    cdef int read_set(self, object devices, uint64_t* words) except -1:
+        return write_set(devices, words, self.state.layout.words)
+
+    cdef object set_of(self, const uint64_t* words):
+        return read_words(words, self.state.layout.words)
+
+    @property
+    def given(self):
+        """The devices that somebody holds."""
+        return self.set_of(self.state.given)
+
+    @property
+    def free(self):
+        """The devices that are healthy and that nobody holds."""
+        return self.inventory.healthy & ~self.given
+
+    def give(self, devices):
+        """Mark devices as given."""
+        cdef uint64_t[SHORT_SET] short
+        cdef uint64_t* words = self.scratch(short, 1)
+        try:
+            self.read_set(devices, words)
+            give_devices(&self.state, words)
+        finally:
+            if words is not short:
+                PyMem_Free(words)
+
+    def take_back(self, devices):
+        """Mark devices as no longer given; they are free if they are healthy."""
+        cdef uint64_t[SHORT_SET] short
+        cdef uint64_t* words = self.scratch(short, 1)
+        try:
+            self.read_set(devices, words)
+            take_back_devices(&self.state, words)
+        finally:
+            if words is not short:
+                PyMem_Free(words)
+
+    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL:
+        """Return room for some sets: that on the stack if it suffices, else memory that the caller frees."""
+        cdef uint64_t* room = short
+        if sets * self.state.layout.words > SHORT_SET:
+            room = <uint64_t*>PyMem_Malloc(sets * self.state.layout.words * sizeof(uint64_t))
+            if room is NULL:
+                raise MemoryError
+        return room
+
+    def hints(self, int64_t request, reusable=0, held=None):
+        """Return the masks near which enough devices are; None where no device has a place.
+
+        A mask counts the devices of either set that are near to one of its nodes, and must be near to every
+        reusable device. Preferred masks have the size that sufficed if nobody held any device.
+
+        Args:
+            request: how many devices are needed.
+            reusable: devices that the container takes over from earlier ones of its pod.
+            held: the devices to count; None: those that are free.
+        """
+        cdef int place
+        cdef uint64_t[SHORT_SET] short
+        cdef int64_t[64] amounts
+        cdef uint64_t* sets
+        cdef HintList found
+        if not self.state.layout.universe:
+            return None
+        if held is None and not reusable and self.state.layout.nodes <= NARROW_NODES:
+            if self.state.free_in_all < request:
+                return HintList.empty()
+            found = HintList.__new__(HintList)
+            device_family(
+                self.state.layout, self.state.free, NULL, request, smallest_device_size(self.state.layout, request),
+                &found.family,
+            )
+            return found
+        reusable &= self.inventory.present  # nobody can take over a device that is not there any more
+        pool = (self.free if held is None else held) | reusable
+        if pool.bit_count() < request:
+            return HintList.empty()
+        counts = [(pool & members).bit_count() for mask, members in self.inventory.places() if mask]
+        if self.state.layout.nodes > NARROW_NODES or len(counts) > 64:
+            return self.wide_hints(counts, reusable, request)
+        for place in range(self.state.layout.places):
+            amounts[place] = counts[place]
+        sets = self.scratch(short, 1)
+        found = HintList.__new__(HintList)
+        try:
+            self.read_set(reusable, sets)
+            device_family(
+                self.state.layout, amounts, sets if reusable else NULL, request,
+                smallest_device_size(self.state.layout, request), &found.family,
+            )
+        finally:
+            if sets is not short:
+                PyMem_Free(sets)
+        return found
+
+    cdef HintList wide_hints(self, list counts, object reusable, int64_t request):
+        """Describe the hints beyond 8 nodes, or of more places than are counted on the stack."""
+        cdef int size = smallest_device_size(self.state.layout, request), place
+        cdef list places = [self.state.layout.place[place] for place in range(self.state.layout.places)]
+        cdef list touching = [mask for mask, members in self.inventory.places() if mask and members & reusable]
+        if reusable & read_words(self.state.layout.nowhere, self.state.layout.words):
+            touching.append(0)
+        if not size:
+            totals = [self.state.layout.totals[place] for place in range(self.state.layout.places)]
+            size = smallest_size(self.state.layout.nodes, ((places, totals, request),), self.state.layout.universe)
+            size = size or popcount(self.state.layout.universe)
+        return feasible_hints(
+            self.state.layout.nodes, ((places, counts, request),), universe=self.state.layout.universe,
+            preferred_size=size, touching=touching,
+        )
+
+    def choose(self, int64_t request, reusable, mask, advise=None):
+        """Return the devices that a container gets, not yet marked as given; a `DeviceShortage` where it cannot.
+
+        Args:
+            request: how many devices are asked for.
+            reusable: devices that earlier containers of the pod leave to this one.
+            mask: the affinity's NUMA nodes; None: anywhere.
+            advise: asked where there is a choice, with (choice, chosen, request); returns what is chosen then.
+        """
+        cdef int words = self.state.layout.words
+        cdef uint64_t[SHORT_SET] short
+        cdef uint64_t* sets = self.scratch(short, 3)
+        cdef uint64_t* chosen = sets + words
+        cdef uint64_t* choice = sets + 2 * words
+        cdef uint64_t near = 0 if mask is None else mask
+        cdef DeviceOutcome outcome
+        try:
+            self.read_set(reusable, sets)
+            outcome = start_choice(&self.state, request, sets if reusable else NULL, mask is None, near, chosen, choice)
+            if outcome == DEVICES_NONE_HEALTHY or outcome == DEVICES_TOO_FEW:
+                return DeviceShortage("none healthy" if outcome == DEVICES_NONE_HEALTHY else "too few")
+            if outcome == DEVICES_ASK_NEAR or outcome == DEVICES_ASK_ANY:
+                if advise is not None:
+                    self.read_set(advise(self.set_of(choice), self.set_of(chosen), request), chosen)
+                finish_choice(&self.state, outcome, request, mask is None, chosen, choice)
+            return self.set_of(chosen)
+        finally:
+            if sets is not short:
+                PyMem_Free(sets)
+
+
+cdef class DeviceShortage:
+    """Why a container's devices cannot be had.
+
+    Attributes:
+        cause: `none healthy` or `too few`.
+    """
+
+    cdef readonly str cause
+
+    def __init__(self, str cause not None):
+        self.cause = cause

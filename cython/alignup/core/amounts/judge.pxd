@@ -1,0 +1,22 @@
+"""The judgement of one pod on one node."""
+
+from libc.stdint cimport uint64_t
+
+from alignup.core.amounts.trial cimport NodeRow, Outcome, PodRequest, Request, Trial
+
+
+cdef struct Answer:
+    Outcome outcome
+    uint64_t affinity       # of all containers together
+    uint64_t asked          # of those that ask for anything that a provider gives
+    bint aligned            # each of these has an affinity of its own
+    bint preferred
+
+
+cdef size_t scratch_bytes(const NodeRow* rows, Py_ssize_t count, const PodRequest* pod) noexcept nogil
+cdef void place_scratch(
+    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
+) noexcept nogil
+cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil
+cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil
+cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) noexcept nogil

@@ -1,0 +1,170 @@
+"""Judge a pod on a node: decide and allocate container by container, and change nothing.
+
+What containers take is taken from copies, by the kernels that the node's own providers use. Where these cannot tell,
+the outcome is UNDECIDED, and the node itself has to be asked.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+
+from alignup.core.amounts.allocate cimport allocate, take_repeats
+from alignup.core.amounts.cpus cimport choice_sets, cpu_bytes
+from alignup.core.amounts.decide cimport decide
+from alignup.core.amounts.devices cimport device_bytes
+from alignup.core.amounts.memory cimport memory_bytes
+from alignup.core.amounts.trial cimport (
+    ADMITTED, MISMATCHED, POLICY_NONE, UNDECIDED, Hint, NodeRow, PodRequest, Request, Trial, has_devices,
+)
+from alignup.core.bits cimport NARROW_NODES, all_nodes
+
+
+# Scratch: one block for a whole run over nodes, large enough for each of them
+
+cdef size_t scratch_bytes(const NodeRow* rows, Py_ssize_t count, const PodRequest* pod) noexcept nogil:
+    """Return how many bytes `place_scratch` needs."""
+    return lay_out(NULL, rows, count, pod, NULL)
+
+
+cdef void place_scratch(
+    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
+) noexcept nogil:
+    """Let the working memory of a trial lie in a block of `scratch_bytes`."""
+    memset(trial, 0, sizeof(Trial))
+    trial.pod = pod
+    lay_out(trial, rows, count, pod, scratch)
+
+
+cdef size_t lay_out(
+    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
+) noexcept nogil:
+    cdef size_t cpus = 0, memory = 0, used = 0, devices
+    cdef Py_ssize_t index
+    cdef int words = 1, taken = 1, resource, device_words
+    for index in range(count):
+        if rows[index].cpu != NULL:
+            words = max(words, rows[index].cpu.layout.groups.words)
+            cpus = max(cpus, cpu_bytes(rows[index].cpu.layout))
+        if rows[index].memory != NULL:
+            taken = max(taken, rows[index].memory.layout.types * rows[index].nodes)
+            memory = max(memory, memory_bytes(rows[index].memory.layout))
+    memory = (memory + 7) & ~<size_t>7
+    if trial != NULL:
+        trial.cpu_block = scratch
+        trial.memory_block = scratch + cpus
+        trial.reusable_cpus = <uint64_t*>(scratch + cpus + memory)
+        trial.pending_count = <int64_t*>trial.reusable_cpus + words
+        trial.pending_times = trial.pending_count + pod.containers
+        trial.taken = trial.pending_times + pod.containers
+        trial.pending_node = <int*>(trial.taken + pod.containers * taken)
+    used = cpus + memory + (words + (2 + taken + 1) * pod.containers) * sizeof(int64_t)
+    for resource in range(pod.resources):
+        devices = 0
+        device_words = 1
+        for index in range(count):
+            if rows[index].devices[pod.resource[resource]] != NULL:
+                devices = max(devices, device_bytes(rows[index].devices[pod.resource[resource]].layout))
+                device_words = max(device_words, rows[index].devices[pod.resource[resource]].layout.words)
+        if trial != NULL:
+            trial.device_blocks[resource] = scratch + used
+            trial.reusable_devices[resource] = <uint64_t*>(scratch + used + devices)
+        used += devices + device_words * sizeof(uint64_t)
+        words = max(words, device_words)
+    if trial != NULL:
+        trial.sets = <uint64_t*>(scratch + used)
+    return used + (choice_sets() + 2) * words * sizeof(uint64_t)
+
+
+# The trial
+
+cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil:
+    """Let a trial look at a node; a policy other than -1 is the pod's own, which judges it as a whole."""
+    cdef const PodRequest* pod = trial.pod
+    cdef int index
+    trial.row = row
+    trial.policy = row.policy
+    trial.pod_scope = row.pod_scope
+    if policy > POLICY_NONE and policy != row.policy:
+        trial.policy = policy
+        trial.pod_scope = True
+    trial.cpu, trial.memory = row.cpu, row.memory
+    trial.copied_cpu = trial.copied_memory = trial.reuses_cpus = False
+    trial.copied_devices = trial.reuses_devices = 0
+    trial.holders = trial.pending = 0
+    trial.sums_only = trial.policy == POLICY_NONE and not pod.hands_on and (
+        row.cpu == NULL
+        or not (row.cpu.layout.irregular or row.cpu.layout.distributes or row.cpu.layout.full_pcpus_only)
+    )
+    trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
+    for index in range(pod.types):
+        trial.type[index] = -1 if pod.type[index] < 0 or row.memory == NULL else row.type_of[pod.type[index]]
+    for index in range(pod.resources):
+        trial.devices[index] = row.devices[pod.resource[index]]
+        trial.devices_left[index] = 0 if trial.devices[index] == NULL else trial.devices[index].free_in_all
+
+
+cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) noexcept nogil:
+    """Judge the pod of a trial on a node.
+
+    Args:
+        policy: the policy that the pod brings; -1: none. It goes with a node without a policy, or with the same.
+    """
+    answer.affinity = answer.asked = 0
+    answer.aligned = answer.preferred = False
+    answer.outcome = UNDECIDED
+    if row.asks_itself:
+        return
+    if policy > POLICY_NONE and policy != row.policy:
+        if row.policy != POLICY_NONE or (row.upper_bound and row.nodes > NARROW_NODES):
+            answer.outcome = MISMATCHED
+            return
+        if row.nodes > NARROW_NODES:
+            return  # the node says whether its options allow so many NUMA nodes
+    start_trial(trial, row, policy)
+    judge_containers(trial, answer)
+
+
+cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
+    """Decide and allocate container by container, as the scope has it."""
+    cdef const PodRequest* pod = trial.pod
+    cdef bint by_pod = trial.pod_scope and trial.policy != POLICY_NONE
+    cdef Hint hint
+    cdef int index
+    answer.aligned = answer.preferred = trial.policy != POLICY_NONE
+    answer.outcome = ADMITTED
+    if by_pod:
+        answer.outcome = decide(trial, &pod.requests[0], &hint)
+        note_hint(trial, &pod.requests[0], &hint, answer)
+    index = 1
+    while index <= pod.containers and answer.outcome == ADMITTED:
+        if not by_pod:
+            answer.outcome = decide(trial, &pod.requests[index], &hint)
+            if answer.outcome != ADMITTED:
+                return
+            note_hint(trial, &pod.requests[index], &hint, answer)
+        answer.outcome = allocate(trial, &pod.requests[index], &hint, index == pod.containers)
+        if answer.outcome == ADMITTED and pod.requests[index].repeats:
+            index += take_repeats(trial, &pod.requests[index], &hint, by_pod)
+        index += 1
+
+
+cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil:
+    """Return whether some provider has hints to give."""
+    cdef int index
+    if (trial.cpu != NULL and request.cpus) or (trial.memory != NULL and request.types):
+        return True
+    for index in range(request.resources):
+        if has_devices(trial, request.resource[index]) and trial.devices[request.resource[index]].layout.universe:
+            return True
+    return False
+
+
+cdef inline void note_hint(const Trial* trial, const Request* request, const Hint* hint, Answer* answer) noexcept nogil:
+    """Add a hint to the answer."""
+    if answer.outcome != ADMITTED:
+        return
+    answer.preferred = answer.preferred and hint.preferred
+    if not hint.anywhere:
+        answer.affinity |= hint.mask
+    if asks_for_anything(trial, request):
+        answer.asked |= all_nodes(trial.row.nodes) if hint.anywhere else hint.mask
+        answer.aligned = answer.aligned and not (hint.anywhere and trial.row.nodes > 1)

@@ -1,0 +1,22 @@
+"""The Python classes that own a machine's memory amounts, for other compiled modules that read them."""
+
+from libc.stdint cimport int64_t
+
+from alignup.core.amounts.memory cimport MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_capacity cimport MemoryCapacity
+from alignup.core.hints cimport HintList
+
+
+cdef class MemoryHolding:
+    cdef MemoryTaking taking
+    cdef readonly MemoryCapacity capacity
+
+
+cdef class MemoryLedger:
+    cdef MemoryState state
+    cdef readonly MemoryCapacity capacity
+    cdef readonly dict smallest     # beyond 8 nodes: requests -> how many nodes an empty machine needs
+    cdef int own(self, MemoryCapacity capacity) except -1
+    cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors)
+    cdef list demands(self, const MemoryRequest* request, const int64_t* amounts)
+    cdef int read_request(self, tuple requests, MemoryRequest* request) except -1

@@ -1,0 +1,361 @@
+"""Keep one machine's memory as amounts: the doors of `alignup.core.amounts.memory` for Python.
+
+A ledger knows NUMA nodes, types and bytes. Pods and containers are known to `alignup.providers.memory`.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+
+from alignup.core.amounts.memory cimport (
+    MEMORY_BOUND_OTHERWISE, MEMORY_CHOSEN, MEMORY_NOT_PREFERRED, MOST_TYPES, MemoryHints, MemoryOutcome,
+    MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory, empty_memory, memory_bytes,
+    memory_family, place_memory, smallest_memory_size, suffices_with_reuse,
+)
+from alignup.core.amounts.memory_taking cimport bind_memory, give_back_memory, take_memory
+from alignup.core.amounts.memory_capacity cimport MemoryCapacity, amounts_of
+from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
+from alignup.core.hints cimport HintList
+
+from alignup.core.amounts.memory_capacity import LARGEST_REQUEST
+from alignup.core.feasible import feasible_hints, smallest_size
+
+# Requests whose smallest size is remembered beyond 8 nodes; forgotten together when there are more.
+SIZES_KEPT = 512
+MOST_DONORS = 64
+
+
+cdef class MemoryHolding:
+    """The bytes that one container took from each NUMA node of its set; made by a ledger."""
+
+    def __cinit__(self):
+        self.taking.taken = NULL
+
+    def __dealloc__(self):
+        PyMem_Free(self.taking.taken)
+
+    @property
+    def mask(self):
+        """The NUMA nodes of the set, as a mask of positions."""
+        return self.taking.mask
+
+    def positions(self):
+        """Return the positions of the NUMA nodes of the set, ascending."""
+        cdef uint64_t rest = self.taking.mask
+        cdef list found = []
+        while rest:
+            found.append(lowest(rest))
+            rest &= rest - 1
+        return tuple(found)
+
+    def shares(self):
+        """Return for each type that was asked for, by name, the bytes taken from each node of the set."""
+        cdef int type, index
+        return {
+            name: tuple([self.taking.taken[type * self.taking.nodes + index] for index in range(self.taking.nodes)])
+            for type, name in enumerate(self.capacity.types)
+            if self.taking.types >> type & 1
+        }
+
+    def sizes(self):
+        """Return (type, bytes on all nodes together) for each type that was asked for, by name."""
+        cdef int type, index
+        cdef int64_t total
+        cdef list found = []
+        for type in range(self.capacity.layout.types):
+            if not self.taking.types >> type & 1:
+                continue
+            total = 0
+            for index in range(self.taking.nodes):
+                total += self.taking.taken[type * self.taking.nodes + index]
+            found.append((self.capacity.types[type], total))
+        return found
+
+
+cdef MemoryHolding new_holding(MemoryCapacity capacity, uint64_t mask):
+    cdef MemoryHolding holding = MemoryHolding.__new__(MemoryHolding)
+    holding.capacity = capacity
+    holding.taking.mask = mask
+    holding.taking.nodes = popcount(mask)
+    holding.taking.taken = <int64_t*>PyMem_Calloc(max(1, capacity.layout.types * holding.taking.nodes), sizeof(int64_t))
+    if holding.taking.taken is NULL:
+        raise MemoryError
+    return holding
+
+
+cdef int read_donors(object donors, MemoryTaking** takings) except -1:
+    """Read what init containers hold; return how many there are."""
+    cdef MemoryHolding donor
+    cdef int count = 0
+    for item in donors:
+        if count == MOST_DONORS:
+            raise ValueError(f"expected at most {MOST_DONORS} init containers that hold memory, got {len(donors)}")
+        donor = item
+        takings[count] = &donor.taking
+        count += 1
+    return count
+
+
+cdef class MemoryShortage:
+    """Why a container's memory cannot be had.
+
+    Attributes:
+        cause: `too little`, `not preferred` or `bound otherwise`.
+        mask: the NUMA nodes that had to be among those taken; 0: any.
+    """
+
+    cdef readonly str cause
+    cdef readonly object mask
+
+    def __init__(self, str cause not None, mask):
+        self.cause = cause
+        self.mask = mask
+
+
+cdef MemoryShortage shortage(MemoryOutcome outcome, uint64_t mask):
+    if outcome == MEMORY_BOUND_OTHERWISE:
+        return MemoryShortage("bound otherwise", mask)
+    return MemoryShortage("not preferred" if outcome == MEMORY_NOT_PREFERRED else "too little", mask)
+
+
+cdef bint best_wide_hint(void* context, uint64_t inner, uint64_t* mask, bint* preferred) noexcept nogil:
+    """Find the best hint of a list that is described; the context is the HintList."""
+    with gil:
+        found = (<HintList>context).best_containing(inner)
+        if found is None:
+            return False
+        mask[0], preferred[0] = found
+        return True
+
+
+cdef class MemoryLedger:
+    """The memory of one machine: what is free on each NUMA node, and which nodes are bound.
+
+    Args:
+        capacity: what there is to give.
+        bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out of the
+            group until nobody uses it, even if that container was refused later on.
+    """
+
+    def __cinit__(self):
+        self.state.free = NULL
+
+    def __init__(self, MemoryCapacity capacity not None, *, bint bindings_stay=True):
+        self.own(capacity)
+        self.smallest = {}
+        self.state.bindings_stay = bindings_stay
+        empty_memory(&self.state)
+
+    cdef int own(self, MemoryCapacity capacity) except -1:
+        cdef char* block
+        if self.state.free is not NULL:
+            raise TypeError("expected a new ledger, got one that is made already")
+        self.capacity = capacity
+        self.state.layout = &capacity.layout
+        block = <char*>PyMem_Malloc(memory_bytes(&capacity.layout))
+        if block is NULL:
+            raise MemoryError
+        place_memory(&self.state, block)
+        return 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.state.free)
+
+    @staticmethod
+    def from_counts(MemoryCapacity capacity not None, available):
+        """Return a ledger of which only counts are known: type -> the bytes that each NUMA node has free."""
+        cdef MemoryLedger made = MemoryLedger(capacity)
+        cdef int node
+        for type, name in enumerate(capacity.types):
+            if len(available[name]) != capacity.layout.nodes:
+                raise ValueError(f"expected bytes of {capacity.layout.nodes} NUMA nodes, got {len(available[name])}")
+            for node in range(capacity.layout.nodes):
+                made.state.free[<int>type * capacity.layout.nodes + node] = available[name][node]
+        return made
+
+    def assign(self, MemoryLedger other not None):
+        """Go back to, or forward to, the amounts of another ledger of the same machine."""
+        if other.capacity is not self.capacity:
+            raise ValueError("expected a ledger of this machine's memory, got another one's")
+        copy_memory(&self.state, &other.state, <char*>self.state.free)
+
+    def copy(self):
+        """Return an independent ledger with the same amounts."""
+        cdef MemoryLedger other = MemoryLedger.__new__(MemoryLedger)
+        cdef char* block
+        other.own(self.capacity)
+        block = <char*>other.state.free
+        copy_memory(&other.state, &self.state, block)
+        other.smallest = self.smallest
+        return other
+
+    @property
+    def free(self):
+        """Bytes of each type that nobody holds, by position of the NUMA node."""
+        return amounts_of(self.capacity, self.state.free)
+
+    def free_of(self, str kind not None):
+        """Return the free bytes of one type by position; None where the machine has none."""
+        cdef int nodes = self.state.layout.nodes
+        number = self.capacity.numbers.get(kind)
+        if number is None:
+            return None
+        return tuple([self.state.free[<int>number * nodes + node] for node in range(nodes)])
+
+    @property
+    def groups(self):
+        """The masks of several nodes that may be used, as a whole."""
+        return tuple([self.state.groups[index] for index in range(self.state.group_count)])
+
+    @property
+    def alone(self):
+        """The nodes that may be used on their own, as a mask."""
+        return self.state.alone
+
+    @property
+    def unused(self):
+        """The nodes that nobody uses and that combine freely, as a mask."""
+        return self.state.unused
+
+    cdef int read_request(self, tuple requests, MemoryRequest* request) except -1:
+        """Read ((type, bytes), ...)."""
+        request.types = 0
+        request.unknown_type = False
+        for name, size in requests:
+            number = self.capacity.numbers.get(name)
+            if number is None:
+                request.unknown_type = True
+                continue
+            if request.types == MOST_TYPES:
+                raise ValueError(f"expected at most {MOST_TYPES} types of memory, got {len(requests)}")
+            request.type[request.types] = number
+            request.size[request.types] = min(size, LARGEST_REQUEST)
+            request.types += 1
+        return 0
+
+    def hints(self, tuple requests not None, donors=()):
+        """Return every set of nodes that holds the requests and that the group rule allows, as a packed list.
+
+        Args:
+            requests: (type, bytes) pairs.
+            donors: what init containers of the pod hold; it counts where it lies on exactly the same nodes.
+        """
+        cdef MemoryRequest request
+        cdef MemoryHints hints
+        cdef MemoryTaking* takings[64]
+        cdef HintList found
+        self.read_request(requests, &request)
+        if request.unknown_type:
+            return HintList.empty()
+        if self.state.layout.nodes > NARROW_NODES:
+            return self.wide_hints(requests, &request, donors)
+        hints.donor_count = read_donors(donors, takings)
+        hints.donors = takings
+        hints.state = &self.state
+        hints.request = &request
+        hints.preferred_size = smallest_memory_size(self.state.layout, &request)
+        found = HintList.__new__(HintList)
+        memory_family(&hints, &found.family)
+        return found
+
+    cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors):
+        """Describe the hints beyond 8 nodes."""
+        cdef MemoryTaking* takings[64]
+        cdef int count = read_donors(donors, takings), nodes = self.state.layout.nodes, index
+        cdef list extra = []
+        for index in range(count):
+            if suffices_with_reuse(&self.state, request, takings, count, takings[index].mask):
+                extra.append(takings[index].mask)
+        size = self.smallest.get(requests)
+        if size is None:
+            if len(self.smallest) >= SIZES_KEPT:
+                self.smallest.clear()
+            size = smallest_memory_size(self.state.layout, request) or smallest_size(
+                nodes, self.demands(request, self.state.layout.allocatable), all_nodes(nodes)
+            )
+            self.smallest[requests] = size
+        return feasible_hints(
+            nodes, self.demands(request, self.state.free), universe=self.state.unused, preferred_size=size,
+            alone=self.state.alone, groups=self.groups, extra=tuple(dict.fromkeys(extra)),
+        )
+
+    cdef list demands(self, const MemoryRequest* request, const int64_t* amounts):
+        cdef int nodes = self.state.layout.nodes, index, node
+        return [
+            (None, [amounts[request.type[index] * nodes + node] for node in range(nodes)], request.size[index])
+            for index in range(request.types)
+        ]
+
+    def allocate(self, tuple requests not None, donors, mask, bint preferred):
+        """Take the requests, and return the holding; a `MemoryShortage` where they cannot be had.
+
+        Args:
+            requests: (type, bytes) pairs.
+            donors: what init containers of the pod hold: it is handed over first where it lies on the same nodes.
+            mask: the affinity's NUMA nodes; None: anywhere.
+            preferred: whether the affinity is preferred.
+        """
+        cdef MemoryRequest request
+        cdef MemoryHints hints
+        cdef MemoryTaking* takings[64]
+        cdef MemoryHolding holding
+        cdef MemoryOutcome outcome
+        cdef uint64_t chosen = 0 if mask is None else mask
+        self.read_request(requests, &request)
+        hints.donor_count = read_donors(donors, takings)
+        hints.donors = takings
+        if self.state.layout.nodes > NARROW_NODES:
+            wide = self.hints(requests, donors)
+            outcome = choose_memory(
+                &self.state, &request, best_wide_hint, <void*>wide, mask is None, preferred, &chosen
+            )
+        else:
+            hints.state = &self.state
+            hints.request = &request
+            hints.preferred_size = smallest_memory_size(self.state.layout, &request)
+            outcome = choose_memory(
+                &self.state, &request, best_memory_hint, &hints, mask is None, preferred, &chosen
+            )
+        if outcome != MEMORY_CHOSEN:
+            return shortage(outcome, chosen)
+        holding = new_holding(self.capacity, chosen)
+        take_memory(&self.state, &request, takings, hints.donor_count, &holding.taking)
+        return holding
+
+    def adopt(self, dict shares not None):
+        """Take bytes that somebody holds already, and return the holding; None where nothing of it is there.
+
+        Where a node has less left than that, it counts as full.
+
+        Args:
+            shares: type -> {position of the NUMA node: bytes}; types that the machine lacks are passed over.
+        """
+        cdef MemoryHolding holding
+        cdef uint64_t mask = 0, rest
+        cdef int index, number, nodes = self.state.layout.nodes
+        cdef int64_t part
+        known = {self.capacity.numbers[name]: taken for name, taken in shares.items() if name in self.capacity.numbers}
+        for taken in known.values():
+            for position in taken:
+                mask |= (<uint64_t>1) << <int>position
+        mask &= all_nodes(nodes)
+        if not mask:
+            return None
+        holding = new_holding(self.capacity, mask)
+        for number, taken in known.items():
+            holding.taking.types |= (<uint64_t>1) << number
+            rest = mask
+            index = 0
+            while rest:
+                part = min(self.state.free[number * nodes + lowest(rest)], <int64_t>taken.get(lowest(rest), 0))
+                self.state.free[number * nodes + lowest(rest)] -= part
+                holding.taking.taken[number * holding.taking.nodes + index] = part
+                index += 1
+                rest &= rest - 1
+        bind_memory(&self.state, &holding.taking)
+        return holding
+
+    def release(self, MemoryHolding holding not None):
+        """Give back what a holding took, to the nodes that it came from."""
+        if holding.capacity is not self.capacity:
+            raise ValueError("expected a holding of this machine's memory, got another one's")
+        give_back_memory(&self.state, &holding.taking)

@@ -1,0 +1,110 @@
+"""Take a container's memory from the NUMA nodes that were chosen for it, and give it back: amounts and bindings.
+
+Which nodes these are is decided in `alignup.core.amounts.memory`.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from alignup.core.amounts.memory cimport MemoryRequest, MemoryState, MemoryTaking, refresh_rule
+from alignup.core.bits cimport lowest
+
+
+cdef void take_memory(
+    MemoryState* state, const MemoryRequest* request, MemoryTaking** donors, int donor_count, MemoryTaking* taking
+) noexcept nogil:
+    """Take the request from the nodes of `taking`, whose mask is set and whose amounts are 0.
+
+    What earlier init containers of the pod hold on the same nodes is handed over first, then the lowest nodes give.
+    """
+    cdef int index, donor
+    cdef int64_t missing
+    for index in range(request.types):
+        taking.types |= (<uint64_t>1) << request.type[index]
+        missing = request.size[index]
+        for donor in range(donor_count):
+            if missing and donors[donor].mask == taking.mask:
+                missing = hand_over(donors[donor], taking, request.type[index], missing)
+        take_free(state, taking, request.type[index], missing)
+    bind_memory(state, taking)
+
+
+cdef int64_t hand_over(MemoryTaking* donor, MemoryTaking* heir, int type, int64_t amount) noexcept nogil:
+    """Move up to `amount` bytes between holdings of the same nodes, lowest first; return what is missing."""
+    cdef int64_t* mine = donor.taken + type * donor.nodes
+    cdef int64_t* theirs = heir.taken + type * heir.nodes
+    cdef int64_t moved
+    cdef int index
+    for index in range(donor.nodes):
+        moved = min(mine[index], amount)
+        mine[index] -= moved
+        theirs[index] += moved
+        amount -= moved
+    return amount
+
+
+cdef void take_free(MemoryState* state, MemoryTaking* taking, int type, int64_t amount) noexcept nogil:
+    cdef int64_t* free = state.free + type * state.layout.nodes
+    cdef int64_t* taken = taking.taken + type * taking.nodes
+    cdef uint64_t rest = taking.mask
+    cdef int64_t part
+    cdef int index = 0
+    while rest and amount:
+        part = min(free[lowest(rest)], amount)
+        free[lowest(rest)] -= part
+        taken[index] += part
+        amount -= part
+        index += 1
+        rest &= rest - 1
+
+
+cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
+    """Bind the nodes of a container that now holds memory on them."""
+    cdef uint64_t rest = taking.mask
+    cdef bint changed = False
+    cdef int node
+    while rest:
+        node = lowest(rest)
+        rest &= rest - 1
+        changed = changed or not state.users[node] or state.bound[node] != taking.mask
+        state.users[node] += 1
+        state.bound[node] = taking.mask
+        if taking.nodes == 1:
+            state.lone_users[node] += 1
+        else:
+            state.last_group[node] = taking.mask
+    if changed:
+        refresh_rule(state)
+
+
+cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
+    """Return what a container took to the nodes it came from, and unbind those that nobody uses now."""
+    cdef uint64_t rest = taking.mask, bound
+    cdef bint changed = False
+    cdef int node, type, index = 0
+    while rest:
+        node = lowest(rest)
+        rest &= rest - 1
+        for type in range(state.layout.types):
+            state.free[type * state.layout.nodes + node] += taking.taken[type * taking.nodes + index]
+        index += 1
+        state.users[node] -= 1
+        state.lone_users[node] -= taking.nodes == 1
+        bound = still_bound(state, node)
+        changed = changed or not state.users[node] or bound != state.bound[node]
+        state.bound[node] = bound
+    if changed:
+        refresh_rule(state)
+
+
+cdef uint64_t still_bound(const MemoryState* state, int node) noexcept nogil:
+    """Return the mask that a node is bound to after a container has left it.
+
+    Where a container sat alone on a node of a group, the kubelet leaves the node bound to itself until nobody uses it,
+    even when that container is gone or was refused later on: `bindings_stay`.
+    """
+    cdef uint64_t alone = (<uint64_t>1) << node
+    if not state.users[node] or state.lone_users[node]:
+        return alone
+    if state.bindings_stay and state.bound[node] == alone:
+        return alone
+    return state.last_group[node]

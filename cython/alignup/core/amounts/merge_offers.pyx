@@ -1,0 +1,288 @@
+"""Find the best result of a merge where every list is a sum over NUMA nodes that must be met.
+
+That is how nearly all lists look. The definition is that of `alignup.core.merge`, which lists all masks and does the
+rest:
+
+- A preferred result is a mask of the one size that all lists prefer, which meets every sum.
+- Any other mask is reached exactly if the nodes outside it can be dealt out to the lists, each of which leaves out no
+  more than it can spare: the mask is then what the lists' masks have in common. Which sizes and masks come first is
+  known, and the first one tried is nearly always reached.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from alignup.core.amounts.halves cimport Halves, halve, least_count, sort_amounts, sum_of
+from alignup.core.amounts.memory cimport MemoryState, rule_allows
+from alignup.core.amounts.offers cimport MOST_OFFERS, Offer, Offers
+from alignup.core.amounts.trial cimport Trial
+from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single, lowest, popcount
+from alignup.core.merge cimport Best
+from alignup.core.narrow.tables cimport BY_SIZE, SIZE_STARTS
+
+
+cdef enum:
+    # Dealing is given up after so many steps for one node, and all masks are listed instead: that takes as long.
+    MOST_STEPS = 200
+
+
+cdef struct Sum:
+    Halves halves
+    int64_t request
+    uint64_t universe
+
+
+cdef inline bint meets(const Sum* one, uint64_t mask) noexcept nogil:
+    return not mask & ~one.universe and sum_of(&one.halves, mask) >= one.request
+
+
+cdef bint can_merge_amounts(const Trial* trial, const Offers* offers) noexcept nogil:
+    """Return whether every list is a sum over nodes."""
+    cdef int index
+    if offers.has_memory and (offers.memory.types > 1 or trial.holders):
+        return False
+    for index in range(offers.count):
+        if not offers.offer[index].by_node or offers.offer[index].sockets >= 0:
+            return False
+    return True
+
+
+# Preferred results
+
+cdef int common_size(const Offers* offers) noexcept nogil:
+    """Return the size that all lists prefer; 0 if they differ."""
+    cdef int index, size = offers.memory_size if offers.has_memory else 0
+    for index in range(offers.count):
+        if size and size != offers.offer[index].size:
+            return 0
+        size = offers.offer[index].size
+    return size
+
+
+cdef uint64_t best_single(uint64_t singles, const int64_t* distances) noexcept nogil:
+    """Return the mask of the best of some single nodes: the nearest to itself if distances count, then the lowest."""
+    cdef uint64_t bit, best = singles & (~singles + 1)
+    if distances == NULL:
+        return best
+    while singles:
+        bit = singles & (~singles + 1)
+        if distances[bit] < distances[best]:
+            best = bit
+        singles ^= bit
+    return best
+
+
+cdef inline const int64_t* free_memory(const Trial* trial, const Offers* offers) noexcept nogil:
+    return trial.memory.free + offers.memory.type[0] * trial.row.nodes
+
+
+cdef uint64_t common_mask(const Trial* trial, const Offers* offers, int size, const int64_t* distances) noexcept nogil:
+    """Return the best mask of a size that meets every sum: the nearest nodes if distances count, then the lowest."""
+    cdef Sum sums[1 + MOST_OFFERS]
+    cdef int place, index, count = offers.count, nodes = trial.row.nodes
+    cdef uint64_t mask, best = 0
+    cdef bint all_met
+    for index in range(count):
+        halve(offers.offer[index].amounts, nodes, &sums[index].halves)
+        sums[index].request = offers.offer[index].request
+        sums[index].universe = offers.offer[index].universe
+    if offers.has_memory:
+        halve(free_memory(trial, offers), nodes, &sums[count].halves)
+        sums[count].request = offers.memory.size[0]
+        sums[count].universe = all_nodes(nodes)
+        count += 1
+    for place in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
+        mask = BY_SIZE[place]
+        if mask >> nodes:
+            break
+        if best and distances[mask] >= distances[best]:
+            continue
+        all_met = True
+        for index in range(count):
+            if not meets(&sums[index], mask):
+                all_met = False
+                break
+        if not all_met or (offers.has_memory and not rule_allows(trial.memory, mask)):
+            continue
+        best = mask
+        if distances == NULL:
+            break
+    return best
+
+
+# Other results
+
+cdef struct Dealing:
+    int nodes
+    int lists
+    const int64_t* amounts[MOST_OFFERS]     # memory's last
+    int64_t spare[MOST_OFFERS]              # how much each list can leave out
+    uint64_t universe                       # nodes that every list can have
+    uint64_t costless                       # nodes that some list leaves out at no cost
+    int steps
+
+
+cdef int most_spared(const int64_t* ordered, int nodes, int64_t spare) noexcept nogil:
+    """Return how many nodes a list can leave out at most: those with the least; amounts come largest first."""
+    cdef int most = 0
+    while most < nodes and ordered[nodes - 1 - most] <= spare:
+        spare -= ordered[nodes - 1 - most]
+        most += 1
+    return most
+
+
+cdef int64_t sum_within(const int64_t* amounts, uint64_t mask) noexcept nogil:
+    cdef int64_t total = 0
+    while mask:
+        total += amounts[lowest(mask)]
+        mask &= mask - 1
+    return total
+
+
+cdef inline uint64_t nodes_without(const int64_t* amounts, int nodes) noexcept nogil:
+    cdef uint64_t found = 0
+    cdef int node
+    for node in range(nodes):
+        found |= (<uint64_t>(amounts[node] == 0)) << node
+    return found
+
+
+cdef int smallest_memory(const Trial* trial, const Offers* offers) noexcept nogil:
+    """Return the size of the smallest mask that memory can come from; there is one."""
+    cdef const MemoryState* state = trial.memory
+    cdef const int64_t* free = free_memory(trial, offers)
+    cdef int64_t unused[NARROW_NODES]
+    cdef int64_t ordered[NARROW_NODES]
+    cdef int node, index, best = NARROW_NODES + 1
+    if offers.memory_singles:
+        return 1
+    for node in range(trial.row.nodes):
+        unused[node] = free[node] if (state.unused >> node) & 1 else 0
+    sort_amounts(unused, trial.row.nodes, ordered)
+    best = least_count(ordered, trial.row.nodes, offers.memory.size[0])
+    for index in range(state.group_count):
+        if sum_within(free, state.groups[index]) >= offers.memory.size[0]:
+            best = min(best, popcount(state.groups[index]))
+    return best
+
+
+cdef bint reach_best(const Trial* trial, const Offers* offers, const int64_t* distances, Best* best) noexcept nogil:
+    """Find the best mask that is reached, nearest in size to what the neediest list needs; False: gave up.
+
+    The result is not preferred. If nothing is reached but the empty mask, the result is all nodes.
+    """
+    cdef int64_t ordered[NARROW_NODES]
+    cdef Dealing dealing
+    cdef const Offer* offer
+    cdef int index, size, wanted = 1, most_left_out = 0, fewest = 1, nodes = trial.row.nodes
+    dealing.nodes = nodes
+    dealing.steps = 0
+    dealing.universe = all_nodes(nodes)
+    dealing.costless = 0
+    best.preferred = False
+    best.mask = 0
+    for index in range(offers.count):
+        offer = &offers.offer[index]
+        dealing.amounts[index] = offer.amounts
+        dealing.universe &= offer.universe
+        # what lies outside a list's universe has nothing for it, and is left out by all its masks
+        dealing.costless |= nodes_without(offer.amounts, nodes)
+        dealing.spare[index] = sum_within(offer.amounts, all_nodes(nodes)) - offer.request
+        if not offer.singles or not offers.has_memory:
+            sort_amounts(offer.amounts, nodes, ordered)
+            wanted = max(wanted, least_count(ordered, nodes, offer.request))
+            most_left_out += most_spared(ordered, nodes, dealing.spare[index])
+    if offers.has_memory:
+        wanted = max(wanted, smallest_memory(trial, offers))
+    else:
+        fewest = max(1, nodes - most_left_out)
+    for size in range(wanted, fewest - 1, -1):
+        if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
+            return False
+        if best.mask:
+            break
+    if not best.mask:
+        for size in range(max(wanted + 1, fewest), nodes + 1):
+            if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
+                return False
+            if best.mask:
+                break
+    best.found = best.mask != 0
+    best.mask = best.mask or all_nodes(nodes)
+    return True
+
+
+cdef bint reach_size(
+    const Trial* trial, const Offers* offers, Dealing* dealing, int size, const int64_t* distances, uint64_t* best
+) noexcept nogil:
+    """Find the best reached mask of a size, 0 if there is none; False: gave up."""
+    cdef int place
+    cdef uint64_t mask
+    for place in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
+        mask = BY_SIZE[place]
+        if mask >> dealing.nodes:
+            break
+        if best[0] and distances[mask] >= distances[best[0]]:
+            continue
+        if is_reached(trial, offers, dealing, mask):
+            best[0] = mask
+            if distances == NULL:
+                return True
+        if dealing.steps > MOST_STEPS:
+            return False
+    return True
+
+
+cdef bint is_reached(const Trial* trial, const Offers* offers, Dealing* dealing, uint64_t mask) noexcept nogil:
+    """Return whether some choice of one mask from each list has exactly these nodes in common."""
+    cdef const MemoryState* state = trial.memory
+    cdef uint64_t outside = all_nodes(dealing.nodes) & ~mask
+    cdef const int64_t* free
+    cdef int index
+    if mask & ~dealing.universe:
+        return False
+    outside &= ~dealing.costless
+    dealing.lists = offers.count
+    if not offers.has_memory:
+        return deal(dealing, outside)
+    free = free_memory(trial, offers)
+    if not mask & ~state.unused:
+        dealing.amounts[offers.count] = free
+        dealing.spare[offers.count] = sum_within(free, state.unused) - offers.memory.size[0]
+        if dealing.spare[offers.count] >= 0:
+            dealing.lists = offers.count + 1
+            if deal(dealing, outside & state.unused):
+                return True
+            dealing.lists = offers.count
+    if is_single(mask) and mask & offers.memory_singles:
+        return True
+    for index in range(state.group_count):
+        if mask & ~state.groups[index]:
+            continue
+        if sum_within(free, state.groups[index]) >= offers.memory.size[0]:
+            if deal(dealing, outside & state.groups[index]):
+                return True
+    return False
+
+
+cdef bint deal(Dealing* dealing, uint64_t rest) noexcept nogil:
+    """Return whether each of the nodes can be left out by one of the lists."""
+    cdef int index, node
+    cdef int64_t cost
+    if not rest:
+        return True
+    dealing.steps += 1
+    if dealing.steps > MOST_STEPS:
+        return False
+    node = lowest(rest)
+    for index in range(dealing.lists):
+        cost = dealing.amounts[index][node]
+        if cost > dealing.spare[index]:
+            continue
+        dealing.spare[index] -= cost
+        if deal(dealing, rest & (rest - 1)):
+            dealing.spare[index] += cost
+            return True
+        dealing.spare[index] += cost
+        if not cost:
+            return False  # this list leaves the node out at no cost, so that trying another cannot help
+    return False

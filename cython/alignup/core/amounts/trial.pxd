@@ -1,0 +1,134 @@
+"""A pod as the core judges it, a node as it is judged, and the node while a pod is tried on it."""
+
+from libc.stdint cimport int16_t, int64_t, uint64_t
+
+from alignup.core.amounts.cpus cimport CpuState
+from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.memory cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
+
+
+cdef enum:
+    MOST_RESOURCES = 24     # device resources that a pod may ask for
+    MOST_HOLDERS = 64       # init containers whose memory later ones take over
+
+
+cdef enum Policy:
+    POLICY_NONE = 0
+    POLICY_BEST_EFFORT = 1
+    POLICY_RESTRICTED = 2
+    POLICY_SINGLE_NUMA_NODE = 3
+
+
+cdef enum Outcome:
+    ADMITTED = 0
+    TOPOLOGY_AFFINITY_ERROR = 1
+    UNEXPECTED_ADMISSION_ERROR = 2
+    SMT_ALIGNMENT_ERROR = 3
+    MISMATCHED = 4          # pod and node name different policies
+    UNDECIDED = 5           # the node itself must be asked
+
+
+cdef struct Request:
+    # What a container, or a pod as a whole, asks for. Types and resources go by their place in the pod's lists.
+    int64_t cpus
+    int types
+    int type[MOST_TYPES]
+    int64_t size[MOST_TYPES]
+    int resources
+    int resource[MOST_RESOURCES]
+    int64_t count[MOST_RESOURCES]
+    bint hands_on           # an init container that ends: later ones take over what it got
+    int repeats             # how many of the next containers ask for exactly the same
+
+
+cdef struct PodRequest:
+    int types
+    int type[MOST_TYPES]            # numbers of the cluster, -1: no node has it
+    int resources
+    int resource[MOST_RESOURCES]    # numbers of the cluster
+    int containers
+    bint hands_on                   # some container does
+    Request* requests               # [1 + containers], the pod as a whole first
+
+
+cdef struct NodeRow:
+    # One node of a cluster; the states are the node's own, so what it admits or removes is seen here at once.
+    int nodes
+    int policy
+    bint pod_scope
+    bint asks_itself                # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
+    bint upper_bound                # amounts are all that is known: its yes is not certain
+    const int64_t* distances        # sum of the distances within each mask; NULL: they do not count
+    const int64_t* sums             # the same, for scores; NULL: not known
+    const int64_t* nearest          # the least such sum of each size
+    const CpuState* cpu             # NULL: no static CPU manager
+    const MemoryState* memory       # NULL: no Static memory manager
+    const int16_t* type_of          # [types of the cluster] the number that the machine gives a type; -1: none
+    const DeviceState** devices     # [resources of the cluster] NULL: the node does not have it
+
+
+cdef struct Hint:
+    uint64_t mask
+    bint anywhere
+    bint preferred
+
+
+cdef struct Trial:
+    # `cpu`, `memory` and `devices` are what is free while the pod is tried: the node's own state until the first
+    # container has taken something, a copy from then on.
+    const NodeRow* row
+    const PodRequest* pod
+    int policy                      # of the node, or of a pod that brings one
+    bint pod_scope
+    int16_t type[MOST_TYPES]        # of the pod's types, the machine's numbers
+    const CpuState* cpu
+    const MemoryState* memory
+    const DeviceState* devices[MOST_RESOURCES]
+    CpuState cpu_copy
+    MemoryState memory_copy
+    DeviceState device_copies[MOST_RESOURCES]
+    bint copied_cpu
+    # CPUs that were taken from one NUMA node each, as counts only: which ones does not matter as long as every further
+    # container is content with a NUMA node of its own. See `settle_cpus`.
+    int pending
+    int* pending_node
+    int64_t* pending_count          # CPUs
+    int64_t* pending_times          # so many CPUs so many times in turn
+    # Without a policy nobody asks where anything is: sums are enough.
+    bint sums_only
+    int64_t cpus_left
+    int64_t devices_left[MOST_RESOURCES]
+    bint copied_memory
+    uint64_t copied_devices
+    # What init containers that are done leave to those after them.
+    bint reuses_cpus
+    uint64_t* reusable_cpus
+    uint64_t reuses_devices         # bit r: of the pod's resource r
+    uint64_t* reusable_devices[MOST_RESOURCES]
+    int holders
+    MemoryTaking holder[MOST_HOLDERS]
+    MemoryTaking* donors[MOST_HOLDERS]
+    # Memory to work in; see `scratch_bytes`.
+    char* cpu_block
+    char* memory_block
+    char* device_blocks[MOST_RESOURCES]
+    uint64_t* sets
+    int64_t* taken
+
+
+cdef inline bint has_devices(const Trial* trial, int resource) noexcept nogil:
+    return trial.devices[resource] != NULL
+
+
+cdef inline void read_memory_request(const Trial* trial, const Request* request, MemoryRequest* memory) noexcept nogil:
+    """Say what is asked for by the machine's numbers of the types."""
+    cdef int index
+    memory.types = 0
+    memory.unknown_type = False
+    for index in range(request.types):
+        if trial.type[request.type[index]] < 0:
+            memory.unknown_type = True
+            continue
+        memory.type[memory.types] = trial.type[request.type[index]]
+        memory.size[memory.types] = request.size[index]
+        memory.types += 1

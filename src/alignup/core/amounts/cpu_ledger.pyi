@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from typing import Final, Literal
+
+from alignup.core.cpu.topology import CpuTopology
+from alignup.core.hints import HintList
+
+class CpuCapacity:
+    topology: Final[CpuTopology]
+    def __init__(
+        self,
+        topology: CpuTopology,
+        reserved: int,
+        *,
+        strict_reservation: bool = False,
+        full_pcpus_only: bool = False,
+        distributes: bool = False,
+        spreads: bool = False,
+        by_l3: bool = False,
+        sockets: tuple[int, ...] = (),
+        irregular: bool = False,
+    ) -> None: ...
+    @staticmethod
+    def from_counts(capacity: list[int], allocatable: list[int]) -> CpuCapacity: ...
+    @property
+    def allocatable(self) -> int: ...
+    @property
+    def shareable(self) -> int: ...
+    @property
+    def reserved_cores(self) -> int: ...
+    @property
+    def socket_nodes(self) -> tuple[int, ...]: ...
+
+class CpuShortage:
+    cause: Final[Literal["too few", "not whole cores", "too few whole"]]
+    def __init__(self, cause: str) -> None: ...
+
+class CpuLedger:
+    capacity: Final[CpuCapacity]
+    def __init__(self, capacity: CpuCapacity) -> None: ...
+    @staticmethod
+    def from_counts(capacity: CpuCapacity, available: list[int]) -> CpuLedger: ...
+    def copy(self) -> CpuLedger: ...
+    @property
+    def given(self) -> int: ...
+    def free_by_node(self) -> tuple[int, ...]: ...
+    def give(self, cpus: int) -> None: ...
+    def take_back(self, cpus: int) -> None: ...
+    def hints(self, request: int, reusable: int = 0, held: int | None = None) -> HintList: ...
+    def allocate(
+        self,
+        request: int,
+        reusable: int,
+        mask: int | None,
+        distribute: Callable[[int, int, int], int] | None = None,
+    ) -> int | CpuShortage: ...
+    def check_whole_cores(self, request: int) -> CpuShortage | None: ...

@@ -1,0 +1,9 @@
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+LARGEST_REQUEST: Final[int]
+
+class MemoryCapacity:
+    types: Final[tuple[str, ...]]
+    def __init__(self, allocatable: Mapping[str, Sequence[int]]) -> None: ...
+    def amounts(self) -> dict[str, tuple[int, ...]]: ...
