@@ -21,7 +21,7 @@ from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager import Observer, TopologyManager
-from alignup.topology_manager.policy import make_policy
+from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
@@ -83,37 +83,41 @@ class Node:
         single_numa_node_exclusive: str = "Required",
         keep_refused_bindings: bool = True,
     ) -> None:
-        machine = checked_machine(machine)
         # the kernel can list a CPU in several nodes; here it belongs to one
-        machine = machine.disjoint()
-        self.machine = machine
+        self.machine = checked_machine(machine).disjoint()
         self.config = checked_config(config)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
             self._configure_koordinator()
-        policy = make_policy(
-            self.config.topology_manager_policy,
-            len(machine.numa_nodes),
-            machine.distance_matrix,
-            self.config.topology_manager_policy_options,
-        )
-        self.devices = DeviceProvider(machine, devices, plugins or {}) if devices else None
-        self.cpu = cpu_provider(machine, self.config)
+        policy = self._policy()
+        self.devices = DeviceProvider(self.machine, devices, plugins or {}) if devices else None
+        self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
-            MemoryProvider(machine, self.config.reserved_memory)
+            MemoryProvider(self.machine, self.config.reserved_memory)
             if self.config.memory_manager_policy == "Static"
             else None
         )
-        built_in: list[HintProvider] = [
-            provider for provider in (self.devices, self.cpu, self.memory) if provider is not None
-        ]
+        built_in = self._built_in()
         asked = [wrap(provider) for provider in built_in] if wrap else built_in
         self.manager = TopologyManager(
             policy, self.config.topology_manager_scope, (*asked, *providers), observer
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
+
+    def _policy(self) -> Policy:
+        """Return the topology policy of the configuration, for this machine."""
+        return make_policy(
+            self.config.topology_manager_policy,
+            len(self.machine.numa_nodes),
+            self.machine.distance_matrix,
+            self.config.topology_manager_policy_options,
+        )
+
+    def _built_in(self) -> list[HintProvider]:
+        """Return the providers that this node has of its own, in the order in which a kubelet asks them."""
+        return [provider for provider in (self.devices, self.cpu, self.memory) if provider is not None]
 
     def _configure_koordinator(self) -> None:
         """Check what a Koordinator cluster adds to a node, and let its label override the topology policy."""

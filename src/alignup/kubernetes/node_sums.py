@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, which belongs to the demands
-from alignup.kubernetes.pod_requests import is_device
+from alignup.kubernetes.pod_requests import is_device, peak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,7 @@ def requested(pod: Pod) -> dict[str, int]:
 
 
 def _is_counted(resource: str) -> bool:
-    """Whether nodes are described with this resource at all; disks are not."""
+    """Return whether nodes are described with this resource at all; disks are not."""
     return resource in _BASIC or resource.startswith("hugepages-") or is_device(resource)
 
 

@@ -16,7 +16,7 @@ from alignup.kubernetes.quantity import LARGEST, thousandths, whole_units
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Wish", "build_pod", "is_device", "is_hugepages", "is_pinned_memory", "qos_class"]
+__all__ = ["Wish", "build_pod", "is_device", "is_hugepages", "is_pinned_memory", "peak", "qos_class"]
 
 _HUGEPAGES: Final = "hugepages-"
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
@@ -128,7 +128,7 @@ def _default_requests(pod_wish: Wish, init_wishes: Sequence[Wish], wishes: Seque
     """
     if not pod_wish.limits:
         return
-    of_containers = _peak(init_wishes, wishes, lambda wish: wish.requests.items())
+    of_containers = peak(init_wishes, wishes, lambda wish: wish.requests.items())
     for resource in ("cpu", "memory"):
         default = of_containers.get(resource, pod_wish.limits.get(resource))
         if default is not None:
@@ -167,15 +167,14 @@ def _effective(
 ) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
     """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
-    A resource is needed by all long-running containers (sidecars and ordinary ones) at once, or by one init
-    container next to the sidecars started before it, whichever is more (KEP-753).
+    Each is what `peak` returns; of memory only the types that a container other than an init container asks for.
     """
     if not init_containers and len(containers) == 1:
         only = containers[0]
         return only.exclusive_cpus, only.memory, only.devices
-    cpus = _peak(init_containers, containers, lambda one: (("cpu", one.exclusive_cpus),))
-    memory = _peak(init_containers, containers, lambda one: one.memory)
-    devices = _peak(init_containers, containers, lambda one: one.devices)
+    cpus = peak(init_containers, containers, lambda one: (("cpu", one.exclusive_cpus),))
+    memory = peak(init_containers, containers, lambda one: one.memory)
+    devices = peak(init_containers, containers, lambda one: one.devices)
     _check_sums([*cpus.items(), *memory.items(), *devices.items()])
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
@@ -186,24 +185,37 @@ def _effective(
     )
 
 
-def _peak(
+def peak(
     init_items: Iterable[_Item], items: Iterable[_Item], amounts: Callable[[_Item], Iterable[tuple[str, int]]]
 ) -> dict[str, int]:
-    """Return the largest amount of each resource that is needed at the same time."""
+    """Return the largest amount of each resource that is needed at the same time, by the rule of KEP-753.
+
+    All long-running containers (sidecars and ordinary ones) need theirs at once; an init container needs its own next
+    to those of the sidecars that were started before it.
+
+    Args:
+        init_items: init containers, in their order.
+        items: the other containers.
+        amounts: returns resources and amounts of one container, each resource once.
+    """
     running: dict[str, int] = {}
-    peak: dict[str, int] = {}
+    largest: dict[str, int] = {}
     for item in init_items:
         for resource, amount in amounts(item):
             at_once = running.get(resource, 0) + amount
-            peak[resource] = max(at_once, peak.get(resource, 0))
+            largest[resource] = max(at_once, largest.get(resource, 0))
             if item.is_sidecar:
                 running[resource] = at_once
     for item in items:
         for resource, amount in amounts(item):
             running[resource] = running.get(resource, 0) + amount
     for resource, amount in running.items():
-        peak[resource] = max(amount, peak.get(resource, 0))
-    return peak
+        largest[resource] = max(amount, largest.get(resource, 0))
+    return largest
+
+
+_peak = peak
+"""The former name, which `alignup.cluster.koordinator` still imports."""
 
 
 def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:

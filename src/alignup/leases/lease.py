@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from alignup.leases.record import LeaseRecord
+    from alignup.leases.request import Request
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 
@@ -191,9 +192,24 @@ def lease(
         selectors=device_resources,
         devices=inventory,
     )
+    taken = _take(request, site, LeaseFile(Path(state) if state is not None else None, _warn), wait)
     # nobody can be bound to CPUs of another machine
-    wants_binding = bind and site.is_here
-    file = LeaseFile(Path(state) if state is not None else None, _warn)
+    if bind and site.is_here:
+        try:
+            taken.bind()
+        except BaseException:
+            taken.release()
+            raise
+    return taken
+
+
+def _take(request: Request, site: Site, file: LeaseFile, wait: float | None) -> Lease:
+    """Return the lease of a request for this process, which nothing is bound to yet.
+
+    Raises:
+        AllocationError: it cannot be had now, or not within `wait` seconds.
+        InputError: the file of leases cannot be used.
+    """
     evidence = evidence_file()
     try:
         claim = Claim(
@@ -203,18 +219,11 @@ def lease(
             name=f"python-{os.getpid()}",
             show=lambda record: show_evidence(evidence_of(record, site.identity, file.path), evidence),
         )
-        taken = Lease(acquire(file, site, claim, wait), site, file, evidence)
+        return Lease(acquire(file, site, claim, wait), site, file, evidence)
     except BaseException:
         if evidence is not None:
             os.close(evidence)
         raise
-    if wants_binding:
-        try:
-            taken.bind()
-        except BaseException:
-            taken.release()
-            raise
-    return taken
 
 
 def _text(words: str) -> str:

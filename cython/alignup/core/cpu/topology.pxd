@@ -20,7 +20,9 @@ cdef class CpuTopology:
     cdef int32_t* numbers               # [cpu_count], the kernel's number by position
 
     cdef int read_numbers(self) except -1
+    cdef int allocate_groups(self, list kinds) except -1
     cdef int read_groups(self, list kinds) except -1
+    cdef int read_node_sets(self, uint64_t* cpus) except -1
 
 
 # Write the set that the int means, bit i being the CPU that the kernel numbers i, to `groups.words` words. Return 1

@@ -112,13 +112,10 @@ cdef class CpuTopology:
                 left &= left - 1
         return 0
 
-    cdef int read_groups(self, list kinds) except -1:
-        """Write the groups of the four kinds (outer, inner, L3, core) into arrays."""
+    cdef int allocate_groups(self, list kinds) except -1:
+        """Make room for the groups of the four kinds, and note where each kind begins."""
         cdef Py_ssize_t counts[4]
-        cdef Py_ssize_t kind, total = 0, place = 0, end = 0
-        cdef int words = self.groups.words
-        cdef uint64_t* cpus
-        cdef CpuGroup* group
+        cdef Py_ssize_t kind, total = 0
         cdef list records = [record for groups in kinds for record in groups]
         for kind in range(4):
             counts[kind] = len(kinds[kind])
@@ -127,12 +124,23 @@ cdef class CpuTopology:
         self.member_block = <int*>allocated(
             sum([len(record.parts) + len(record.l3_groups) for record in records]), sizeof(int)
         )
-        self.set_block = <uint64_t*>allocated((total + 1 + 2 * self.groups.positions) * words, sizeof(uint64_t))
+        self.set_block = <uint64_t*>allocated(
+            (total + 1 + 2 * self.groups.positions) * self.groups.words, sizeof(uint64_t)
+        )
         self.groups.outer, self.groups.outer_count = self.group_block, counts[0]
         self.groups.inner, self.groups.inner_count = self.groups.outer + counts[0], counts[1]
         self.groups.l3_groups, self.groups.l3_group_count = self.groups.inner + counts[1], counts[2]
         self.groups.cores, self.groups.core_count = self.groups.l3_groups + counts[2], counts[3]
         self.groups.members = self.member_block
+        return 0
+
+    cdef int read_groups(self, list kinds) except -1:
+        """Write the groups of the four kinds (outer, inner, L3, core) into arrays, and the sets of nodes after them."""
+        cdef Py_ssize_t kind, place = 0, end = 0
+        cdef int words = self.groups.words
+        cdef uint64_t* cpus
+        cdef CpuGroup* group
+        self.allocate_groups(kinds)
         finer = [places_of(kinds[1]), places_of(kinds[3]), places_of(kinds[3]), {}]
         l3_places = places_of(kinds[2])
         cpus = self.set_block
@@ -149,6 +157,11 @@ cdef class CpuTopology:
                 group.end_l3_group = end
                 place += 1
                 cpus += words
+        return self.read_node_sets(cpus)
+
+    cdef int read_node_sets(self, uint64_t* cpus) except -1:
+        """Write the sets of all CPUs, of those of each NUMA node, and of those of its sockets."""
+        cdef int words = self.groups.words
         self.groups.cpus = cpus
         self.groups.node_cpus = cpus + words
         self.groups.node_sockets = self.groups.node_cpus + self.groups.positions * words
