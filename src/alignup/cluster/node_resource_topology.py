@@ -20,8 +20,8 @@ from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.kubernetes.quantity import LARGEST, parse_quantity, whole_units
-from alignup.machine.machine import NUMA_NODE_LIMIT
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
@@ -40,7 +40,7 @@ _LEGACY_NAMES: Final = {
 }
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
 _UNKNOWN_DISTANCE: Final = 255
-_LARGEST_AMOUNT: Final = LARGEST // NUMA_NODE_LIMIT
+_LARGEST_AMOUNT: Final = MEMORY_LIMIT // NUMA_NODE_LIMIT
 """Of one zone, so that the sum over all of them is an amount."""
 _LARGEST_COST: Final = (1 << 31) - 1
 
