@@ -336,12 +336,15 @@ class Node:
         Raises:
             UnknownPodError: no such pod is admitted.
         """
+        policies = self._pod_policies
+        if policies is None:
+            self.manager.remove(pod_uid)
+            return
         with self.manager.lock:
             try:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
-                if self._pod_policies is not None:
-                    self._pod_policies.removed(pod_uid)
+                policies.removed(pod_uid)
 
 
 def _copied(provider: HintProvider) -> HintProvider:

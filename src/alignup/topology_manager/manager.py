@@ -168,10 +168,12 @@ class TopologyManager:
         If a provider fails, the others are still called; the first error is raised at the end.
         """
         failed: BaseException | None = None
-        for container in reversed(pod.all_containers):
-            for provider in reversed(self._providers):
+        uid, providers = pod.uid, self._providers[::-1]
+        for container in pod.all_containers[::-1]:
+            name = container.name
+            for provider in providers:
                 try:
-                    provider.release(pod.uid, container.name)
+                    provider.release(uid, name)
                 except BaseException as error:  # noqa: BLE001 - raised below
                     failed = failed or error
         self._store.forget_pod(pod.uid)

@@ -7,7 +7,7 @@ the kubelet's most frequent pick. Ids, pods and plugins are known to `alignup.pr
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, popcount
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.narrow.family cimport Family, keep_holding, smallest_count
 from alignup.core.narrow.pack cimport pack_family, start_keeping
 
@@ -139,11 +139,18 @@ cdef bint device_family(
         preferred_size: how many nodes a preferred mask has.
     """
     cdef uint8_t keeps[NARROW_MASKS]
+    cdef int64_t by_node[NARROW_NODES]
     cdef int mask, place, word, size = 1 << layout.nodes
     cdef uint64_t near, full = all_nodes(layout.nodes)
     cdef bint is_touched
     start_keeping(keeps, size)
-    keep_holding(keeps, layout.nodes, layout.places, layout.place, amounts, request)
+    if layout.single_places:
+        memset(by_node, 0, sizeof(by_node))
+        for place in range(layout.places):
+            by_node[lowest(layout.place[place])] = amounts[place]
+        keep_holding(keeps, layout.nodes, layout.nodes, NULL, by_node, request)
+    else:
+        keep_holding(keeps, layout.nodes, layout.places, layout.place, amounts, request)
     if layout.universe != full:
         for mask in range(size):
             if <uint64_t>mask & ~layout.universe:

@@ -109,6 +109,12 @@ class DevicePool:
             bits ^= lowest
         return tuple(found)
 
+    def sorted_ids(self, bits: int) -> tuple[str, ...]:
+        """Return the ids of a set of devices in ascending order."""
+        if bits & (bits - 1) == 0 and bits:
+            return (self._inventory.devices[bits.bit_length() - 1].id,)
+        return tuple(sorted(self.ids(bits)))
+
     def bits(self, ids: Iterable[str]) -> int:
         """Return the set of those devices in `ids` that are in this pool."""
         found = 0
@@ -131,8 +137,10 @@ class DevicePool:
         Raises:
             AllocationError: there are not so many, or the plugin failed.
         """
-        advise = None if self.preference is None else self._advised
-        chosen = self.ledger.choose(request, reusable, affinity, advise)
+        if self.preference is None:
+            chosen = self.ledger.choose(request, reusable, affinity)
+        else:
+            chosen = self.ledger.choose(request, reusable, affinity, self._advised)
         if isinstance(chosen, DeviceShortage):
             what = (
                 f"too few devices of {self.resource} are free"

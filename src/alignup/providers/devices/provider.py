@@ -6,9 +6,8 @@ It decides as the kubelet (1.36) does. Where a resource's devices are and which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.machine.device_inventory import Device, check_devices
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Device", "DevicePlugin", "DeviceProvider"]
 
 
-@dataclass(frozen=True, slots=True)
-class _PodDevices:
+class _PodDevices(NamedTuple):
     """What a pod's containers hold, as bits by resource, and what of it later ones may take over."""
 
-    containers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    reusable: Mapping[str, int] = field(default_factory=dict)
+    containers: Mapping[str, Mapping[str, int]]
+    reusable: Mapping[str, int]
 
     def held(self, resource: str) -> int:
         """Return all devices of a resource that any container of the pod holds."""
@@ -43,7 +41,7 @@ class _PodDevices:
         return bits
 
 
-_NOTHING = _PodDevices()
+_NOTHING: Final = _PodDevices({}, {})
 
 
 class DeviceProvider:
@@ -125,16 +123,18 @@ class DeviceProvider:
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
-        if not container.devices:
-            return {}
-        entry = self._pods.get(pod.uid, _NOTHING)
-        held, reusable = entry.containers.get(container.name, {}), entry.reusable
         found: dict[str, HintList | None] = {}
+        pools, entry = self._pools, self._pods.get(pod.uid)
+        if entry is None:  # the usual case: nothing is held, and nothing left by earlier containers
+            for resource, request in container.devices:
+                if resource in pools:
+                    found[resource] = pools[resource].ledger.hints(request)
+            return found
+        held, reusable = entry.containers.get(container.name, {}), entry.reusable
         for resource, request in container.devices:
-            pool = self._pools.get(resource)
-            if pool is None:
-                continue
-            found[resource] = _hints(pool, held.get(resource, 0), reusable.get(resource, 0), request)
+            if resource in pools:
+                free = reusable.get(resource, 0)
+                found[resource] = _hints(pools[resource], held.get(resource, 0), free, request)
         return found
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
@@ -211,24 +211,31 @@ class DeviceProvider:
                     reusable[resource] &= ~bits
         for resource, bits in chosen.items():
             self._pools[resource].ledger.give(bits)
-        self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
+        if entry is _NOTHING:
+            self._pods[pod_uid] = _PodDevices({container.name: chosen}, reusable)
+        else:
+            self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, except what another container of its pod holds too."""
         entry = self._pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
-        containers = {name: held for name, held in entry.containers.items() if name != container_name}
-        left = _PodDevices(containers, dict(entry.reusable))
+        if len(entry.containers) == 1:
+            del self._pods[pod_uid]
+            for resource, bits in entry.containers[container_name].items():
+                self._pools[resource].ledger.take_back(bits)
+            return
+        reusable = dict(entry.reusable)
+        left = _PodDevices(
+            {name: held for name, held in entry.containers.items() if name != container_name}, reusable
+        )
         for resource, bits in entry.containers[container_name].items():
             freed = bits & ~left.held(resource)
             self._pools[resource].ledger.take_back(freed)
-            if resource in entry.reusable:
-                left.reusable[resource] &= ~freed  # type: ignore[index]  # a copy of our own
-        if containers:
-            self._pods[pod_uid] = left
-        else:
-            del self._pods[pod_uid]
+            if resource in reusable:
+                reusable[resource] &= ~freed
+        self._pods[pod_uid] = left
 
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the ids that a container holds, by resource, sorted."""
@@ -237,7 +244,7 @@ class DeviceProvider:
         if not held:
             return {}
         pools = self._pools
-        return {resource: tuple(sorted(pools[resource].ids(held[resource]))) for resource in sorted(held)}
+        return {resource: pools[resource].sorted_ids(held[resource]) for resource in sorted(held)}
 
     def numa_nodes(self, pod_uid: str, container_name: str) -> int:
         """Return the mask of the NUMA nodes, by position, that some device of a container is near to alone."""

@@ -155,8 +155,15 @@ class MemoryProvider:
         holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return ()
-        ids = tuple([self._ids[position] for position in holding.positions()])
+        ids = self._ids_of(holding)
         return tuple([MemoryBlock(ids, kind, size) for kind, size in holding.sizes()])
+
+    def _ids_of(self, holding: MemoryHolding) -> tuple[int, ...]:
+        """Return the kernel's ids of the nodes of a holding."""
+        mask = holding.mask
+        if mask & (mask - 1) == 0:
+            return (self._ids[mask.bit_length() - 1],)
+        return tuple([self._ids[position] for position in holding.positions()])
 
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id."""
