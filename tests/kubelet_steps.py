@@ -1,0 +1,175 @@
+"""Replays a recorded scenario on a node step by step, and compares each step with what the real kubelet answered."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from alignup.node import Node
+from alignup.replay import RecordingProvider, replay_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.topology_manager.hints import TopologyHint
+
+ATTEMPTS = 1000
+"""How many sequences of arbitrary device picks are tried before a scenario counts as different."""
+
+
+def mask_of(nodes: list[int] | None) -> int | None:
+    return None if nodes is None else sum(1 << node for node in nodes)
+
+
+def compact_hints(resources: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return hints as the vectors write them: [mask over NUMA node ids, preferred], by mask."""
+    if resources is None:
+        return None
+    return {
+        resource: None
+        if hints is None
+        else sorted(([mask_of(hint["numaNodes"]), int(hint["preferred"])] for hint in hints), key=mask_order)
+        for resource, hints in resources.items()
+    }
+
+
+def mask_order(hint: list[Any]) -> tuple[int, int]:
+    return (-1 if hint[0] is None else hint[0], -hint[1])
+
+
+def expected_hints(providers: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        name: None
+        if resources is None
+        else {r: None if h is None else sorted(h, key=mask_order) for r, h in resources.items()}
+        for name, resources in (providers or {}).items()
+    }
+
+
+def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return, by resource and device id, the NUMA set that a device is near."""
+    return {
+        resource: {
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"]))
+            for device in devices
+        }
+        for resource, devices in case.get("devices", {}).items()
+    }
+
+
+def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, Any]:
+    """Return what a container got as the vectors write it."""
+    near = where(case)
+    counts: dict[str, dict[str, int]] = {}
+    for resource, ids in got["devices"].items():
+        for device in ids:
+            place = near[resource][device]
+            counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
+    affinity = got["affinity"]
+    return {
+        "affinity": None
+        if affinity is None
+        else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "cpus": got["cpus"],
+        "memory": sorted(
+            ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
+            key=lambda block: block["type"],
+        ),
+        "devices": counts,
+    }
+
+
+def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare one step with what the kubelet answered."""
+    assert (step["admitted"], step["reason"]) == (expected["admitted"], expected.get("reason", ""))
+    assert step["sharedCpus"] == expected["sharedCpus"]
+    if not step["admitted"]:
+        assert step["message"]
+    if "podHints" in expected:
+        offered = {name: compact_hints(hints) for name, hints in step["podHints"].items()}
+        assert offered == expected_hints(expected["podHints"])
+    for name, wanted in expected.get("containers", {}).items():
+        got = step["containers"][name]
+        if step["admitted"]:
+            compact = compact_container(case, got)
+            given = {key: wanted[key] for key in ("cpus", "memory", "devices")}
+            assert compact == {"affinity": wanted.get("affinity"), **given}
+            for resource, ids in wanted.get("deviceIds", {}).items():
+                assert got["devices"][resource] == ids
+        if "hints" in wanted:
+            offered = {name: compact_hints(hints) for name, hints in got["hints"].items()}
+            assert offered == expected_hints(wanted["hints"])
+
+
+class Picks:
+    """Answers as a device plugin with the ids that the kubelet happened to pick.
+
+    Where more devices are as good as each other than are needed the kubelet takes them from an unordered set, so
+    that its pick differs from run to run, and all that follows with it. Any pick is right; the recorded one is
+    handed to our device manager the way a plugin would, and everything else must then agree. Where none is
+    recorded the pick is drawn from `random`.
+    """
+
+    def __init__(self, case: dict[str, Any], attempt: int) -> None:
+        self.near = where(case)
+        self.random = Random(attempt)
+        self.expected: dict[str, Any] = {}
+        self.container = ""
+
+    def plugin(self, resource: str) -> Callable[..., list[str]]:
+        def preferred_allocation(
+            available: Sequence[str], must_include: Sequence[str], size: int
+        ) -> list[str]:
+            wanted = self.expected.get(self.container, {})
+            if resource in wanted.get("deviceIds", {}):
+                return wanted["deviceIds"][resource]
+            counts = dict(wanted.get("devices", {}).get(resource, {}))
+            picked = []
+            others = sorted(set(available) - set(must_include))
+            for device in [*must_include, *self.random.sample(others, len(others))]:
+                if counts.get(self.near[resource][device], 0) > 0:
+                    counts[self.near[resource][device]] -= 1
+                    picked.append(device)
+            return picked[:size]
+
+        return preferred_allocation
+
+
+class Following(RecordingProvider):
+    """Tells `Picks` which container is being served."""
+
+    picks: Picks
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        self.picks.container = container.name
+        super().allocate(pod, container, affinity)
+
+
+def following_node(
+    case: dict[str, Any], attempt: int
+) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
+    """Return a node with the kubelet's arbitrary picks of devices, who makes them, and what records the hints."""
+    picks = Picks(case, attempt)
+    if attempt:
+        shuffled = {r: picks.random.sample(devices, len(devices)) for r, devices in case["devices"].items()}
+        case = {**case, "devices": shuffled}
+    recorders: list[tuple[str, RecordingProvider]] = []
+
+    def follow(provider: Any) -> Following:
+        recorder = Following(provider)
+        recorder.picks = picks
+        recorders.append((provider.name, recorder))
+        return recorder
+
+    node = Node.from_dict(case, plugins={r: picks.plugin(r) for r in case.get("devices", {})}, wrap=follow)
+    return picks, node, recorders
+
+
+def replay_following(case: dict[str, Any], attempt: int) -> Iterator[dict[str, Any]]:
+    """Yield the answers to the steps of a scenario, with the kubelet's arbitrary picks of devices."""
+    picks, node, recorders = following_node(case, attempt)
+    answers = replay_steps(node, case["steps"], recorders)
+    for expected in case["expect"]:
+        picks.expected = expected.get("containers", {})
+        yield next(answers)
