@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from threading import Event
 
 import numpy as np
 import pytest
+import yaml
 
 import alignup
 from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
@@ -13,7 +17,7 @@ from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.exclusivity import document_score
 from alignup.node import Node
-from cluster_files import node_line, pod_manifest
+from cluster_files import TOPOLOGY, node_line, pod_manifest
 from fakes import Saying, Wrapped, hint
 from machines import machine_of
 
@@ -351,3 +355,115 @@ def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
     assert answer.exact.all()
     assert answer.admitted.tolist() == admitted
     assert answer.affinity.tolist() == masks
+
+
+def test_what_nodes_admit_and_remove_is_seen_at_once():
+    """Nothing has to be told: amounts, verdicts and scores follow; a copy of a node is another node."""
+    cluster = cluster_of(node_line("a"), node_line("b"))
+    large = pod_manifest("large", cpus=7, memory="20Gi", gpu=1)
+    before = cluster.evaluate(large)
+    node = cluster.nodes[0]
+    for uid in ("x", "y"):
+        assert node.admit(pod_manifest(uid, cpus=6, memory="20Gi", gpu=1)).admitted
+    node.copy().remove("x")
+    assert cluster.free("cpu").tolist() == [[1, 2], [7, 8]]
+    assert cluster.free("memory")[0].tolist() == [11 * GIBI, 12 * GIBI]
+    assert cluster.free("example.com/gpu").tolist() == [[0, 0], [1, 1]]
+    assert cluster.evaluate(large).admitted.tolist() == [False, True]
+    node.remove("y")
+    assert cluster.evaluate(large).admitted.tolist() == [True, True]
+    assert cluster.evaluate(large).affinity.tolist() == [2, 1]
+    node.remove("x")
+    assert cluster.evaluate(large).score.tolist() == before.score.tolist()
+
+
+def test_another_node_in_a_nodes_place():
+    """The new one may be of another machine, and have resources that no other node has."""
+    cluster = cluster_of(node_line("a"), node_line("b"), node_line("c"))
+    first, _, last = cluster.nodes
+    devices = {"example.com/tpu": [{"id": "t", "numa": [11]}]}
+    line = json.loads(node_line("b", machine=machine_of(12, 8), policy="restricted", devices=devices))
+    line["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": "12"}
+    node = Node.from_dict(line)
+    cluster.update("b", node)
+
+    assert cluster.nodes == (first, node, last)
+    assert cluster.resources[-1] == "example.com/tpu"
+    assert cluster.free("example.com/tpu").tolist() == [[0] * 12, [0] * 11 + [1], [0] * 12]
+    answer = cluster.evaluate(pod_manifest("new", cpus=2, tpu=1))
+    assert answer.admitted.all()  # a node passes over resources that no plugin of its own has
+    assert answer.affinity.tolist() == [1, 1 << 11, 1]
+    assert node.admit(pod_manifest("new", cpus=2, tpu=1)).admitted
+    other = cluster.evaluate(pod_manifest("other", cpus=2, tpu=1))
+    assert other.admitted.tolist() == [True, False, True]
+
+
+def test_another_object_in_an_objects_place():
+    """What a node publishes anew replaces what it said before."""
+    objects = yaml.safe_load(TOPOLOGY)["items"]
+    cluster = Cluster.from_node_resource_topologies(objects)
+    assert cluster.evaluate(pod_manifest("new", cpus=9, gpu=2)).admitted.all()
+    zones = json.loads(json.dumps(objects[0]["zones"]))
+    for zone in zones:
+        for resource in zone["resources"]:
+            resource["available"] = "0"
+    cluster.update("worker-a", {**objects[0], "zones": zones})
+    assert cluster.free("cpu").tolist() == [[0, 0]]
+    assert not cluster.evaluate(pod_manifest("new", cpus=1)).admitted.any()
+    zones[0]["resources"].append({"name": "example.com/tpu", "capacity": "3"})
+    cluster.update("worker-a", {**objects[0], "zones": zones[:1]})
+    assert cluster.free("example.com/tpu").tolist() == [[3]]
+    cluster.update("worker-a", objects[0])
+    assert cluster.free("cpu").tolist() == [[3, 9]]
+
+
+def test_an_update_of_another_kind():
+    """A cluster is of nodes or of objects, and stays so; nothing is changed by a refused update."""
+    nodes = cluster_of(node_line("a"))
+    objects = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
+    with pytest.raises(InputError, match="a Node"):
+        nodes.update("a", yaml.safe_load(TOPOLOGY)["items"][0])
+    with pytest.raises(InputError, match="a NodeResourceTopology object"):
+        objects.update("worker-a", nodes.nodes[0])
+    for cluster in (nodes, objects):
+        with pytest.raises(InputError, match="name of one of its nodes"):
+            cluster.update("b", nodes.nodes[0])
+    with pytest.raises(InputError, match="kind"):
+        objects.update("worker-a", {"kind": "Pod"})
+    assert objects.free("cpu").tolist() == [[3, 9]]
+
+
+def test_threads_that_judge_while_nodes_change():
+    """Pods come and go, nodes are replaced and judged at the same time: no answer is torn apart, and none is lost."""
+    cluster = cluster_of(*(node_line(str(number)) for number in range(20)))
+    pods = [pod_manifest(f"p{number}", cpus=1 + number, gpu=number % 2) for number in range(6)]
+    over = Event()
+
+    def change(seed):
+        random = Random(seed)
+        while not over.is_set():
+            name = str(random.randrange(10 * seed, 10 * seed + 10))
+            node = cluster.nodes[int(name)]
+            if node.pods:
+                node.remove(node.pods[0].uid)
+            else:
+                node.admit(random.choice(pods))
+            if random.random() < 0.1:
+                cluster.update(name, node.copy())
+
+    with ThreadPoolExecutor(2) as pool:
+        changing = [pool.submit(change, seed) for seed in range(2)]
+        try:
+            for number in range(300):
+                answer = cluster.evaluate(pods[number % 6], threads=1 + number % 2)
+                assert answer.exact.all()
+                assert set(answer.affinity.tolist()) <= {0, 1, 2}
+        finally:
+            over.set()
+        for done in changing:
+            done.result()
+    for manifest in pods:
+        answer = cluster.evaluate({**manifest, "metadata": {"name": "new", "uid": "new"}})
+        for index, node in enumerate(cluster.nodes):
+            own = node.try_admit({**manifest, "metadata": {"name": "new", "uid": "new"}})
+            assert answer.admitted[index] == own.admitted
