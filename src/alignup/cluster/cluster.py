@@ -51,16 +51,17 @@ class Cluster:
         InputError: a name comes twice.
     """
 
-    __slots__ = ("_board", "_default_exclusive", "_indices", "_lock", "names", "nodes")
+    __slots__ = ("_board", "_default_exclusive", "_indices", "_lock", "_members", "_nodes", "names")
 
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
-        self.nodes = tuple(nodes)
+        self._members = list(nodes)
+        self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
             twice = next(name for index, name in enumerate(self.names) if self._indices[name] != index)
             raise InputError.at("the cluster", "a name that no other node has", twice)
-        self._default_exclusive = _one_default([node.single_numa_node_exclusive for node in self.nodes])
+        self._default_exclusive = _one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
         self._lock = RLock()
 
@@ -130,18 +131,26 @@ class Cluster:
                 object is given, or the other way round.
         """
         index = self.index(name)
-        if isinstance(node, Node) != bool(self.nodes):
-            expected = "a Node" if self.nodes else "a NodeResourceTopology object"
+        if isinstance(node, Node) != bool(self._members):
+            expected = "a Node" if self._members else "a NodeResourceTopology object"
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
             row = row_of_node(node)
-            self.nodes = (*self.nodes[:index], node, *self.nodes[index + 1 :])
         else:
             from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
 
             row = read_topology(node, name).row
         with self._lock:
             self._board.replace(index, row)
+            if isinstance(node, Node):
+                self._members[index], self._nodes = node, None
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes, in order; none where objects are all that is known."""
+        if self._nodes is None:  # an update costs nothing by the node
+            self._nodes = tuple(self._members)
+        return self._nodes
 
     def __len__(self) -> int:
         return len(self.names)
@@ -257,12 +266,13 @@ class Cluster:
         Raises:
             InputError: there is no such strategy.
         """
-        self._run(job, strategy, into, start, stop, nodes)
-        if self.nodes:
-            where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if not into.exact[where].all() or job.policy >= 0:
-                asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
-                self._ask_nodes(job, pod, strategy, into, asked)
+        with self._lock:  # an update moves what the board judges
+            self._run(job, strategy, into, start, stop, nodes)
+            if self._members:
+                where = slice(start, stop) if nodes is None else nodes[start:stop]
+                if not into.exact[where].all() or job.policy >= 0:
+                    asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
+                    self._ask_nodes(job, pod, strategy, into, asked)
 
     def _run(
         self,
@@ -319,12 +329,12 @@ class Cluster:
         """
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
-        if exact and not self.nodes:
+        if exact and not self._members:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
         parsed = pod if isinstance(pod, Pod) else Pod.from_manifest(pod)
         answer = self.empty_evaluation()
-        job = self.job(parsed)
         with self._lock:
+            job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
             if threads == 1:
                 self._run(job, strategy, answer, 0, len(self))
             else:
@@ -332,7 +342,7 @@ class Cluster:
                 with ThreadPoolExecutor(threads) as pool:
                     for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
                         done.result()
-            if self.nodes and (job.policy >= 0 or not answer.exact.all()):
+            if self._members and (job.policy >= 0 or not answer.exact.all()):
                 self._ask_nodes(job, parsed, strategy, answer, np.arange(len(self)))
         return answer
 
@@ -346,10 +356,10 @@ class Cluster:
         number = STRATEGIES.index(strategy)
         unsure = indices[~answer.exact[indices]].tolist()
         if job.policy >= 0:
-            unsure = sorted({*unsure, *(i for i in indices.tolist() if self.nodes[i].manager.has_pods)})
+            unsure = sorted({*unsure, *(i for i in indices.tolist() if self._members[i].manager.has_pods)})
         for index in unsure:
             try:
-                admission = self.nodes[index].try_admit(pod)
+                admission = self._members[index].try_admit(pod)
             except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
                 answer.exact[index] = True
                 _write_refusal(answer, index, len(REASONS) - 1)

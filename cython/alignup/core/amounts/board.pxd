@@ -11,7 +11,7 @@ cdef class Board:
     cdef NodeRow* rows
     cdef int16_t* type_of
     cdef const DeviceState** states
-    cdef readonly list parts
+    cdef list kept
     cdef dict type_numbers
     cdef dict resource_numbers
     cdef Py_ssize_t row_count

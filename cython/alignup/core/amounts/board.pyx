@@ -4,6 +4,7 @@ A `Row` is what a cluster knows of one node: its policy, and the ledgers of its 
 `Board` has the rows of a cluster; a `Job` is a pod that is judged by it. Several threads may each judge a range.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport INFINITY
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
@@ -26,6 +27,7 @@ cdef enum:
     MOST_STRATEGIES = 5
 
 
+@cython.final
 cdef class Board:
     """The rows of a cluster; a change of a node's ledgers is seen at once.
 
@@ -41,10 +43,10 @@ cdef class Board:
     def __init__(self, rows):
         if self.rows is not NULL:
             raise TypeError("expected a new board, got one that is made already")
-        self.parts = list(rows)
+        self.kept = list(rows)
         self.type_numbers = {}
         self.resource_numbers = {}
-        for row in self.parts:
+        for row in self.kept:
             self.number_names(row)
         self.lay_out()
 
@@ -55,6 +57,11 @@ cdef class Board:
 
     def __len__(self):
         return self.row_count
+
+    @property
+    def parts(self):
+        """The rows, in order."""
+        return tuple(self.kept)
 
     @property
     def types(self):
@@ -73,28 +80,30 @@ cdef class Board:
         cdef Py_ssize_t total = self.row_count * (
             sizeof(NodeRow) + self.type_room * sizeof(int16_t) + self.resource_room * sizeof(void*)
         )
-        for item in self.parts:
+        for item in self.kept:
             row = item
             if row.cpu is not None:
                 total += (row.cpu.state.layout.groups.words + row.amounts.nodes) * 8
             if row.memory is not None:
                 total += row.amounts.nodes * (row.memory.state.layout.types + 4) * 8
-            for ledger in row.devices.values():
+            for ledger in row.ledgers.values():
                 total += ((<DeviceLedger>ledger).state.layout.words + (<DeviceLedger>ledger).state.layout.places) * 8
         return total
 
     cdef int number_names(self, Row row) except -1:
         """Give every type and resource of a row a number."""
+        if row is None or not row.amounts.nodes:
+            raise TypeError(f"expected a row that is made, got {row!r}")
         if row.memory is not None:
             for name in row.memory.capacity.types:
                 self.type_numbers.setdefault(name, len(self.type_numbers))
-        for name in row.devices:
+        for name in row.ledgers:
             self.resource_numbers.setdefault(name, len(self.resource_numbers))
         return 0
 
     cdef int lay_out(self) except -1:
         """Make room for all rows and names, and write them."""
-        cdef Py_ssize_t index, count = len(self.parts)
+        cdef Py_ssize_t index, count = len(self.kept)
         cdef int types = len(self.type_numbers), resources = len(self.resource_numbers)
         cdef NodeRow* rows = <NodeRow*>PyMem_Calloc(max(1, count), sizeof(NodeRow))
         cdef int16_t* type_of = <int16_t*>PyMem_Calloc(max(1, count * types), sizeof(int16_t))
@@ -110,7 +119,7 @@ cdef class Board:
         self.rows, self.type_of, self.states = rows, type_of, states
         self.row_count, self.type_room, self.resource_room = count, types, resources
         for index in range(count):
-            self.write_row(index, self.parts[index])
+            self.write_row(index, self.kept[index])
         return 0
 
     cdef void write_row(self, Py_ssize_t index, Row row):
@@ -125,7 +134,7 @@ cdef class Board:
         if row.memory is not None:
             for place, name in enumerate(row.memory.capacity.types):
                 type_of[<int>self.type_numbers[name]] = place
-        for name, ledger in row.devices.items():
+        for name, ledger in row.ledgers.items():
             states[<int>self.resource_numbers[name]] = &(<DeviceLedger>ledger).state
         at[0] = row.amounts
         at.type_of = type_of
@@ -140,7 +149,7 @@ cdef class Board:
         if not 0 <= index < self.row_count:
             raise IndexError(f"expected the index of one of {self.row_count} nodes, got {index}")
         self.number_names(row)
-        self.parts[index] = row
+        self.kept[index] = row
         if len(self.type_numbers) > self.type_room or len(self.resource_numbers) > self.resource_room:
             self.lay_out()
         else:
@@ -161,7 +170,7 @@ cdef class Board:
         cdef const int64_t* amounts
         cdef const NodeRow* row
         cdef const DeviceState* state
-        if out.shape[0] != self.row_count or out.shape[1] < max([part.numa_nodes for part in self.parts], default=0):
+        if out.shape[0] != self.row_count or out.shape[1] < max([part.numa_nodes for part in self.kept], default=0):
             raise ValueError(f"expected an array of {self.row_count} lines for all NUMA nodes")
         type = self.type_numbers.get(resource)
         number = self.resource_numbers.get(resource)
@@ -246,6 +255,11 @@ cdef class Board:
         cdef char* scratch
         if not 0 <= index < self.row_count or job.board is not self or len(hints) != job.pod.containers:
             raise ValueError("expected a job of this board, one of its nodes, and a hint for each container")
+        if not 0 <= strategy < MOST_STRATEGIES:
+            raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
+        for mask in hints:
+            if mask is not None and not 0 <= mask <= all_nodes(self.rows[index].nodes):
+                raise ValueError(f"expected masks of {self.rows[index].nodes} NUMA nodes, got {mask}")
         scratch = <char*>calloc(1, scratch_bytes(&self.rows[index], 1, &job.pod))
         if scratch is NULL:
             raise MemoryError
@@ -277,6 +291,7 @@ cdef inline void judge_row(
     score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY
 
 
+@cython.final
 cdef class Job:
     """A pod, prepared for being judged by a board again and again.
 
@@ -296,8 +311,10 @@ cdef class Job:
     def __init__(self, Board board not None, list requests not None, int policy=-1):
         if self.pod.requests is not NULL:
             raise TypeError("expected a new job, got one that is made already")
-        if len(requests) < 2 or policy > POLICY_BEST_EFFORT + 2:
+        if len(requests) < 2 or not -1 <= policy <= POLICY_BEST_EFFORT + 2:
             raise ValueError("expected the requests of a pod and its containers, and the number of a policy")
+        if board.rows is NULL:
+            raise ValueError("expected a board that is made, got one that is not")
         self.board = board
         self.policy = policy
         self.read_pod(requests)
@@ -307,7 +324,6 @@ cdef class Job:
 
     cdef int read_pod(self, list requests) except -1:
         """Number the types and resources that the pod asks for, and read every request."""
-        cdef Request* request
         types = list(dict.fromkeys([name for asked in requests for name, _ in asked[1]]))
         known = self.board.resource_numbers
         resources = list(dict.fromkeys([name for asked in requests for name, _ in asked[2] if name in known]))
@@ -322,20 +338,30 @@ cdef class Job:
         self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
         if self.pod.requests is NULL:
             raise MemoryError
-        for number, (cpus, sizes, counts, hands_on) in enumerate(requests):
-            request = &self.pod.requests[<int>number]
-            request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
-            for name, size in sizes:
-                request.type[request.types] = types.index(name)
-                request.size[request.types] = min(size, LARGEST_REQUEST)
-                request.types += 1
-            for name, count in counts:
-                if name in known:
-                    request.resource[request.resources] = resources.index(name)
-                    request.count[request.resources] = min(count, LARGEST_REQUEST)
-                    request.resources += 1
-            self.pod.hands_on = self.pod.hands_on or hands_on
+        for number, asked in enumerate(requests):
+            read_request(&self.pod.requests[<int>number], asked, types, resources)
+            self.pod.hands_on = self.pod.hands_on or self.pod.requests[<int>number].hands_on
         for number in range(len(requests) - 2, 0, -1):
             if requests[number] == requests[number + 1]:
                 self.pod.requests[<int>number].repeats = self.pod.requests[<int>number + 1].repeats + 1
         return 0
+
+
+cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
+    """Read what a pod or container asks for; resources that no node has are passed over."""
+    cpus, sizes, counts, hands_on = asked
+    if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
+        raise ValueError(f"expected requests that are not negative, got {asked}")
+    if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
+        raise ValueError(f"expected each type and resource once, got {asked}")
+    request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
+    for name, size in sizes:
+        request.type[request.types] = types.index(name)
+        request.size[request.types] = min(size, LARGEST_REQUEST)
+        request.types += 1
+    for name, count in counts:
+        if name in resources:
+            request.resource[request.resources] = resources.index(name)
+            request.count[request.resources] = min(count, LARGEST_REQUEST)
+            request.resources += 1
+    return 0

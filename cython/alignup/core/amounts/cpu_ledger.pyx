@@ -4,6 +4,7 @@ A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and co
 `alignup.providers.cpu`.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -13,7 +14,7 @@ from alignup.core.amounts.cpus cimport (
     choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, give_cpus, place_cpus, smallest_cpu_size,
     sockets_for, take_back_cpus,
 )
-from alignup.core.bits cimport NARROW_NODES
+from alignup.core.bits cimport NARROW_NODES, all_nodes
 from alignup.core.cpu.cpu_set cimport count_common, count_in
 from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
 from alignup.core.hints cimport HintList
@@ -24,6 +25,7 @@ cdef enum:
     SHORT_SET = 128     # words of sets that lie on the stack: all sets of a choice on machines of up to 512 CPUs
 
 
+@cython.final
 cdef class CpuCapacity:
     """The CPUs that can be given away, and the options by which they are chosen; shared by equal nodes.
 
@@ -77,8 +79,8 @@ cdef class CpuCapacity:
         """
         cdef CpuCapacity made = CpuCapacity.__new__(CpuCapacity)
         cdef int node, nodes = len(capacity)
-        if not 1 <= nodes <= 64 or len(allocatable) != nodes:
-            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {nodes} and {len(allocatable)}")
+        if not 1 <= nodes <= 64 or len(allocatable) != nodes or min(capacity) < 0 or min(allocatable) < 0:
+            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {capacity} and {allocatable}")
         made.make_room(0, nodes, 0)
         made.counted.positions = nodes
         made.counted.cpus_per_core = 1
@@ -155,6 +157,7 @@ cdef class CpuCapacity:
         return tuple([self.layout.socket_nodes[socket] for socket in range(self.layout.sockets)])
 
 
+@cython.final
 cdef class CpuShortage:
     """Why a container's CPUs cannot be had.
 
@@ -168,12 +171,21 @@ cdef class CpuShortage:
         self.cause = cause
 
 
+cdef int read_cpus(CpuCapacity capacity, object cpus, uint64_t* words) except -1:
+    """Write a set of CPUs as words; a machine of which only counts are known has no CPUs to name."""
+    if capacity.topology is None:
+        raise ValueError("expected no sets of CPUs where only counts are known, got one")
+    words_of(capacity.topology, cpus, words)
+    return 0
+
+
 cdef CpuShortage shortage(CpuOutcome outcome):
     if outcome == CPUS_NOT_WHOLE_CORES:
         return CpuShortage("not whole cores")
     return CpuShortage("too few whole" if outcome == CPUS_TOO_FEW_WHOLE else "too few")
 
 
+@cython.final
 cdef class CpuLedger:
     """Which CPUs of a machine are given.
 
@@ -181,10 +193,8 @@ cdef class CpuLedger:
         capacity: the CPUs that there are to give.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, CpuCapacity capacity not None):
         self.state.given = NULL
-
-    def __init__(self, CpuCapacity capacity not None):
         self.own(capacity)
         memset(self.state.given, 0, cpu_bytes(&capacity.layout))
         count_free_cpus(&self.state)
@@ -192,11 +202,11 @@ cdef class CpuLedger:
     @staticmethod
     def from_counts(CpuCapacity capacity not None, list available not None):
         """Return a ledger of which only counts are known: the CPUs of each NUMA node that can be given away now."""
-        cdef CpuLedger made = CpuLedger.__new__(CpuLedger)
+        cdef CpuLedger made
         cdef int node
-        if capacity.topology is not None or len(available) != capacity.layout.nodes:
-            raise ValueError(f"expected counts of {capacity.layout.nodes} NUMA nodes, got {len(available)}")
-        made.own(capacity)
+        if capacity.topology is not None or len(available) != capacity.layout.nodes or min(available, default=0) < 0:
+            raise ValueError(f"expected counts of {capacity.layout.nodes} NUMA nodes, got {available}")
+        made = CpuLedger.__new__(CpuLedger, capacity)
         made.state.free_in_all = 0
         for node in range(capacity.layout.nodes):
             made.state.free[node] = available[node]
@@ -206,8 +216,8 @@ cdef class CpuLedger:
 
     cdef int own(self, CpuCapacity capacity) except -1:
         cdef char* block
-        if self.state.given is not NULL:
-            raise TypeError("expected a new ledger, got one that is made already")
+        if capacity.block is NULL:
+            raise ValueError("expected a capacity, got one that is not made yet")
         self.capacity = capacity
         self.state.layout = &capacity.layout
         block = <char*>PyMem_Malloc(cpu_bytes(&capacity.layout))
@@ -221,10 +231,8 @@ cdef class CpuLedger:
 
     def copy(self):
         """Return an independent ledger in which the same CPUs are given."""
-        cdef CpuLedger other = CpuLedger.__new__(CpuLedger)
-        cdef char* block
-        other.own(self.capacity)
-        block = <char*>other.state.given
+        cdef CpuLedger other = CpuLedger.__new__(CpuLedger, self.capacity)
+        cdef char* block = <char*>other.state.given
         copy_cpus(&other.state, &self.state, block)
         return other
 
@@ -259,7 +267,7 @@ cdef class CpuLedger:
         cdef uint64_t[SHORT_SET] short
         cdef uint64_t* words = self.scratch(short, 1)
         try:
-            words_of(self.capacity.topology, cpus, words)
+            read_cpus(self.capacity, cpus, words)
             if give:
                 give_cpus(&self.state, words)
             else:
@@ -293,10 +301,10 @@ cdef class CpuLedger:
                 for node in range(self.state.layout.nodes):
                     amounts[node] = self.state.free[node]
                 total = self.state.free_in_all
-                words_of(self.capacity.topology, reusable, sets)
+                read_cpus(self.capacity, reusable, sets)
                 must = add_reusable(&self.state, sets, amounts, &total)
             else:
-                words_of(self.capacity.topology, held, sets)
+                read_cpus(self.capacity, held, sets)
                 total = count_in(sets, words)
                 for node in range(self.state.layout.nodes):
                     amounts[node] = count_common(sets, self.state.layout.groups.node_cpus + node * words, 0, words, 1)
@@ -336,12 +344,16 @@ cdef class CpuLedger:
         cdef uint64_t* sets
         cdef uint64_t near = 0 if mask is None else mask
         cdef CpuOutcome outcome
+        if near & ~all_nodes(self.state.layout.nodes):
+            raise ValueError(f"expected a mask of {self.state.layout.nodes} NUMA nodes, got {mask}")
+        if self.capacity.topology is None:
+            raise ValueError("expected a machine whose CPUs are known, got one of which only counts are")
         if self.state.layout.distributes:
             return self.allocate_distributed(request, reusable, mask, distribute)
         sets = self.scratch(short, choice_sets() + 2)
         try:
             if reusable:
-                words_of(self.capacity.topology, reusable, sets)
+                read_cpus(self.capacity, reusable, sets)
             outcome = choose_cpus(
                 &self.state, request, sets if reusable else NULL, mask is None, near, sets + words, sets + 2 * words
             )

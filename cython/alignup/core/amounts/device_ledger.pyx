@@ -4,6 +4,7 @@ A set of devices is an int: bit i is the i-th device of the inventory. Ids, pods
 `alignup.providers.devices`.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
@@ -40,6 +41,7 @@ cdef object read_words(const uint64_t* words, int count):
     return int.from_bytes((<const char*>words)[: 8 * count], "little")
 
 
+@cython.final
 cdef class DeviceInventory:
     """What a plugin reports of one resource, and what is gone but still held; shared by equal nodes.
 
@@ -64,8 +66,10 @@ cdef class DeviceInventory:
             raise TypeError("expected a new inventory, got one that is made already")
         if not 1 <= numa_nodes <= 64 or not 0 <= reported <= len(places):
             raise ValueError(f"expected 1 to 64 NUMA nodes, and at most {len(places)} devices reported")
-        if masks and max(masks) >> numa_nodes:
-            raise ValueError(f"expected masks of {numa_nodes} NUMA nodes, got {max(masks)}")
+        if masks and (min(masks) < 0 or max(masks) >> numa_nodes):
+            raise ValueError(f"expected masks of {numa_nodes} NUMA nodes, got {min(masks)} to {max(masks)}")
+        if healthy >> len(places):
+            raise ValueError(f"expected a set of {len(places)} devices that are healthy, got {healthy}")
         self.block = <char*>PyMem_Calloc((len(masks) * (words + 2) + 4 * words + numa_nodes + 1), sizeof(uint64_t))
         if self.block is NULL:
             raise MemoryError
@@ -80,7 +84,7 @@ cdef class DeviceInventory:
         self.layout.largest_sums = <int64_t*>(at + 4 * words)
         for place in range(len(masks)):
             self.layout.place[place] = masks[place]
-        write_set((1 << reported) - 1, self.layout.present, words)
+        write_set((<object>1 << reported) - 1, self.layout.present, words)  # of any number: no C shift
         write_set(healthy, self.layout.healthy, words)
         self.layout.any_healthy = healthy != 0
         self.layout.reported = reported
@@ -93,8 +97,8 @@ cdef class DeviceInventory:
         cdef DeviceInventory made = DeviceInventory.__new__(DeviceInventory)
         cdef int node, nodes = len(totals)
         cdef uint64_t* at
-        if not 1 <= nodes <= 64:
-            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {nodes}")
+        if not 1 <= nodes <= 64 or min(totals) < 0:
+            raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {totals}")
         made.block = <char*>PyMem_Calloc(3 * nodes + 1, sizeof(uint64_t))
         if made.block is NULL:
             raise MemoryError
@@ -170,6 +174,7 @@ cdef class DeviceInventory:
         return read_words(self.layout.healthy, self.layout.words)
 
 
+@cython.final
 cdef class DeviceLedger:
     """Which devices of an inventory are given.
 
@@ -178,10 +183,8 @@ cdef class DeviceLedger:
         given: the set of those that are given already.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, DeviceInventory inventory not None, given=0):
         self.state.given = NULL
-
-    def __init__(self, DeviceInventory inventory not None, given=0):
         self.own(inventory)
         write_set(given, self.state.given, inventory.layout.words)
         count_free(&self.state)
@@ -189,11 +192,11 @@ cdef class DeviceLedger:
     @staticmethod
     def from_counts(DeviceInventory inventory not None, list available not None):
         """Return a ledger of which only counts are known: the devices near to each NUMA node that are free."""
-        cdef DeviceLedger made = DeviceLedger.__new__(DeviceLedger)
+        cdef DeviceLedger made
         cdef int place
-        if inventory.layout.words or len(available) != inventory.layout.places:
-            raise ValueError(f"expected counts of {inventory.layout.places} NUMA nodes, got {len(available)}")
-        made.own(inventory)
+        if inventory.layout.words or len(available) != inventory.layout.places or min(available, default=0) < 0:
+            raise ValueError(f"expected counts of {inventory.layout.places} NUMA nodes, got {available}")
+        made = DeviceLedger.__new__(DeviceLedger, inventory)
         made.state.free_in_all = 0
         for place in range(inventory.layout.places):
             made.state.free[place] = available[place]
@@ -202,8 +205,8 @@ cdef class DeviceLedger:
 
     cdef int own(self, DeviceInventory inventory) except -1:
         cdef char* block
-        if self.state.given is not NULL:
-            raise TypeError("expected a new ledger, got one that is made already")
+        if inventory.block is NULL:
+            raise ValueError("expected an inventory, got one that is not made yet")
         self.inventory = inventory
         self.state.layout = &inventory.layout
         block = <char*>PyMem_Calloc(1, device_bytes(&inventory.layout))
@@ -217,10 +220,8 @@ cdef class DeviceLedger:
 
     def copy(self):
         """Return an independent ledger in which the same devices are given."""
-        cdef DeviceLedger other = DeviceLedger.__new__(DeviceLedger)
-        cdef char* block
-        other.own(self.inventory)
-        block = <char*>other.state.given
+        cdef DeviceLedger other = DeviceLedger.__new__(DeviceLedger, self.inventory)
+        cdef char* block = <char*>other.state.given
         copy_devices(&other.state, &self.state, block)
         return other
 
@@ -367,6 +368,7 @@ cdef class DeviceLedger:
                 PyMem_Free(sets)
 
 
+@cython.final
 cdef class DeviceShortage:
     """Why a container's devices cannot be had.
 

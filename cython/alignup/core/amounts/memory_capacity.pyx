@@ -1,5 +1,6 @@
 """Hold what a machine has to give of each type of memory."""
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
 
@@ -7,6 +8,7 @@ from libc.stdint cimport int64_t
 LARGEST_REQUEST = (1 << 61) + 1
 
 
+@cython.final
 cdef class MemoryCapacity:
     """What a machine has to give of each type of memory, by position of the NUMA node; shared by equal nodes.
 
@@ -24,6 +26,8 @@ cdef class MemoryCapacity:
     def __init__(self, allocatable not None):
         cdef int type, node, nodes
         cdef list amounts
+        if not allocatable:
+            raise ValueError("expected at least one type of memory, got none")
         if self.layout.allocatable is not NULL:
             raise TypeError("expected a new capacity, got one that is made already")
         self.types = tuple(sorted(allocatable))

@@ -3,6 +3,7 @@
 A ledger knows NUMA nodes, types and bytes. Pods and containers are known to `alignup.providers.memory`.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 
@@ -24,6 +25,7 @@ SIZES_KEPT = 512
 MOST_DONORS = 64
 
 
+@cython.final
 cdef class MemoryHolding:
     """The bytes that one container took from each NUMA node of its set; made by a ledger."""
 
@@ -82,19 +84,22 @@ cdef MemoryHolding new_holding(MemoryCapacity capacity, uint64_t mask):
     return holding
 
 
-cdef int read_donors(object donors, MemoryTaking** takings) except -1:
+cdef int read_donors(object donors, MemoryCapacity capacity, MemoryTaking** takings) except -1:
     """Read what init containers hold; return how many there are."""
     cdef MemoryHolding donor
     cdef int count = 0
     for item in donors:
         if count == MOST_DONORS:
             raise ValueError(f"expected at most {MOST_DONORS} init containers that hold memory, got {len(donors)}")
-        donor = item
+        donor = <MemoryHolding?>item
+        if donor is None or donor.capacity is not capacity:
+            raise ValueError("expected holdings of this machine's memory, got another one's")
         takings[count] = &donor.taking
         count += 1
     return count
 
 
+@cython.final
 cdef class MemoryShortage:
     """Why a container's memory cannot be had.
 
@@ -127,6 +132,7 @@ cdef bint best_wide_hint(void* context, uint64_t inner, uint64_t* mask, bint* pr
         return True
 
 
+@cython.final
 cdef class MemoryLedger:
     """The memory of one machine: what is free on each NUMA node, and which nodes are bound.
 
@@ -136,10 +142,8 @@ cdef class MemoryLedger:
             group until nobody uses it, even if that container was refused later on.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, MemoryCapacity capacity not None, *, bint bindings_stay=True):
         self.state.free = NULL
-
-    def __init__(self, MemoryCapacity capacity not None, *, bint bindings_stay=True):
         self.own(capacity)
         self.smallest = {}
         self.state.bindings_stay = bindings_stay
@@ -147,8 +151,6 @@ cdef class MemoryLedger:
 
     cdef int own(self, MemoryCapacity capacity) except -1:
         cdef char* block
-        if self.state.free is not NULL:
-            raise TypeError("expected a new ledger, got one that is made already")
         self.capacity = capacity
         self.state.layout = &capacity.layout
         block = <char*>PyMem_Malloc(memory_bytes(&capacity.layout))
@@ -168,6 +170,8 @@ cdef class MemoryLedger:
         for type, name in enumerate(capacity.types):
             if len(available[name]) != capacity.layout.nodes:
                 raise ValueError(f"expected bytes of {capacity.layout.nodes} NUMA nodes, got {len(available[name])}")
+            if min(available[name]) < 0:
+                raise ValueError(f"expected bytes that are free for {name}, got {available[name]}")
             for node in range(capacity.layout.nodes):
                 made.state.free[<int>type * capacity.layout.nodes + node] = available[name][node]
         return made
@@ -180,10 +184,8 @@ cdef class MemoryLedger:
 
     def copy(self):
         """Return an independent ledger with the same amounts."""
-        cdef MemoryLedger other = MemoryLedger.__new__(MemoryLedger)
-        cdef char* block
-        other.own(self.capacity)
-        block = <char*>other.state.free
+        cdef MemoryLedger other = MemoryLedger.__new__(MemoryLedger, self.capacity)
+        cdef char* block = <char*>other.state.free
         copy_memory(&other.state, &self.state, block)
         other.smallest = self.smallest
         return other
@@ -227,6 +229,8 @@ cdef class MemoryLedger:
                 continue
             if request.types == MOST_TYPES:
                 raise ValueError(f"expected at most {MOST_TYPES} types of memory, got {len(requests)}")
+            if size < 0:
+                raise ValueError(f"expected bytes of {name}, got {size}")
             request.type[request.types] = number
             request.size[request.types] = min(size, LARGEST_REQUEST)
             request.types += 1
@@ -248,7 +252,7 @@ cdef class MemoryLedger:
             return HintList.empty()
         if self.state.layout.nodes > NARROW_NODES:
             return self.wide_hints(requests, &request, donors)
-        hints.donor_count = read_donors(donors, takings)
+        hints.donor_count = read_donors(donors, self.capacity, takings)
         hints.donors = takings
         hints.state = &self.state
         hints.request = &request
@@ -260,7 +264,7 @@ cdef class MemoryLedger:
     cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors):
         """Describe the hints beyond 8 nodes."""
         cdef MemoryTaking* takings[64]
-        cdef int count = read_donors(donors, takings), nodes = self.state.layout.nodes, index
+        cdef int count = read_donors(donors, self.capacity, takings), nodes = self.state.layout.nodes, index
         cdef list extra = []
         for index in range(count):
             if suffices_with_reuse(&self.state, request, takings, count, takings[index].mask):
@@ -300,8 +304,10 @@ cdef class MemoryLedger:
         cdef MemoryHolding holding
         cdef MemoryOutcome outcome
         cdef uint64_t chosen = 0 if mask is None else mask
+        if mask is not None and (not chosen or chosen & ~all_nodes(self.state.layout.nodes)):
+            raise ValueError(f"expected a mask of some of {self.state.layout.nodes} NUMA nodes, got {mask}")
         self.read_request(requests, &request)
-        hints.donor_count = read_donors(donors, takings)
+        hints.donor_count = read_donors(donors, self.capacity, takings)
         hints.donors = takings
         if self.state.layout.nodes > NARROW_NODES:
             wide = self.hints(requests, donors)
@@ -335,9 +341,10 @@ cdef class MemoryLedger:
         cdef int64_t part
         known = {self.capacity.numbers[name]: taken for name, taken in shares.items() if name in self.capacity.numbers}
         for taken in known.values():
-            for position in taken:
+            for position, amount in taken.items():
+                if not 0 <= position < nodes or amount < 0:
+                    raise ValueError(f"expected bytes on {nodes} NUMA nodes, got {amount} on node {position}")
                 mask |= (<uint64_t>1) << <int>position
-        mask &= all_nodes(nodes)
         if not mask:
             return None
         holding = new_holding(self.capacity, mask)

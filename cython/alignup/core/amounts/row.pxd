@@ -17,5 +17,5 @@ cdef class Row:
     cdef NodeRow amounts
     cdef readonly CpuLedger cpu
     cdef readonly MemoryLedger memory
-    cdef readonly dict devices
+    cdef dict ledgers               # nobody else may change it: boards point to what is in it
     cdef readonly Distances distances

@@ -1,5 +1,6 @@
 """Make the record of one node that a cluster judges: its policy, and the ledgers of its providers."""
 
+cimport cython
 from libc.stdint cimport int64_t
 
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
@@ -8,7 +9,10 @@ from alignup.core.amounts.memory_ledger cimport MemoryLedger
 from alignup.core.amounts.trial cimport NodeRow
 from alignup.core.bits cimport NARROW_NODES, popcount
 
+from types import MappingProxyType
 
+
+@cython.final
 cdef class Distances:
     """The distances between the NUMA nodes of a machine, summed for every mask of up to 8 nodes.
 
@@ -41,6 +45,7 @@ cdef class Distances:
                 self.nearest[size] = self.sums[mask]
 
 
+@cython.final
 cdef class Row:
     """One node as a cluster sees it.
 
@@ -74,7 +79,7 @@ cdef class Row:
                 raise ValueError(f"expected devices of a machine of {numa_nodes} NUMA nodes")
         if distances is not None and distances.nodes != numa_nodes:
             raise ValueError(f"expected distances of {numa_nodes} NUMA nodes, got {distances.nodes}")
-        self.cpu, self.memory, self.devices, self.distances = cpu, memory, devices, distances
+        self.cpu, self.memory, self.ledgers, self.distances = cpu, memory, dict(devices), distances
         row.nodes, row.policy, row.pod_scope = numa_nodes, policy, pod_scope
         row.asks_itself, row.upper_bound = asks_itself, upper_bound
         row.cpu = NULL if cpu is None else &cpu.state
@@ -91,6 +96,11 @@ cdef class Row:
     def numa_nodes(self):
         """How many NUMA nodes the machine has."""
         return self.amounts.nodes
+
+    @property
+    def devices(self):
+        """The devices of each resource; read only, as boards point to them."""
+        return MappingProxyType(self.ledgers or {})
 
     @property
     def policy(self):

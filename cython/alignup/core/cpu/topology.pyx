@@ -312,6 +312,8 @@ cdef int words_of(CpuTopology topology, object cpus, uint64_t* out) except -1:
     """See the declaration."""
     cdef size_t size = topology.kernel_words * sizeof(uint64_t)
     cdef int unknown = 0
+    if not isinstance(cpus, int):
+        raise TypeError(f"expected CPUs as an int, got {cpus!r}")
     cdef uint64_t* found = out if topology.dense else <uint64_t*>allocated(topology.kernel_words, sizeof(uint64_t))
     try:
         try:

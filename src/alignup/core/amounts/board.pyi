@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +9,12 @@ from alignup.core.amounts.row import Row
 LIMITS: Final[tuple[int, int]]
 LARGEST_REQUEST: Final[int]
 
+@final
 class Board:
-    parts: Final[list[Row]]
     def __init__(self, rows: Iterable[Row]) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def parts(self) -> tuple[Row, ...]: ...
     @property
     def types(self) -> tuple[str, ...]: ...
     @property
@@ -37,6 +39,7 @@ class Board:
     ) -> None: ...
     def score(self, job: Job, index: int, strategy: int, hints: list[int | None]) -> float: ...
 
+@final
 class Job:
     board: Final[Board]
     policy: Final[int]

@@ -1,9 +1,10 @@
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, Self, final
 
 from alignup.core.cpu.topology import CpuTopology
 from alignup.core.hints import HintList
 
+@final
 class CpuCapacity:
     topology: Final[CpuTopology]
     def __init__(
@@ -30,13 +31,15 @@ class CpuCapacity:
     @property
     def socket_nodes(self) -> tuple[int, ...]: ...
 
+@final
 class CpuShortage:
     cause: Final[Literal["too few", "not whole cores", "too few whole"]]
     def __init__(self, cause: str) -> None: ...
 
+@final
 class CpuLedger:
     capacity: Final[CpuCapacity]
-    def __init__(self, capacity: CpuCapacity) -> None: ...
+    def __new__(cls, capacity: CpuCapacity) -> Self: ...
     @staticmethod
     def from_counts(capacity: CpuCapacity, available: list[int]) -> CpuLedger: ...
     def copy(self) -> CpuLedger: ...

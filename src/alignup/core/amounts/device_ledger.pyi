@@ -1,8 +1,9 @@
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, Self, final
 
 from alignup.core.hints import HintList
 
+@final
 class DeviceInventory:
     def __init__(self, numa_nodes: int, places: list[int | None], healthy: int, reported: int) -> None: ...
     @staticmethod
@@ -15,13 +16,15 @@ class DeviceInventory:
     @property
     def healthy(self) -> int: ...
 
+@final
 class DeviceShortage:
     cause: Final[Literal["none healthy", "too few"]]
     def __init__(self, cause: str) -> None: ...
 
+@final
 class DeviceLedger:
     inventory: Final[DeviceInventory]
-    def __init__(self, inventory: DeviceInventory, given: int = 0) -> None: ...
+    def __new__(cls, inventory: DeviceInventory, given: int = 0) -> Self: ...
     @staticmethod
     def from_counts(inventory: DeviceInventory, available: list[int]) -> DeviceLedger: ...
     def copy(self) -> DeviceLedger: ...

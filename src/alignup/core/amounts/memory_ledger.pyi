@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Self, final
 
 from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.hints import HintList
@@ -7,6 +7,7 @@ from alignup.core.hints import HintList
 SIZES_KEPT: Final[int]
 MOST_DONORS: Final[int]
 
+@final
 class MemoryHolding:
     capacity: Final[MemoryCapacity]
     @property
@@ -15,14 +16,16 @@ class MemoryHolding:
     def shares(self) -> dict[str, tuple[int, ...]]: ...
     def sizes(self) -> list[tuple[str, int]]: ...
 
+@final
 class MemoryShortage:
     cause: Final[Literal["too little", "not preferred", "bound otherwise"]]
     mask: Final[int]
     def __init__(self, cause: str, mask: int) -> None: ...
 
+@final
 class MemoryLedger:
     capacity: Final[MemoryCapacity]
-    def __init__(self, capacity: MemoryCapacity, *, bindings_stay: bool = True) -> None: ...
+    def __new__(cls, capacity: MemoryCapacity, *, bindings_stay: bool = True) -> Self: ...
     @staticmethod
     def from_counts(capacity: MemoryCapacity, available: Mapping[str, Sequence[int]]) -> MemoryLedger: ...
     def assign(self, other: MemoryLedger) -> None: ...

@@ -1,17 +1,19 @@
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, final
 
 from alignup.core.amounts.cpu_ledger import CpuLedger
 from alignup.core.amounts.device_ledger import DeviceLedger
 from alignup.core.amounts.memory_ledger import MemoryLedger
 
+@final
 class Distances:
     nodes: Final[int]
     def __init__(self, rows: tuple[tuple[int, ...], ...]) -> None: ...
 
+@final
 class Row:
     cpu: Final[CpuLedger | None]
     memory: Final[MemoryLedger | None]
-    devices: Final[dict[str, DeviceLedger]]
     distances: Final[Distances | None]
     def __init__(
         self,
@@ -27,6 +29,8 @@ class Row:
         asks_itself: bool = False,
         upper_bound: bool = False,
     ) -> None: ...
+    @property
+    def devices(self) -> Mapping[str, DeviceLedger]: ...
     @property
     def numa_nodes(self) -> int: ...
     @property
