@@ -68,6 +68,33 @@ def test_admit(benchmark, promise, numa_nodes, state):
     promise(*PROMISED[numa_nodes])
 
 
+@pytest.mark.parametrize("state", [fresh, busy], ids=["empty", "half-full"])
+@pytest.mark.parametrize("numa_nodes", [2, 8])
+@pytest.mark.benchmark(group="admission")
+def test_try_admit(benchmark, promise, numa_nodes, state):
+    """No slower than admitting; nothing has to be removed between two trials."""
+    node, pod = state(numa_nodes)
+    tried = node.try_admit(pod)
+    free = node.memory.free
+    benchmark.pedantic(node.try_admit, (pod,), rounds=ROUNDS, warmup_rounds=100)
+    assert (len(node.pods), node.memory.free) == (0 if state is fresh else numa_nodes // 2, free)
+    assert summary(node.admit(pod).containers["c0"]) == summary(tried.containers["c0"])
+    promise(*PROMISED[numa_nodes])
+
+
+@pytest.mark.benchmark(group="copy")
+def test_copy(benchmark, promise):
+    """A node of 8 NUMA nodes with 8 pods: under 10 us."""
+    node, pod = fresh(8)
+    for index in range(8):
+        assert node.admit(ONE_NODE.manifest(f"p{index}")).admitted
+    copied = benchmark(node.copy)
+    assert [one.uid for one in copied.pods] == [one.uid for one in node.pods]
+    assert copied.admit(pod).admitted
+    assert len(node.pods) == 8
+    promise(10)
+
+
 @pytest.mark.parametrize("numa_nodes", [2, 4, 8])
 @pytest.mark.benchmark(group="removal")
 def test_remove(benchmark, promise, numa_nodes):

@@ -5,18 +5,25 @@
     python benches/check_ratios.py bench.json --record      # writes recorded.json, after a change for the better
 
 Seconds differ between machines and between hours of one machine; ratios of one run much less. Each ratio is how often
-a benchmark fits into the time in which the literal product in Python merges two lists of 255 hints.
+a benchmark fits into the time in which the literal product in Python merges two lists of 255 hints, measured right
+before and after the benchmark. Where a ratio is too low the benchmark is run again, up to three times, and the best
+counts: what is slow every time is slow.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 RECORDED = Path(__file__).with_name("recorded.json")
 LEAST = 0.5
 """The part of a recorded ratio that must be left."""
+
+TRIES = 3
+"""How often a benchmark is run again before it fails."""
 
 
 def ratios_of(report: dict) -> dict[str, float]:
@@ -26,6 +33,22 @@ def ratios_of(report: dict) -> dict[str, float]:
         for bench in report["benchmarks"]
         if "ratio" in bench["extra_info"]
     }
+
+
+def fallen(measured: dict[str, float], recorded: dict[str, float]) -> list[str]:
+    """Return the benchmarks that were run and have fallen too far."""
+    return [name for name, before in sorted(recorded.items()) if measured.get(name, before) < before * LEAST]
+
+
+def run_again(names: list[str]) -> dict[str, float]:
+    """Return the ratios of a further run of some benchmarks; of those that fail, none."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "bench.json"
+        command = [sys.executable, "-m", "pytest", "-q", *names, f"--benchmark-json={report}"]
+        subprocess.run(command, cwd=RECORDED.parent.parent, check=False)  # noqa: S603 - our own
+        if not report.is_file() or not report.stat().st_size:
+            return {}
+        return ratios_of(json.loads(report.read_text(encoding="utf-8")))
 
 
 def complaints(measured: dict[str, float], recorded: dict[str, float]) -> list[str]:
@@ -52,7 +75,15 @@ def main(arguments: list[str]) -> int:
         RECORDED.write_text(json.dumps(measured, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         print(f"recorded {len(measured)} ratios")
         return 0
-    lines = complaints(measured, json.loads(RECORDED.read_text(encoding="utf-8")))
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    for _ in range(TRIES):
+        slow = fallen(measured, recorded)
+        if not slow:
+            break
+        print(f"running again, as they were too slow: {', '.join(slow)}")
+        for name, again in run_again(slow).items():
+            measured[name] = max(again, measured.get(name, again))
+    lines = complaints(measured, recorded)
     print("\n".join(lines) or f"{len(measured)} ratios are at least {LEAST:.0%} of what is recorded")
     return 1 if lines else 0
 

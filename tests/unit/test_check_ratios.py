@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock, call
 
 import check_ratios
 
@@ -17,6 +18,7 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
     """Recorded ratios are the measure; a benchmark that was not run is reported, a new one is not."""
     report, recorded = tmp_path / "bench.json", tmp_path / "recorded.json"
     monkeypatch.setattr(check_ratios, "RECORDED", recorded)
+    monkeypatch.setattr(check_ratios, "run_again", lambda names: dict.fromkeys(names, 1.0))
     report.write_text(json.dumps(report_of(a=100.0, b=10.0)), encoding="utf-8")
 
     assert check_ratios.main([str(report), "--record"]) == 0
@@ -26,10 +28,34 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
     report.write_text(json.dumps(report_of(a=49.0)), encoding="utf-8")
     capsys.readouterr()
     assert check_ratios.main([str(report)]) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[-2:] == [
         "a: expected a ratio of at least 50 (recorded 100), got 49",
         "b: expected a ratio of at least 5, but it was not run",
     ]
+
+
+def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
+    """Another process may have been in the way: the best of several runs counts, and only slow ones are repeated."""
+    report, recorded = tmp_path / "bench.json", tmp_path / "recorded.json"
+    monkeypatch.setattr(check_ratios, "RECORDED", recorded)
+    report.write_text(json.dumps(report_of(a=100.0, b=10.0)), encoding="utf-8")
+    assert check_ratios.main([str(report), "--record"]) == 0
+    report.write_text(json.dumps(report_of(a=20.0, b=9.0)), encoding="utf-8")
+    for answers, status, runs in (
+        ([{"a": 30.0}, {"a": 90.0}], 0, 2),
+        ([{"a": 10.0}, {}, {"a": 49.0}], 1, 3),
+    ):
+        run_again = Mock(side_effect=answers)
+        monkeypatch.setattr(check_ratios, "run_again", run_again)
+        assert check_ratios.main([str(report)]) == status
+        assert run_again.call_args_list == [call(["a"])] * runs
+    assert "got 49" in capsys.readouterr().out
+
+
+def test_benchmarks_can_be_run_again(tmp_path, monkeypatch) -> None:
+    """A run that leaves no report, or fails, has no ratios."""
+    monkeypatch.setattr(check_ratios, "RECORDED", tmp_path / "benches" / "recorded.json")
+    assert check_ratios.run_again(["missing.py::test"]) == {}
 
 
 def test_wrong_usage_is_explained(capsys) -> None:
