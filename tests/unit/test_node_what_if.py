@@ -37,7 +37,7 @@ def state_of(node: Node) -> dict[str, Any]:
             for pod in node.pods
             for one in pod.all_containers
         },
-        "occupied": node.occupied,
+        "occupancy": node.occupancy,
     }
     if node.cpu:
         ledger = node.cpu.ledger

@@ -1,0 +1,390 @@
+"""Rows, boards and jobs: what they answer together, and what they refuse.
+
+Whole nodes are compared in the tests of clusters.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from alignup.core.amounts.board import LIMITS, Board, Job
+from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
+from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
+from alignup.core.amounts.memory_capacity import MemoryCapacity
+from alignup.core.amounts.memory_ledger import MemoryLedger
+from alignup.core.amounts.row import Distances, Row
+
+NONE, BEST_EFFORT, RESTRICTED, SINGLE = range(4)
+NEAR = Distances(((10, 20), (20, 10)))
+
+
+def memory(nodes=2, **types):
+    return MemoryLedger(
+        MemoryCapacity({kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()})
+    )
+
+
+def devices(nodes=2, places=(1, 1, 2, 2)):
+    return DeviceLedger(DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)))
+
+
+def cpus(*counts):
+    return CpuLedger.from_counts(CpuCapacity.from_counts(list(counts), list(counts)), list(counts))
+
+
+def row(nodes=2, policy=RESTRICTED, **more):
+    given = {"pod_scope": False, "cpu": None, "memory": None, "devices": {}, "distances": None, **more}
+    return Row(numa_nodes=nodes, policy=policy, **given)
+
+
+def full_row(policy=RESTRICTED):
+    return row(policy=policy, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices()}, distances=NEAR)
+
+
+def asking(cpus=0, memory=0, gpus=0, *, containers=1, hands_on=False):
+    """Return the requests of a pod of equal containers, the pod's own first."""
+
+    def one(times=1):
+        sizes = (("memory", memory * times),) if memory else ()
+        counts = (("gpu", gpus * times),) if gpus else ()
+        return cpus * times, sizes, counts, hands_on
+
+    return [one(containers), *[one() for _ in range(containers)]]
+
+
+def answers(count):
+    return [np.zeros(count, kind) for kind in (np.uint8, np.uint8, np.uint64, np.uint8, np.float64, np.uint8)]
+
+
+def judged(board, job, strategy=0, nodes=None):
+    """Return (admitted, reason, affinity, preferred, score, exact) of each node."""
+    got = answers(len(board))
+    board.judge(job, strategy, 0, len(board) if nodes is None else len(nodes), nodes, *got)
+    return list(zip(*[one.tolist() for one in got], strict=True))
+
+
+def test_every_policy():
+    """One NUMA node where it suffices; two where the policy lets it be; policy none knows no place."""
+    board = Board([full_row(policy) for policy in (NONE, BEST_EFFORT, RESTRICTED, SINGLE)])
+    small = judged(board, Job(board, asking(2, 10, 1)))
+    assert [one[:4] for one in small] == [(1, 0, 0, 0), *[(1, 0, 1, 1)] * 3]
+    large = judged(board, Job(board, asking(6, 10, 1)))
+    assert [one[:3] for one in large] == [(1, 0, 0), (1, 0, 3), (0, 1, 0), (0, 1, 0)]
+    assert [one[4] == -np.inf for one in large] == [False, False, True, True]
+    assert all(one[5] for one in small + large)
+
+
+def test_a_policy_that_the_pod_brings():
+    """It is the pod's where the node has none, and refused where the node has another."""
+    board = Board([full_row(NONE), full_row(RESTRICTED), full_row(SINGLE)])
+    got = judged(board, Job(board, asking(2), SINGLE))
+    assert [one[:3] for one in got] == [(1, 0, 1), (0, 4, 0), (1, 0, 1)]
+
+
+def test_containers_follow_each_other():
+    """What one takes another cannot have, unless it is handed on; nothing of it stays."""
+    board = Board([full_row()])
+    assert judged(board, Job(board, asking(3, containers=2)))[0][:3] == (1, 0, 3)
+    assert judged(board, Job(board, asking(3, containers=3)))[0][0] == 0
+    assert judged(board, Job(board, asking(0, 60, containers=3)))[0][0] == 0
+    assert judged(board, Job(board, asking(gpus=2, containers=2)))[0][:3] == (1, 0, 3)
+    assert board.parts[0].cpu.free_by_node() == (4, 4)
+    assert board.parts[0].memory.free == {"memory": (100, 100)}
+    assert judged(board, Job(board, asking(1, containers=8)))[0][0] == 1
+
+
+def test_some_nodes_only():
+    """Their answers are written in their places, and no others."""
+    board = Board([full_row() for _ in range(5)])
+    job = Job(board, asking(1))
+    got = answers(5)
+    board.judge(job, 0, 1, 3, np.array([4, 0, 3, 1]), *got)
+    assert got[0].tolist() == [1, 0, 0, 1, 0]
+    board.judge(job, 0, 2, 3, None, *got)
+    assert got[0].tolist() == [1, 0, 1, 1, 0]
+    before = [one.copy() for one in got]
+    board.judge(job, 0, 3, 2, None, *got)
+    assert all((one == other).all() for one, other in zip(got, before, strict=True))
+
+
+def test_the_score_of_a_placement_is_that_of_judging():
+    for policy in (NONE, BEST_EFFORT):
+        board = Board([full_row(policy)])
+        for requests in (asking(2, 10, 1), asking(6, 10), asking(1)):
+            job = Job(board, requests)
+            for strategy in range(5):
+                got = judged(board, job, strategy)[0]
+                hint = None if policy == NONE else got[2]
+                assert board.score(job, 0, strategy, [hint]) == pytest.approx(got[4])
+
+
+def test_amounts_by_node():
+    """A device near to several NUMA nodes counts at each; what a node does not have is 0."""
+    near_both = DeviceLedger(DeviceInventory(2, [3, 1, None], 0b111, 3))
+    board = Board([row(4, memory=memory(4)), row(cpu=cpus(3, 5), devices={"gpu": near_both})])
+    assert (board.types, board.resources, len(board)) == (("memory",), ("gpu",), 2)
+    for resource, expected in (
+        ("gpu", [[0] * 4, [2, 1, 0, 0]]),
+        ("cpu", [[0] * 4, [3, 5, 0, 0]]),
+        ("memory", [[100] * 4, [0] * 4]),
+        ("unheard", [[0] * 4, [0] * 4]),
+    ):
+        for allocatable in (False, True):
+            out = np.zeros((2, 4), np.int64)
+            board.free(resource, out, allocatable)
+            assert out.tolist() == expected
+    near_both.give(0b1)
+    out = np.zeros((2, 4), np.int64)
+    board.free("gpu", out)
+    assert out.tolist() == [[0] * 4, [1, 0, 0, 0]]
+
+
+def test_another_row_in_a_rows_place():
+    """The old one may go; jobs made after it know new resources."""
+    board = Board([full_row(), full_row()])
+    board.replace(0, row(1, memory=memory(1, other=5), devices={"tpu": devices(1, (1,))}))
+    gc.collect()
+    assert board.types == ("memory", "other")
+    assert board.resources == ("gpu", "tpu")
+    job = Job(board, [(0, (("other", 5),), (("tpu", 1),), False)] * 2)
+    assert [one[0] for one in judged(board, job)] == [1, 0]
+    board.replace(0, full_row())
+    assert [one[0] for one in judged(board, Job(board, asking(1)))] == [1, 1]
+
+
+def test_nobody_takes_ledgers_away():
+    """A board points to what is in its rows, so that nothing else can be put into them or taken out."""
+    inventory = {"gpu": devices()}
+    one = row(devices=inventory)
+    board = Board([one])
+    inventory.clear()
+    gc.collect()
+    assert judged(board, Job(board, asking(gpus=2)))[0][:3] == (1, 0, 1)
+    assert isinstance(board.parts, tuple)
+    with pytest.raises(TypeError):
+        one.devices["gpu"] = devices()
+    for name in ("cpu", "memory", "distances"):
+        with pytest.raises(AttributeError):
+            setattr(one, name, None)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"nodes": 0},
+        {"nodes": 65},
+        {"nodes": 1 << 40},
+        {"policy": 4},
+        {"policy": -1},
+        {"memory": memory(3)},
+        {"cpu": cpus(1, 1, 1)},
+        {"devices": {"gpu": devices(3)}},
+        {"devices": {"gpu": None}},
+        {"devices": {"gpu": memory()}},
+        {"devices": None},
+        {"memory": devices()},
+        {"cpu": 3},
+        {"distances": Distances(((10,),))},
+        {"distances": ((10, 20), (20, 10))},
+    ],
+    ids=str,
+)
+def test_what_is_no_row(more):
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        row(**more)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (),
+        ((1, 2),),
+        (3,),
+        ("a",),
+        ((float("nan"),),),
+        ((1 << 70,),),
+        ((None,),),
+        ((1,) * 65,) * 65,
+        None,
+        [[1]],
+    ],
+    ids=str,
+)
+def test_what_are_no_distances(rows):
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        Distances(rows)
+
+
+@pytest.mark.parametrize("rows", [[None], [3], [full_row(), None], None, 3], ids=str)
+def test_what_are_no_rows(rows):
+    with pytest.raises(TypeError):
+        Board(rows)
+
+
+def test_a_board_of_nothing():
+    board = Board([])
+    assert (len(board), board.types, board.resources, board.parts, board.nbytes) == (0, (), (), (), 0)
+    assert judged(board, Job(board, asking(1, 1, 1))) == []
+    with pytest.raises(IndexError):
+        board.replace(0, full_row())
+
+
+@pytest.mark.parametrize(
+    ("index", "other"), [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())], ids=str
+)
+def test_what_cannot_be_replaced(index, other):
+    board = Board([full_row()])
+    with pytest.raises((IndexError, TypeError, OverflowError)):
+        board.replace(index, other)
+    assert judged(board, Job(board, asking(1)))[0][0] == 1
+
+
+ONE = (0, (), (), False)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [],
+        [ONE],
+        [None, None],
+        [ONE, (1, 2)],
+        [ONE, (float("nan"), (), (), False)],
+        [ONE, (-1, (), (), False)],
+        [ONE, ("1", (), (), False)],
+        [ONE, (0, (("memory", -5),), (), False)],
+        [ONE, (0, (("memory", float("nan")),), (), False)],
+        [ONE, (0, (("memory", 1),) * 2, (), False)],
+        [ONE, (0, (("memory", 1),) * 100, (), False)],
+        [ONE, (0, (), (("gpu", 1),) * 2, False)],
+        [ONE, (0, (), (("gpu", 1),) * 100, False)],
+        [ONE, (0, (), (("gpu", -1),), False)],
+        [ONE, (0, tuple((str(number), 1) for number in range(LIMITS[0] + 1)), (), False)],
+        [(-1, (), (), False), ONE],
+        None,
+        (ONE, ONE),
+    ],
+    ids=lambda one: str(one)[:60],
+)
+def test_what_no_pod_asks_for(requests):
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        Job(Board([full_row()]), requests)
+
+
+def test_more_resources_than_a_pod_may_ask_for():
+    names = [str(number) for number in range(LIMITS[1] + 1)]
+    board = Board([row(devices={name: devices() for name in names})])
+    counts = tuple((name, 1) for name in names)
+    with pytest.raises(ValueError, match="at most"):
+        Job(board, [(0, (), counts, False)] * 2)
+    assert judged(board, Job(board, [(0, (), counts[:-1], False)] * 2))[0][0] == 1
+
+
+@pytest.mark.parametrize("policy", [-2, -(1 << 40), 4, 1 << 70])
+def test_policies_that_are_none(policy):
+    with pytest.raises((ValueError, OverflowError)):
+        Job(Board([full_row()]), asking(1), policy)
+
+
+def test_requests_as_large_as_you_like():
+    """They are refused, and do not overflow."""
+    board = Board([full_row(), full_row(NONE)])
+    for requests in (asking(1 << 90), asking(0, 1 << 90), asking(gpus=1 << 90)):
+        assert [one[0] for one in judged(board, Job(board, requests))] == [0, 0]
+    many = asking(0, 1, containers=2000)
+    assert [one[0] for one in judged(board, Job(board, many))] == [0, 0]
+
+
+def test_what_cannot_be_judged():
+    """Jobs of other boards, nodes that are not there, strategies that are not known, too small answers."""
+    board, other = Board([full_row()]), Board([full_row()])
+    job = Job(board, asking(1))
+    for wrong in (Job(other, asking(1)), Job.__new__(Job)):
+        with pytest.raises(ValueError, match="job of this board"):
+            judged(board, wrong)
+    for wrong in (None, 3):
+        with pytest.raises(TypeError):
+            judged(board, wrong)
+    for start, stop, nodes in ((0, 2, None), (-1, 1, None), (0, 1, np.array([1])), (0, 1, np.array([-1]))):
+        with pytest.raises(IndexError):
+            board.judge(job, 0, start, stop, nodes, *answers(1))
+    for strategy in (-1, 5):
+        with pytest.raises(ValueError, match="strategies"):
+            judged(board, job, strategy)
+        with pytest.raises(ValueError, match="strategies"):
+            board.score(job, 0, strategy, [1])
+    for place in range(6):
+        right = answers(1)[place]
+        for wrong in (
+            right[:0],
+            answers(2)[place],
+            right.astype(np.complex128),
+            right.reshape(1, 1),
+            None,
+            [0],
+        ):
+            given = answers(1)
+            given[place] = wrong
+            with pytest.raises((ValueError, TypeError)):
+                board.judge(job, 0, 0, 1, None, *given)
+    frozen = answers(1)
+    frozen[0].flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        board.judge(job, 0, 0, 1, None, *frozen)
+
+
+@pytest.mark.parametrize(
+    "hints", [[], [1, 1], [4], [-1], [1 << 40], [1 << 63], [1 << 70], ["a"], None], ids=str
+)
+def test_placements_that_are_none(hints):
+    board = Board([full_row()])
+    job = Job(board, asking(1))
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        board.score(job, 0, 0, hints)
+    with pytest.raises(ValueError, match="one of its nodes"):
+        board.score(job, 1, 0, [1])
+    with pytest.raises((ValueError, TypeError)):
+        board.score(Job.__new__(Job), 0, 0, [1])
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.zeros((0, 0), np.int64),
+        np.zeros((1, 1), np.int64),
+        np.zeros((1, 2), np.int32),
+        np.zeros(2, np.int64),
+        None,
+    ],
+    ids=str,
+)
+def test_room_that_does_not_suffice(out):
+    with pytest.raises((ValueError, TypeError)):
+        Board([full_row()]).free("memory", out)
+
+
+def test_nothing_is_made_by_halves():
+    """What was never initialised is empty; nothing is initialised twice."""
+    bare = Board.__new__(Board)
+    assert len(bare) == 0
+    row_of_nothing = Row.__new__(Row)
+    assert row_of_nothing.numa_nodes == 0
+    for use in (
+        lambda: bare.types,
+        lambda: bare.replace(0, full_row()),
+        lambda: Job(bare, asking(1)),
+        lambda: Board([row_of_nothing]),
+        lambda: Board([full_row()]).replace(0, row_of_nothing),
+    ):
+        with pytest.raises((TypeError, ValueError, IndexError, AttributeError)):
+            use()
+    board = Board([full_row()])
+    job = Job(board, asking(1))
+    with pytest.raises(TypeError, match="made already"):
+        board.__init__([])
+    with pytest.raises(TypeError, match="made already"):
+        job.__init__(board, asking(1))
+    assert judged(board, job)[0][0] == 1

@@ -1,0 +1,268 @@
+"""The CPUs of a machine as compiled words, beside plain Python, and what is no CPU."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import model
+import model_assignment
+from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
+from alignup.providers.cpu.topology import cpu_topology
+from cpu_machines import grid, machines, odd_machines
+
+
+def ledger(nodes=2, cores=2, reserved=0, **options):
+    """Return the ledger of a machine of two CPUs a core."""
+    return CpuLedger(CpuCapacity(cpu_topology(grid(nodes, cores, smt=2)), reserved, **options))
+
+
+def counted():
+    return CpuLedger.from_counts(CpuCapacity.from_counts([4, 4], [4, 3]), [2, 3])
+
+
+def pairs(hints):
+    return dict(model.unpacked(hints))
+
+
+def near(cpus, mask):
+    """Return the CPUs of some NUMA nodes."""
+    return sum(own for node, own in enumerate(cpus) if mask >> node & 1)
+
+
+def some(random: Random, cpus: int) -> int:
+    return cpus & random.getrandbits(max(1, cpus.bit_length()))
+
+
+def expected_hints(capacity, free, request, reusable):
+    """Return the masks with enough free CPUs that reach all that are handed on, by looking at every mask."""
+    nodes = capacity.topology.node_cpus
+    pool = free | reusable
+    if pool.bit_count() < request:
+        return {}
+    with_cpus = [
+        mask
+        for mask in range(1, 1 << len(nodes))
+        if all(cpus for i, cpus in enumerate(nodes) if mask >> i & 1)
+    ]
+    large = [mask.bit_count() for mask in with_cpus if near(nodes, mask).bit_count() >= request]
+    return {
+        mask: mask.bit_count() == min(large)
+        for mask in with_cpus
+        if (near(nodes, mask) & pool).bit_count() >= request and not reusable & ~near(nodes, mask)
+    }
+
+
+def expected_choice(capacity, given, request, reusable, mask, **options):
+    """Return the CPUs that a container gets: near the affinity first, then from anywhere."""
+    topology = capacity.topology
+    free = (capacity.allocatable & ~given) | reusable
+    held = given & ~reusable
+    chosen = 0
+    if mask is not None:
+        aligned = near(topology.node_cpus, mask) & free
+        count = min(request, aligned.bit_count())
+        chosen = model_assignment.pack(topology, aligned, count, held, **options)
+    missing = request - chosen.bit_count()
+    if missing > 0:
+        others = free & ~chosen
+        if missing > others.bit_count():
+            return None
+        chosen |= model_assignment.pack(topology, others, missing, held, **options)
+    return chosen
+
+
+@settings(max_examples=80)
+@given(machine=machines(even=True), seed=st.integers(0, 2**32), spreads=st.booleans(), by_l3=st.booleans())
+def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
+    """Hints, choices, counts by node; CPUs that are given and those that are free are all there are."""
+    random, topology = Random(seed), cpu_topology(machine)
+    reserved = some(random, some(random, topology.cpus))
+    capacity = CpuCapacity(topology, reserved, spreads=spreads, by_l3=by_l3)
+    compiled, given_cpus = CpuLedger(capacity), 0
+    assert capacity.allocatable == topology.cpus & ~reserved
+    for _ in range(8):
+        request = random.randint(1, topology.cpus.bit_count() + 1)
+        reusable = some(random, given_cpus) if random.random() < 0.3 else 0
+        free = capacity.allocatable & ~given_cpus
+        assert pairs(compiled.hints(request, reusable)) == expected_hints(capacity, free, request, reusable)
+        mask = random.choice([None, random.randrange(1, 1 << len(topology.node_cpus))])
+        wanted = expected_choice(capacity, given_cpus, request, reusable, mask, spread=spreads, by_l3=by_l3)
+        got = compiled.allocate(request, reusable, mask)
+        if wanted is None:
+            assert isinstance(got, CpuShortage)
+            assert got.cause == "too few"
+        else:
+            assert got == wanted
+            given_cpus |= got
+        back = some(random, given_cpus)
+        compiled.take_back(back)
+        given_cpus &= ~back
+        assert compiled.given == given_cpus
+        left = [(cpus & capacity.allocatable & ~given_cpus).bit_count() for cpus in topology.node_cpus]
+        assert compiled.free_by_node() == tuple(left)
+
+
+@settings(max_examples=80)
+@given(machine=odd_machines(), seed=st.integers(0, 2**32), full=st.booleans(), strict=st.booleans())
+def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
+    """Whatever is given and taken back: counts are those of the sets, and what has come back is free again."""
+    random, topology = Random(seed), cpu_topology(machine)
+    reserved = some(random, topology.cpus)
+    capacity = CpuCapacity(
+        topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True
+    )
+    compiled = CpuLedger(capacity)
+    start = compiled.free_by_node()
+    for _ in range(6):
+        compiled.allocate(random.randint(1, 4), 0, random.choice([None, 1]))
+        compiled.give(some(random, topology.cpus))
+        left = [(cpus & capacity.allocatable & ~compiled.given).bit_count() for cpus in topology.node_cpus]
+        assert compiled.free_by_node() == tuple(left)
+    copy = compiled.copy()
+    compiled.take_back(compiled.given)
+    assert compiled.given == 0
+    assert compiled.free_by_node() == start
+    assert copy.given != 0 or copy.free_by_node() == start
+    shareable = capacity.allocatable if strict else topology.cpus
+    assert capacity.shareable == shareable
+
+
+def test_whole_cores():
+    """A request must be of whole cores, and whole cores must be free, as the kubelet counts them."""
+    cpus = ledger(reserved=0b1, full_pcpus_only=True)
+    assert cpus.check_whole_cores(3).cause == "not whole cores"
+    assert cpus.check_whole_cores(6) is None
+    assert cpus.check_whole_cores(8).cause == "too few whole"
+    cpus.give(0b100)
+    assert cpus.check_whole_cores(6).cause == "too few whole"
+    assert ledger().check_whole_cores(3) is None
+    assert cpus.capacity.reserved_cores == 0b11
+
+
+def test_across_numa_nodes_somebody_else_chooses():
+    """With distribute-cpus-across-numa: near the affinity first, then from what is left."""
+    cpus = ledger(distributes=True)
+    asked = []
+
+    def lowest(free, count, held):
+        asked.append((free, count, held))
+        return sum(1 << cpu for cpu in [i for i in range(8) if free >> i & 1][:count])
+
+    cpus.give(0b1)
+    assert cpus.allocate(5, 0, 0b1, lowest) == 0b111110
+    assert asked == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1)]
+    assert cpus.given == 0b111111
+    assert cpus.allocate(3, 0, None, lowest).cause == "too few"
+    with pytest.raises(ZeroDivisionError):
+        cpus.allocate(1, 0, None, lambda *_: 1 // 0)
+    assert cpus.given == 0b111111
+
+
+def test_hints_of_cpus_that_are_held():
+    """They are counted in place of those that are free."""
+    cpus = ledger()
+    cpus.give(0b00010011)
+    assert pairs(cpus.hints(2, 0, 0b00010011)) == {0b01: True, 0b11: False}
+    assert pairs(cpus.hints(4, 0, 0b00010011)) == {}
+
+
+def test_a_copy_is_independent():
+    one = ledger(reserved=0b1)
+    one.give(0b10)
+    other = one.copy()
+    other.give(0b100)
+    one.take_back(0b10)
+    assert (one.given, other.given) == (0, 0b110)
+    assert (one.free_by_node(), other.free_by_node()) == ((3, 4), (1, 4))
+    assert other.capacity is one.capacity
+
+
+def test_counts_alone():
+    """They have hints, and no CPU that could be named."""
+    cpus = counted()
+    assert cpus.free_by_node() == (2, 3)
+    assert pairs(cpus.hints(3)) == {0b10: True, 0b11: False}
+    assert pairs(cpus.copy().hints(5)) == {0b11: False} or pairs(cpus.hints(5)) == {0b11: True}
+    assert pairs(cpus.hints(6)) == {}
+    for naming in (
+        lambda: cpus.give(1),
+        lambda: cpus.take_back(1),
+        lambda: cpus.hints(1, 1),
+        lambda: cpus.hints(1, 0, 1),
+        lambda: cpus.allocate(1, 0, None),
+        lambda: cpus.allocate(1, 1, 1),
+    ):
+        with pytest.raises(ValueError, match="counts"):
+            naming()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable"),
+    [
+        ([], []),
+        ([1], []),
+        ([1] * 65, [1] * 65),
+        ([-1], [1]),
+        ([1], [-1]),
+        ([1 << 70], [1]),
+        ([float("nan")], [1]),
+        (["a"], [1]),
+        (None, [1]),
+    ],
+    ids=str,
+)
+def test_counts_that_are_none(capacity, allocatable):
+    with pytest.raises((ValueError, OverflowError, TypeError)):
+        CpuCapacity.from_counts(capacity, allocatable)
+
+
+@pytest.mark.parametrize("available", [[], [1], [-1, 1], [1 << 70, 1], ["a", 1], None], ids=str)
+def test_free_counts_that_are_none(available):
+    with pytest.raises((ValueError, OverflowError, TypeError)):
+        CpuLedger.from_counts(CpuCapacity.from_counts([1, 1], [1, 1]), available)
+    with pytest.raises((ValueError, TypeError)):
+        CpuLedger.from_counts(ledger().capacity, [1, 1])
+
+
+def test_requests_sets_and_masks_that_are_none():
+    """They are errors, and nothing is given."""
+    cpus = ledger()
+    for wrong in (1 << 70, float("nan"), "a", None):
+        for ask in (cpus.hints, lambda request: cpus.allocate(request, 0, None), cpus.check_whole_cores):
+            with pytest.raises((ValueError, OverflowError, TypeError)):
+                ask(wrong)
+    for wrong in (1 << 70, -1, 0b100, float("nan"), "a"):
+        with pytest.raises((ValueError, OverflowError, TypeError)):
+            cpus.allocate(1, 0, wrong)
+    for wrong in (-1, float("nan"), "a"):
+        for ask in (cpus.give, cpus.take_back, lambda one: cpus.allocate(1, one, None)):
+            with pytest.raises((ValueError, OverflowError, TypeError, AttributeError)):
+                ask(wrong)
+    assert cpus.given == 0
+
+
+def test_cpus_that_are_not_there_are_passed_over():
+    cpus = ledger()
+    cpus.give(1 << 400 | 0b1)
+    assert cpus.given == 0b1
+    cpus.take_back(1 << 400 | 0b1)
+    assert cpus.given == 0
+
+
+def test_nothing_is_made_by_halves():
+    for arguments in ((), (None,), (3,), (CpuCapacity.__new__(CpuCapacity),)):
+        with pytest.raises((TypeError, ValueError)):
+            CpuLedger(*arguments)
+        with pytest.raises((TypeError, ValueError)):
+            CpuLedger.__new__(CpuLedger, *arguments)
+    with pytest.raises(ValueError, match="not made yet"):
+        CpuLedger.from_counts(CpuCapacity.__new__(CpuCapacity), [])
+    with pytest.raises(TypeError, match="made already"):
+        ledger().capacity.__init__(cpu_topology(grid(1, 1)), 0)
+    for wrong in ((None, 0), (3, 0), (cpu_topology(grid(1, 1)), -1), (cpu_topology(grid(1, 1)), "a")):
+        with pytest.raises((TypeError, ValueError, OverflowError, AttributeError)):
+            CpuCapacity(*wrong)
