@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -77,6 +77,8 @@ class _Object(msgspec.Struct, rename="camel"):
     """One object on the wire."""
 
     metadata: _Metadata
+    kind: str = _KIND
+    api_version: str = _GROUP
     topology_policies: list[str] | None = None
     attributes: list[_Attribute] | None = None
     zones: list[_Zone] | None = None
@@ -95,13 +97,14 @@ class Topology:
         return row_of_amounts(self.amounts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """One resource of a zone, in units."""
+_DECODER: Final = msgspec.json.Decoder(_Object)
 
-    capacity: int = 0
-    allocatable: int = 0
-    available: int = 0
+_Amounts: TypeAlias = tuple[int, int, int]
+"""One resource of a zone: capacity, allocatable and available units."""
+
+_NOTHING: Final = (0, 0, 0)
+_SHORT: Final = 17
+"""Numbers of fewer digits are below `_LARGEST_AMOUNT`."""
 
 
 def read_topologies(
@@ -155,12 +158,26 @@ def read_topology(data: Mapping[str, Any], name: str) -> Topology:
     return _topology(data, name)
 
 
-def _documents(text: bytes, source: str) -> list[Any]:
-    """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it."""
+class _List(msgspec.Struct):
+    """A List on the wire; its objects stay text until each is decoded."""
+
+    kind: str
+    items: list[msgspec.Raw]
+
+
+def _documents(text: bytes, source: str) -> Iterable[Any]:
+    """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
+
+    The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
+    """
     try:
-        return [msgspec.json.decode(text)]
+        found = msgspec.json.decode(text, type=_List)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return read_documents(text, source)
+        try:
+            return [msgspec.json.decode(text)]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return read_documents(text, source)
+    return [found] if found.kind.endswith("List") else [msgspec.json.decode(text)]
 
 
 def _bytes(name: str) -> bytes:
@@ -178,7 +195,9 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
         if document is None:
             continue
         place = f"document {number + 1}"
-        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+        if isinstance(document, _List):
+            yield from ((item, f"{place}, items[{index}]") for index, item in enumerate(document.items))
+        elif isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
             items = document.get("items")
             if not isinstance(items, list):
                 raise InputError.at(f"{place}, items", "a list of objects", items)
@@ -189,12 +208,25 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
 
 def _topology(data: Any, place: str) -> Topology:
     """Return what one object says."""
+    if isinstance(data, msgspec.Raw):
+        try:
+            return _described(_DECODER.decode(data), place)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            data = msgspec.json.decode(data)  # to say what is wrong with which field
     if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
         raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
     version = data.get("apiVersion", _GROUP)
     if str(version).split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
-    wire = decode(data, _Object, place)
+    return _described(decode(data, _Object, place), place)
+
+
+def _described(wire: _Object, place: str) -> Topology:
+    """Return what an object says whose fields have the right types."""
+    if wire.kind != _KIND:
+        raise InputError.at(f"{place}, kind", _KIND, wire.kind)
+    if wire.api_version.split("/", maxsplit=1)[0] != _GROUP:
+        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", wire.api_version)
     place = f"{place} ({wire.metadata.name})" if wire.metadata.name else place
     zones = sorted([zone for zone in wire.zones or () if zone.type == "Node"], key=_zone_order)
     if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
@@ -202,7 +234,7 @@ def _topology(data: Any, place: str) -> Topology:
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
     policy, scope = _policy(wire)
     amounts = [_zone_amounts(zone, f"{place}, zone {zone.name}") for zone in zones]
-    return Topology(wire.metadata.name, _amounts(amounts, policy, scope, _distances(zones, place)))
+    return Topology(wire.metadata.name, _known_amounts(amounts, policy, scope, _distances(zones, place)))
 
 
 def _zone_order(zone: _Zone) -> tuple[int, str]:
@@ -249,52 +281,63 @@ def _zone_amounts(zone: _Zone, place: str) -> dict[str, _Amounts]:
     """Return the resources of a zone; what is left out of one is what the next larger amount says."""
     found = {}
     for resource in zone.resources or ():
-        if resource.name in _NOT_ALIGNED:
+        name = resource.name
+        if name in _NOT_ALIGNED:
             continue
-        where = f"{place}, {resource.name}"
-        given = [
-            None if value is None else whole_units(parse_quantity(value, where))
-            for value in (resource.capacity, resource.allocatable, resource.available)
-        ]
-        if any(value is not None and abs(value) > _LARGEST_AMOUNT for value in given):
-            raise InputError.at(where, f"amounts of at most {_LARGEST_AMOUNT}", given)
-        known = next((value for value in given if value is not None), 0)
-        capacity = known if given[0] is None else given[0]
-        allocatable = capacity if given[1] is None else given[1]
-        available = allocatable if given[2] is None else given[2]
-        found[resource.name] = _Amounts(max(0, capacity), max(0, allocatable), max(0, available))
+        capacity = allocatable = available = 0
+        if resource.capacity is not None:
+            capacity = allocatable = available = _units(resource.capacity, place, name)
+        if resource.allocatable is not None:
+            if resource.allocatable != resource.capacity:
+                allocatable = available = _units(resource.allocatable, place, name)
+            if resource.capacity is None:
+                capacity = allocatable
+        if resource.available is not None:
+            available = _units(resource.available, place, name)
+            if resource.capacity is None and resource.allocatable is None:
+                capacity = allocatable = available
+        found[name] = (capacity, allocatable, available)
     return found
+
+
+def _units(value: object, place: str, name: str) -> int:
+    """Return a quantity in whole units, at least 0."""
+    if type(value) is str and value.isdigit() and value.isascii() and len(value) < _SHORT:
+        return int(value)
+    where = f"{place}, {name}"
+    amount = whole_units(parse_quantity(value, where))
+    if abs(amount) > _LARGEST_AMOUNT:
+        raise InputError.at(where, f"amounts of at most {_LARGEST_AMOUNT}", value)
+    return max(0, amount)
 
 
 def _distances(zones: list[_Zone], place: str) -> tuple[tuple[int, ...], ...] | None:
     """Return the costs between the zones; None where no zone has any."""
-    costs = [{cost.name: cost.value for cost in zone.costs or ()} for zone in zones]
-    for value in (value for row in costs for value in row.values()):
-        if not 0 <= value <= _LARGEST_COST:
-            raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", value)
-    if not any(costs):
-        return None
-    return tuple(tuple(row.get(zone.name, _UNKNOWN_DISTANCE) for zone in zones) for row in costs)
+    names = [zone.name for zone in zones]
+    rows = []
+    for zone in zones:
+        costs = {cost.name: cost.value for cost in zone.costs or ()}
+        for value in (min(costs.values(), default=0), max(costs.values(), default=0)):
+            if not 0 <= value <= _LARGEST_COST:
+                raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", value)
+        rows.append(tuple([costs.get(name, _UNKNOWN_DISTANCE) for name in names]))
+    return tuple(rows) if any(zone.costs for zone in zones) else None
 
 
-def _amounts(
+def _known_amounts(
     zones: list[dict[str, _Amounts]], policy: str, scope: str, distances: tuple[tuple[int, ...], ...] | None
 ) -> NodeAmounts:
     """Return what is known of the node."""
     names = sorted({name for zone in zones for name in zone})
-    nothing = _Amounts()
-    of = {name: [zone.get(name, nothing) for zone in zones] for name in names}
-    pairs = {
-        name: (tuple([one.allocatable for one in amounts]), tuple([one.available for one in amounts]))
-        for name, amounts in of.items()
-    }
-    cpus = of.get("cpu")
+    columns = {name: tuple(zip(*[zone.get(name, _NOTHING) for zone in zones], strict=True)) for name in names}
+    cpus = columns.pop("cpu", None)
+    pairs = {name: (allocatable, available) for name, (_, allocatable, available) in columns.items()}
     return NodeAmounts(
         numa_nodes=len(zones),
         policy=policy,
         scope=scope,
-        cpus=None if cpus is None else (tuple([one.capacity for one in cpus]), *pairs["cpu"]),
-        memory={name: pairs[name] for name in names if is_pinned_memory(name)},
-        devices={name: pairs[name] for name in names if name != "cpu" and not is_pinned_memory(name)},
+        cpus=None if cpus is None else (cpus[0], cpus[1], cpus[2]),
+        memory={name: pair for name, pair in pairs.items() if is_pinned_memory(name)},
+        devices={name: pair for name, pair in pairs.items() if not is_pinned_memory(name)},
         distances=distances,
     )
