@@ -36,7 +36,7 @@ class Totals:
         nodes: The nodes, with the pods that they hold.
     """
 
-    __slots__ = ("_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
+    __slots__ = ("_left", "_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         found = [allocatable_sums(node.machine, node.config, _device_counts(node)) for node in nodes]
@@ -47,6 +47,8 @@ class Totals:
             self.allocatable[index] = [one.get(name, 0) for name in self.resources]
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = np.zeros(len(self.resources), np.int64)
+        # a line for each resource, so that what one resource leaves of the nodes lies together
+        self._left = self.allocatable.T.copy()
         self._requests: dict[str, npt.NDArray[np.int64] | None] = {}
         for index, node in enumerate(nodes):
             for pod in node.pods:
@@ -70,15 +72,19 @@ class Totals:
         """Count a pod that came to a node."""
         request = self.request(pod)
         if request is not None:
-            self.used[index] += request
-            self.used_in_all += request
+            self._change(index, request)
 
     def remove(self, index: int, pod: Pod) -> None:
         """Subtract a pod that left a node."""
         request = self._requests.pop(pod.uid, None)
         if request is not None:
-            self.used[index] -= request
-            self.used_in_all -= request
+            self._change(index, -request)
+
+    def _change(self, index: int, request: npt.NDArray[np.int64]) -> None:
+        """Let a node's pods request more, or less."""
+        self.used[index] += request
+        self.used_in_all += request
+        self._left[:, index] -= request
 
     def forget(self, pod: Pod) -> None:
         """Forget what a pod requests that is on no node."""
@@ -95,9 +101,10 @@ class Totals:
         request = self.request(pod)
         if request is None:
             return np.zeros(len(self.used), np.bool_)
-        asked = np.flatnonzero(request)
-        left = self.allocatable[:, asked] - self.used[:, asked]
-        return np.asarray((left >= request[asked]).all(axis=1))
+        fits = np.ones(len(self.used), np.bool_)
+        for column in np.flatnonzero(request).tolist():
+            fits &= self._left[column] >= request[column]
+        return fits
 
     def score(self, pod: Pod, strategy: str) -> npt.NDArray[np.float64]:
         """Return what each node is worth, by the parts of its CPUs and memory that would be in use.

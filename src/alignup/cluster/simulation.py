@@ -34,6 +34,9 @@ __all__ = ["Report", "Simulation"]
 _ANSWERS_KEPT: Final = 256
 """Different demands whose answers are kept up to date; forgotten together when there are more."""
 
+_CHANGES_KEPT: Final = 1 << 20
+"""Changes of nodes that are remembered until all answers are forgotten."""
+
 _SAMPLES: Final = 100
 """At how many arrivals stranded capacity is measured."""
 
@@ -246,18 +249,28 @@ class Simulation:
         return True
 
 
+@dataclass(slots=True)
+class _Answer:
+    """An evaluation that is kept."""
+
+    job: Job
+    answer: Evaluation
+    seen: int
+    """How many changes of nodes it takes into account."""
+
+
 class _Answers:
     """Evaluations that are kept up to date: only nodes that changed are judged again."""
 
     def __init__(self, cluster: Cluster, strategy: str) -> None:
         self._cluster = cluster
         self._strategy = strategy
-        self._kept: dict[object, tuple[Job, Evaluation, set[int]]] = {}
+        self._kept: dict[object, _Answer] = {}
+        self._changes: list[int] = []
 
     def changed(self, index: int) -> None:
         """Note that a pod came or went."""
-        for _, _, outdated in self._kept.values():
-            outdated.add(index)
+        self._changes.append(index)
 
     def of(self, pod: Pod) -> Evaluation:
         """Return what each node would say to the pod now."""
@@ -269,19 +282,20 @@ class _Answers:
             ),
         )
         cluster = self._cluster
-        if demands not in self._kept:
-            if len(self._kept) >= _ANSWERS_KEPT:
+        kept = self._kept.get(demands)
+        if kept is None or len(self._changes) - kept.seen > len(cluster):
+            if len(self._kept) >= _ANSWERS_KEPT or len(self._changes) > _CHANGES_KEPT:
                 self._kept.clear()
-            job, answer = cluster.job(pod), cluster.empty_evaluation()
-            cluster.judge(job, pod, self._strategy, answer, 0, len(cluster))
-            self._kept[demands] = (job, answer, set())
-            return answer
-        job, answer, outdated = self._kept[demands]
-        if outdated:
+                self._changes.clear()
+            kept = _Answer(cluster.job(pod), cluster.empty_evaluation(), 0)
+            cluster.judge(kept.job, pod, self._strategy, kept.answer, 0, len(cluster))
+            self._kept[demands] = kept
+        elif kept.seen < len(self._changes):
+            outdated = set(self._changes[kept.seen :])
             nodes = np.fromiter(outdated, np.int64, len(outdated))
-            cluster.judge(job, pod, self._strategy, answer, 0, len(nodes), nodes)
-            outdated.clear()
-        return answer
+            cluster.judge(kept.job, pod, self._strategy, kept.answer, 0, len(nodes), nodes)
+        kept.seen = len(self._changes)
+        return kept.answer
 
 
 class _Meter:

@@ -3,12 +3,14 @@
 from libc.stdint cimport int16_t
 
 from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.judge cimport Room
 from alignup.core.amounts.row cimport Row
 from alignup.core.amounts.trial cimport NodeRow, PodRequest
 
 
 cdef class Board:
     cdef NodeRow* rows
+    cdef Room room
     cdef int16_t* type_of
     cdef const DeviceState** states
     cdef list kept

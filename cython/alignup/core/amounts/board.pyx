@@ -12,7 +12,9 @@ from libc.stdlib cimport calloc, free
 
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.devices cimport DeviceState
-from alignup.core.amounts.judge cimport Answer, asks_for_anything, judge, place_scratch, scratch_bytes, start_trial
+from alignup.core.amounts.judge cimport (
+    Answer, asks_for_anything, judge, place_scratch, scratch_bytes, start_trial, widen,
+)
 from alignup.core.amounts.memory cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
@@ -139,6 +141,7 @@ cdef class Board:
         at[0] = row.amounts
         at.type_of = type_of
         at.devices = states
+        widen(&self.room, at, self.resource_room)
 
     def replace(self, Py_ssize_t index, Row row not None):
         """Put another row in a node's place. Not while the board is judging.
@@ -226,11 +229,11 @@ cdef class Board:
             for index in range(start, stop):
                 if not 0 <= nodes[index] < self.row_count:
                     raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
-        scratch = <char*>calloc(1, scratch_bytes(self.rows, self.row_count, &job.pod))
+        scratch = <char*>calloc(1, scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
         with nogil:
-            place_scratch(&trial, self.rows, self.row_count, &job.pod, scratch)
+            place_scratch(&trial, &self.room, &job.pod, scratch)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
                 judge_row(
@@ -260,10 +263,10 @@ cdef class Board:
         for mask in hints:
             if mask is not None and not 0 <= mask <= all_nodes(self.rows[index].nodes):
                 raise ValueError(f"expected masks of {self.rows[index].nodes} NUMA nodes, got {mask}")
-        scratch = <char*>calloc(1, scratch_bytes(&self.rows[index], 1, &job.pod))
+        scratch = <char*>calloc(1, scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
-        place_scratch(&trial, &self.rows[index], 1, &job.pod, scratch)
+        place_scratch(&trial, &self.room, &job.pod, scratch)
         start_trial(&trial, &self.rows[index], job.policy)
         aligned = trial.policy != 0
         for number, mask in enumerate(hints, 1):

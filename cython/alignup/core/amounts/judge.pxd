@@ -13,10 +13,18 @@ cdef struct Answer:
     bint preferred
 
 
-cdef size_t scratch_bytes(const NodeRow* rows, Py_ssize_t count, const PodRequest* pod) noexcept nogil
-cdef void place_scratch(
-    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
-) noexcept nogil
+cdef struct Room:
+    # What the largest of some nodes needs.
+    size_t cpus
+    size_t memory
+    size_t devices
+    int words                   # of a set of CPUs, or of devices
+    int taken                   # amounts of one container's memory
+
+
+cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil
+cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogil
+cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, char* scratch) noexcept nogil
 cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil
 cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil
 cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) noexcept nogil

@@ -20,58 +20,47 @@ from alignup.core.bits cimport NARROW_NODES, all_nodes
 
 # Scratch: one block for a whole run over nodes, large enough for each of them
 
-cdef size_t scratch_bytes(const NodeRow* rows, Py_ssize_t count, const PodRequest* pod) noexcept nogil:
+cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil:
+    """Make room for a node too; `resources` is how many the cluster knows."""
+    cdef int resource
+    if row.cpu != NULL:
+        room.words = max(room.words, row.cpu.layout.groups.words)
+        room.cpus = max(room.cpus, cpu_bytes(row.cpu.layout))
+    if row.memory != NULL:
+        room.taken = max(room.taken, row.memory.layout.types * row.nodes)
+        room.memory = max(room.memory, (memory_bytes(row.memory.layout) + 7) & ~<size_t>7)
+    for resource in range(resources):
+        if row.devices[resource] != NULL:
+            room.devices = max(room.devices, device_bytes(row.devices[resource].layout))
+            room.words = max(room.words, row.devices[resource].layout.words)
+
+
+cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogil:
     """Return how many bytes `place_scratch` needs."""
-    return lay_out(NULL, rows, count, pod, NULL)
+    return (
+        room.cpus + room.memory + pod.resources * room.devices
+        + ((1 + pod.resources + choice_sets() + 2) * room.words + (3 + room.taken) * pod.containers) * sizeof(uint64_t)
+    )
 
 
-cdef void place_scratch(
-    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
-) noexcept nogil:
+cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, char* scratch) noexcept nogil:
     """Let the working memory of a trial lie in a block of `scratch_bytes`."""
+    cdef int resource
     memset(trial, 0, sizeof(Trial))
     trial.pod = pod
-    lay_out(trial, rows, count, pod, scratch)
-
-
-cdef size_t lay_out(
-    Trial* trial, const NodeRow* rows, Py_ssize_t count, const PodRequest* pod, char* scratch
-) noexcept nogil:
-    cdef size_t cpus = 0, memory = 0, used = 0, devices
-    cdef Py_ssize_t index
-    cdef int words = 1, taken = 1, resource, device_words
-    for index in range(count):
-        if rows[index].cpu != NULL:
-            words = max(words, rows[index].cpu.layout.groups.words)
-            cpus = max(cpus, cpu_bytes(rows[index].cpu.layout))
-        if rows[index].memory != NULL:
-            taken = max(taken, rows[index].memory.layout.types * rows[index].nodes)
-            memory = max(memory, memory_bytes(rows[index].memory.layout))
-    memory = (memory + 7) & ~<size_t>7
-    if trial != NULL:
-        trial.cpu_block = scratch
-        trial.memory_block = scratch + cpus
-        trial.reusable_cpus = <uint64_t*>(scratch + cpus + memory)
-        trial.pending_count = <int64_t*>trial.reusable_cpus + words
-        trial.pending_times = trial.pending_count + pod.containers
-        trial.taken = trial.pending_times + pod.containers
-        trial.pending_node = <int*>(trial.taken + pod.containers * taken)
-    used = cpus + memory + (words + (2 + taken + 1) * pod.containers) * sizeof(int64_t)
+    trial.cpu_block = scratch
+    trial.memory_block = scratch + room.cpus
+    trial.reusable_cpus = <uint64_t*>(trial.memory_block + room.memory)
+    trial.pending_count = <int64_t*>trial.reusable_cpus + room.words
+    trial.pending_times = trial.pending_count + pod.containers
+    trial.pending_node = <int*>(trial.pending_times + pod.containers)
+    trial.taken = trial.pending_times + 2 * pod.containers
+    trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
+    scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
-        devices = 0
-        device_words = 1
-        for index in range(count):
-            if rows[index].devices[pod.resource[resource]] != NULL:
-                devices = max(devices, device_bytes(rows[index].devices[pod.resource[resource]].layout))
-                device_words = max(device_words, rows[index].devices[pod.resource[resource]].layout.words)
-        if trial != NULL:
-            trial.device_blocks[resource] = scratch + used
-            trial.reusable_devices[resource] = <uint64_t*>(scratch + used + devices)
-        used += devices + device_words * sizeof(uint64_t)
-        words = max(words, device_words)
-    if trial != NULL:
-        trial.sets = <uint64_t*>(scratch + used)
-    return used + (choice_sets() + 2) * words * sizeof(uint64_t)
+        trial.device_blocks[resource] = scratch
+        trial.reusable_devices[resource] = <uint64_t*>(scratch + room.devices)
+        scratch += room.devices + room.words * sizeof(uint64_t)
 
 
 # The trial
