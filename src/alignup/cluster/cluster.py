@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
+from alignup.cluster.asking import ask_nodes
+from alignup.cluster.evaluation import STRATEGIES, Evaluation
 from alignup.cluster.rows import row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
-from alignup.errors import ConfigError, InputError
+from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
@@ -272,7 +273,7 @@ class Cluster:
                 where = slice(start, stop) if nodes is None else nodes[start:stop]
                 if not into.exact[where].all() or job.policy >= 0:
                     asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
-                    self._ask_nodes(job, pod, strategy, into, asked)
+                    ask_nodes(self._members, self._board, job, pod, strategy, into, asked)
 
     def _run(
         self,
@@ -343,39 +344,9 @@ class Cluster:
                     for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
                         done.result()
             if self._members and (job.policy >= 0 or not answer.exact.all()):
-                self._ask_nodes(job, parsed, strategy, answer, np.arange(len(self)))
+                everyone = np.arange(len(self))
+                ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)
         return answer
-
-    def _ask_nodes(
-        self, job: Job, pod: Pod, strategy: str, answer: Evaluation, indices: npt.NDArray[np.int64]
-    ) -> None:
-        """Replace each answer that amounts could not give by the node's own.
-
-        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not.
-        """
-        number = STRATEGIES.index(strategy)
-        unsure = indices[~answer.exact[indices]].tolist()
-        if job.policy >= 0:
-            unsure = sorted({*unsure, *(i for i in indices.tolist() if self._members[i].manager.has_pods)})
-        for index in unsure:
-            try:
-                admission = self._members[index].try_admit(pod)
-            except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
-                answer.exact[index] = True
-                _write_refusal(answer, index, len(REASONS) - 1)
-                continue
-            answer.exact[index] = admission.exact
-            if not admission.admitted:
-                _write_refusal(answer, index, REASONS.index(admission.reason))
-                continue
-            hints = [admission.containers[one.name].affinity for one in pod.all_containers]
-            masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
-            answer.admitted[index], answer.reason[index] = True, 0
-            answer.affinity[index] = _union(masks)
-            answer.preferred[index] = bool(hints) and all(
-                hint is not None and hint.preferred for hint in hints
-            )
-            answer.score[index] = self._board.score(job, index, number, masks or [None])
 
 
 def _one_default(defaults: Sequence[str]) -> str:
@@ -385,20 +356,6 @@ def _one_default(defaults: Sequence[str]) -> str:
         expected = "the same value for every node of a cluster"
         raise InputError.at("singleNUMANodeExclusive", expected, found)
     return found[0] if found else "Required"
-
-
-def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
-    """Write that a node refuses."""
-    answer.admitted[index] = answer.preferred[index] = False
-    answer.reason[index], answer.affinity[index], answer.score[index] = reason, 0, -np.inf
-
-
-def _union(masks: Iterable[int | None]) -> np.uint64:
-    """Return all nodes of some masks."""
-    union = 0
-    for mask in masks:
-        union |= mask or 0
-    return np.uint64(union)
 
 
 def _request(
