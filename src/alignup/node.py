@@ -14,7 +14,14 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
-from alignup.node_inputs import check_keys, checked_config, checked_machine
+from alignup.node_inputs import (
+    check_keys,
+    checked_config,
+    checked_machine,
+    keeps_bindings,
+    node_labels,
+    version_of,
+)
 from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices.provider import DeviceProvider
@@ -27,6 +34,7 @@ from alignup.topology_manager.scope import Refusal
 if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
@@ -50,6 +58,7 @@ class Node:
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
         keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
+        kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or the newest known.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -82,19 +91,20 @@ class Node:
         labels: Mapping[str, str] | None = None,
         single_numa_node_exclusive: str = "Required",
         keep_refused_bindings: bool = True,
+        kubelet_version: KubeletVersion | str | None = None,
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = checked_machine(machine).disjoint()
-        self.config = checked_config(config)
+        self.config = checked_config(config, kubelet_version)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
             self._configure_koordinator()
-        policy = self._policy()
-        self.devices = DeviceProvider(self.machine, devices, plugins or {}) if devices else None
+        policy, profile = self._policy(), self.config.profile
+        self.devices = DeviceProvider(self.machine, devices, plugins or {}, profile) if devices else None
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
-            MemoryProvider(self.machine, self.config.reserved_memory)
+            MemoryProvider(self.machine, self.config.reserved_memory, profile=profile)
             if self.config.memory_manager_policy == "Static"
             else None
         )
@@ -136,6 +146,7 @@ class Node:
         providers: Iterable[HintProvider] = (),
         observer: Observer | None = None,
         wrap: Callable[[HintProvider], HintProvider] | None = None,
+        kubelet_version: KubeletVersion | str | None = None,
     ) -> Node:
         """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
 
@@ -143,6 +154,7 @@ class Node:
         but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
         of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
         it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
+        `kubelet_version` goes before the key `kubeletVersion`.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -154,7 +166,7 @@ class Node:
         loaded = machine_with_devices_from_dict(data)
         return cls(
             loaded.machine,
-            KubeletConfig.from_dict(loaded.kubelet),
+            KubeletConfig.from_dict(loaded.kubelet, version=version_of(data, kubelet_version)),
             loaded.devices,
             {**(plugins or {}), **plugins_of(loaded.preferred_sets)},
             providers=providers,
@@ -218,6 +230,8 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = Pod.from_manifest(pod)
+        if pod.readings:
+            pod = pod.read_as(self.config.profile.pods)
         with self.manager.lock:
             restore = None if self._keeps_bindings else self._bindings()
             refusal, own_policy = self._decide(pod, observed=True)
@@ -242,6 +256,8 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = Pod.from_manifest(pod)
+        if pod.readings:
+            pod = pod.read_as(self.config.profile.pods)
         with self.manager.lock:
             restore = self._bindings()
             try:
@@ -363,30 +379,6 @@ def _copied(provider: HintProvider) -> HintProvider:
 def has_policy(pod: Pod) -> bool:
     """Return whether an annotation of the pod may name a policy of its own."""
     return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
-
-
-def keeps_bindings(data: Mapping[str, Any]) -> bool:
-    """Return the value of `keepRefusedBindings`, true if it is missing.
-
-    Raises:
-        InputError: it is neither true nor false.
-    """
-    keeps = data.get("keepRefusedBindings", True)
-    if not isinstance(keeps, bool):
-        raise InputError.at("keepRefusedBindings", "true or false", keeps)
-    return keeps
-
-
-def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the labels of a node if every value is a string.
-
-    Raises:
-        InputError: some value is not.
-    """
-    for name, value in labels.items():
-        if not isinstance(value, str):
-            raise InputError.at(f"labels[{name!r}]", "a string", value)
-    return labels
 
 
 def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:

@@ -6,15 +6,24 @@ Values are decoded by the modules of the machine and kubernetes rooms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
-from alignup.errors import warn
+from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine
 from alignup.text.known_keys import misspelt_keys
 
-__all__ = ["check_keys", "checked_config", "checked_machine"]
+__all__ = [
+    "check_keys",
+    "checked_config",
+    "checked_machine",
+    "keeps_bindings",
+    "node_labels",
+    "version_of",
+]
 
 KEYS: Final = (
     "machine",
@@ -58,8 +67,12 @@ def checked_machine(machine: object) -> Machine:
     )
 
 
-def checked_config(config: object) -> KubeletConfig:
+def checked_config(config: object, version: KubeletVersion | str | None = None) -> KubeletConfig:
     """Return the configuration, decoded if it is a mapping; a kubelet's defaults for None.
+
+    Args:
+        config: what there is.
+        version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
 
     Raises:
         InputError: the mapping is no configuration.
@@ -67,10 +80,44 @@ def checked_config(config: object) -> KubeletConfig:
         TypeError: it is something else.
     """
     if config is None:
-        return KubeletConfig()
+        return KubeletConfig(version=parse_version(version or NEWEST))
     if isinstance(config, KubeletConfig):
-        return config
+        return config if version is None else replace(config, version=parse_version(version))
     if isinstance(config, Mapping):
-        return KubeletConfig.from_dict(config)
+        return KubeletConfig.from_dict(config, version=version or NEWEST)
     hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
     raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
+
+
+def version_of(data: Mapping[str, object], given: KubeletVersion | str | None = None) -> KubeletVersion:
+    """Return the release that is given, or that the key `kubeletVersion` names; the newest known if neither is there.
+
+    Raises:
+        InputError: it is no version of a kubelet, or too old.
+    """
+    named = data.get("kubeletVersion") if given is None else given
+    return NEWEST if named is None else parse_version(named)
+
+
+def keeps_bindings(data: Mapping[str, Any]) -> bool:
+    """Return the value of `keepRefusedBindings`, true if it is missing.
+
+    Raises:
+        InputError: it is neither true nor false.
+    """
+    keeps = data.get("keepRefusedBindings", True)
+    if not isinstance(keeps, bool):
+        raise InputError.at("keepRefusedBindings", "true or false", keeps)
+    return keeps
+
+
+def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the labels of a node if every value is a string.
+
+    Raises:
+        InputError: some value is not.
+    """
+    for name, value in labels.items():
+        if not isinstance(value, str):
+            raise InputError.at(f"labels[{name!r}]", "a string", value)
+    return labels

@@ -6,17 +6,32 @@ providers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from alignup.errors import ConfigError, InputError
+from alignup.errors import ConfigError, InputError, warn
+from alignup.kubernetes.feature_gates import effective_gates
 from alignup.kubernetes.kubelet_fields import check_fields
+from alignup.kubernetes.option_values import (
+    CpuOptions,
+    TopologyOptions,
+    parse_cpu_options,
+    parse_topology_options,
+    set_options,
+)
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.policy_options import (
+    CPU_FAMILY,
+    CPU_OPTIONS,
+    TOPOLOGY_FAMILY,
+    TOPOLOGY_OPTIONS,
+    check_available,
+)
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
@@ -37,51 +52,9 @@ __all__ = [
 
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
-TOPOLOGY_OPTIONS: Final = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes")
-CPU_OPTIONS: Final = (
-    "full-pcpus-only",
-    "distribute-cpus-across-numa",
-    "align-by-socket",
-    "distribute-cpus-across-cores",
-    "strict-cpu-reservation",
-    "prefer-align-cpus-by-uncorecache",
-)
 
 _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
-_EXCLUSIVE: Final = (
-    ("full-pcpus-only", "distribute-cpus-across-cores"),
-    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
-    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
-    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
-)
-_SMALLEST_MAXIMUM: Final = 8
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-# the words of Go's strconv.ParseBool
-_BOOLEANS: Final = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyOptions:
-    """The options of the Topology Manager's policies."""
-
-    prefer_closest_numa_nodes: bool = False
-    max_allowable_numa_nodes: int = _SMALLEST_MAXIMUM
-
-
-@dataclass(frozen=True, slots=True)
-class CpuOptions:
-    """The options of the CPU manager's static policy."""
-
-    full_pcpus_only: bool = False
-    distribute_cpus_across_numa: bool = False
-    align_by_socket: bool = False
-    distribute_cpus_across_cores: bool = False
-    strict_cpu_reservation: bool = False
-    prefer_align_cpus_by_uncorecache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +74,58 @@ class KubeletConfig:
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
-    topology_manager_policy_options: TopologyOptions = TopologyOptions()
+    topology_manager_policy_options: TopologyOptions = TopologyOptions()  # noqa: RUF009  # immutable
     cpu_manager_policy: str = "none"
-    cpu_manager_policy_options: CpuOptions = CpuOptions()
+    cpu_manager_policy_options: CpuOptions = CpuOptions()  # noqa: RUF009  # immutable
     reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009  # immutable
     reserved_cpu_count: int = 0
     """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
     memory_manager_policy: str = "None"
     reserved_memory: tuple[ReservedMemory, ...] = ()
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    """Those that are given; with none, the gates of policy options are on."""
+    version: KubeletVersion = NEWEST
+    """The kubelet's release; a text such as `v1.33.4` is parsed."""
+    profile: VersionProfile = field(init=False, repr=False, compare=False)
+    """What this kubelet does where releases differ."""
+
+    def __post_init__(self) -> None:
+        """Parse the version, and look up what kubelets of that release do.
+
+        Raises:
+            InputError: it is no version of a kubelet, or is too old.
+            ConfigError: a kubelet of that release would refuse the gates, or the options that are set.
+        """
+        version = parse_version(self.version, "version")
+        gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
+        for family, options in (
+            (TOPOLOGY_FAMILY, self.topology_manager_policy_options),
+            (CPU_FAMILY, self.cpu_manager_policy_options),
+        ):
+            check_available(family, set_options(options), version, gates, family.gate)
+        # frozen records are set this way while they are being made
+        object.__setattr__(self, "version", version)
+        object.__setattr__(self, "profile", profile_of(version, gates))
 
     @classmethod
-    def from_dict(cls, configuration: Mapping[str, Any], source: str = "") -> KubeletConfig:
+    def from_dict(
+        cls,
+        configuration: Mapping[str, Any],
+        source: str = "",
+        *,
+        version: KubeletVersion | str = NEWEST,
+        option_gates_on: bool = True,
+    ) -> KubeletConfig:
         """Return the configuration that plain objects describe.
 
-        Options of every maturity are accepted, as if the feature gates of the alpha and beta ones were on.
         Fields that do not matter here are ignored; what is no field of a KubeletConfiguration is warned of.
 
         Args:
             configuration: fields by their names in a KubeletConfiguration.
             source: where it stands, for warnings.
+            version: the kubelet's release.
+            option_gates_on: where `featureGates` are missing, accept alpha and beta options as if their gates were
+                on; else as a kubelet of that release does by default.
 
         Raises:
             InputError: a field is of the wrong type, or named as the attributes of this class are.
@@ -130,11 +135,16 @@ class KubeletConfig:
             raise InputError.at(source or "the configuration", "a mapping of fields", configuration)
         check_fields(configuration, _FIELDS, source)
         wire = decode(configuration, _Configuration)
+        release = parse_version(version)
+        gates = effective_gates(wire.feature_gates or None, release, option_gates_on=option_gates_on)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
         policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
         # the kubelet looks at neither options nor scope under policy none, but its validation at the scope
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
+        cpu_options = wire.cpu_manager_policy_options or {}
+        check_available(TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions")
+        check_available(CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions")
         made = cls(
             topology_manager_policy=policy,
             topology_manager_scope=_one_of(
@@ -142,16 +152,15 @@ class KubeletConfig:
             ),
             topology_manager_policy_options=parse_topology_options(topology_options),
             cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
-            cpu_manager_policy_options=parse_cpu_options(wire.cpu_manager_policy_options or {}),
+            cpu_manager_policy_options=parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
             reserved_cpu_count=_reserved_cpu_count(wire),
-            memory_manager_policy=_one_of(
-                _MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy"
-            ),
+            memory_manager_policy=_memory_policy(wire.memory_manager_policy, gates),
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
+            version=release,
         )
-        _check_together(made, wire.cpu_manager_policy_options or {})
+        _check_together(made, cpu_options)
         return made
 
 
@@ -182,12 +191,16 @@ class _Configuration(msgspec.Struct, rename="camel"):
 _FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(_Configuration))
 
 
-def load_config(text: str | bytes, source: str) -> KubeletConfig:
+def load_config(
+    text: str | bytes, source: str, *, version: KubeletVersion | str = NEWEST, lenient: bool = False
+) -> KubeletConfig:
     """Return the configuration in a text.
 
     Args:
         text: one KubeletConfiguration as YAML or JSON.
         source: what an error calls the text, such as a file's name.
+        version: the kubelet's release; where `featureGates` are missing, its gates have their defaults.
+        lenient: let options of policies pass whose gates are off by default, and warn of them.
 
     Raises:
         InputError: the text is no YAML or JSON, is not one document, or has a field of the wrong type.
@@ -198,69 +211,29 @@ def load_config(text: str | bytes, source: str) -> KubeletConfig:
         what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
         raise InputError(f"expected one KubeletConfiguration, got {what} in {source}")
     try:
-        return KubeletConfig.from_dict(documents[0], source)
+        return _from_document(documents[0], source, version, lenient=lenient)
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
 
 
-def parse_topology_options(
-    options: Mapping[str, Any], where: str = "topologyManagerPolicyOptions"
-) -> TopologyOptions:
-    """Return the options of a Topology Manager policy.
-
-    Args:
-        options: names and values as in a KubeletConfiguration; values are strings.
-        where: the place that an error names.
-
-    Raises:
-        InputError: A value is not a string.
-        ConfigError: an option is not known, or its value is not one that it takes.
-    """
-    _check_options(options, TOPOLOGY_OPTIONS, where)
-    maximum = options.get("max-allowable-numa-nodes", str(_SMALLEST_MAXIMUM))
-    if not _WHOLE_NUMBER.fullmatch(maximum) or int(maximum) < _SMALLEST_MAXIMUM:
-        expected = f"a whole number of at least {_SMALLEST_MAXIMUM}"
-        raise ConfigError.at(f'{where}["max-allowable-numa-nodes"]', expected, maximum)
-    return TopologyOptions(
-        prefer_closest_numa_nodes=_flag(options, "prefer-closest-numa-nodes", where),
-        max_allowable_numa_nodes=int(maximum),
-    )
+def _from_document(
+    configuration: Mapping[str, Any], source: str, version: KubeletVersion | str, *, lenient: bool
+) -> KubeletConfig:
+    """Return the configuration in a document, judged with the default gates of its release."""
+    try:
+        return KubeletConfig.from_dict(configuration, source, version=version, option_gates_on=False)
+    except ConfigError as error:
+        if not lenient:
+            raise
+        made = KubeletConfig.from_dict(configuration, source, version=version)
+        warn(f"let pass, though kubelet {made.version} refuses it by default: {error}")
+        return made
 
 
-def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicyOptions") -> CpuOptions:
-    """Return the options of the CPU manager's static policy.
-
-    Args:
-        options: names and values as in a KubeletConfiguration; values are strings.
-        where: the place that an error names.
-
-    Raises:
-        InputError: A value is not a string.
-        ConfigError: an option is not known, its value is not one that it takes, or two exclude each other.
-    """
-    _check_options(options, CPU_OPTIONS, where)
-    flags = {name: _flag(options, name, where) for name in CPU_OPTIONS}
-    for one, other in _EXCLUSIVE:
-        if flags[one] and flags[other]:
-            raise ConfigError(f"expected at most one of {one} and {other}, got both at {where}")
-    return CpuOptions(**{name.replace("-", "_"): value for name, value in flags.items()})
-
-
-def _check_options(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    """Refuse options that are not known, and values that are not strings; the first by name is reported."""
-    for name in sorted(options, key=str):
-        if name not in known:
-            raise ConfigError.at(where, f"options among {', '.join(known)}", name)
-        if not isinstance(options[name], str):
-            raise InputError.at(f'{where}["{name}"]', 'a string such as "true"', options[name])
-
-
-def _flag(options: Mapping[str, str], name: str, where: str) -> bool:
-    """Return the value of an option that is on or off; off when it is not there."""
-    value = options.get(name, "false")
-    if value not in _BOOLEANS:
-        raise ConfigError.at(f'{where}["{name}"]', '"true" or "false"', value)
-    return _BOOLEANS[value]
+def _memory_policy(value: str | None, gates: Mapping[str, bool]) -> str:
+    """Return the memory manager's policy; without the gate MemoryManager there is no such manager."""
+    policy = _one_of(_MEMORY_POLICIES, value, "memoryManagerPolicy")
+    return policy if gates.get("MemoryManager", True) else "None"
 
 
 def _one_of(known: Sequence[str], value: str | None, where: str) -> str:

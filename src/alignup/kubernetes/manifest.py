@@ -18,6 +18,8 @@ from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["load_pods", "pod_from_manifest"]
@@ -61,6 +63,20 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     resource_claims: list[Any] | None = None
 
 
+class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    """What a pod's status says of a container, on the wire."""
+
+    name: str | None = None
+    allocated_resources: dict[str, Any] | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    """A pod's status on the wire."""
+
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
     """A pod's metadata on the wire."""
 
@@ -78,6 +94,7 @@ class _Manifest(msgspec.Struct, rename="camel", gc=False):
     api_version: str | None = None
     metadata: _Metadata | None = None
     spec: _Spec | None = None
+    status: _Status | None = None
 
 
 def load_pods(text: str | bytes, source: str) -> list[Pod]:
@@ -160,7 +177,28 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         init_wishes=init_wishes,
         wishes=wishes,
         pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
+        allocated=_allocated(wire.status, [*init_wishes, *wishes], f"{before}status"),
     )
+
+
+def _allocated(status: _Status | None, wishes: Iterable[Wish], place: str) -> dict[str, dict[str, int]]:
+    """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
+    if status is None:
+        return {}
+    requests = {wish.name: wish.requests for wish in wishes}
+    found: dict[str, dict[str, int]] = {}
+    for kind, statuses in (
+        ("containerStatuses", status.container_statuses),
+        ("initContainerStatuses", status.init_container_statuses),
+    ):
+        for index, one in enumerate(statuses or ()):
+            if one.name not in requests or one.allocated_resources is None:
+                continue
+            where = f"{place}.{kind}[{index}].allocatedResources"
+            amounts = _quantities(one.allocated_resources, where)
+            if amounts != requests[one.name]:
+                found[one.name] = amounts
+    return found
 
 
 def _pods(document: object) -> list[Pod]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from alignup.kubernetes.versions import PodReading
+
 __all__ = ["Container", "Pod", "QOSClass"]
 
 
@@ -62,11 +64,17 @@ class Pod:
     devices: tuple[tuple[str, int], ...] = ()
     all_containers: tuple[Container, ...] = ()
     """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
+    readings: Mapping[PodReading, Pod] = field(default_factory=dict, repr=False, compare=False)
+    """What kubelets of other releases make of it, where that can differ; the pod itself is as kubelet 1.36 reads it."""
 
     def __post_init__(self) -> None:
         if not self.all_containers:
             # frozen records are set this way while they are being made
             object.__setattr__(self, "all_containers", self.init_containers + self.containers)
+
+    def read_as(self, reading: PodReading) -> Pod:
+        """Return the pod as a kubelet reads it that reads pods in this way."""
+        return self.readings.get(reading, self)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Pod:

@@ -1,17 +1,20 @@
 """Derives QoS class, exclusive CPUs, pinned memory and devices from parsed requests and limits.
 
-Follows Kubernetes 1.36 with default feature gates. `alignup.kubernetes.manifest` parses and checks the quantities;
+Follows Kubernetes 1.36 with default feature gates, and beside it what other releases make of a pod.
+`alignup.kubernetes.manifest` parses and checks the quantities;
 the providers allocate.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.quantity import LARGEST, thousandths, whole_units
+from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,8 +88,9 @@ def build_pod(
     init_wishes: Sequence[Wish],
     wishes: Sequence[Wish],
     pod_wish: Wish | None,
+    allocated: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> Pod:
-    """Return the record of a pod.
+    """Return the record of a pod, with what kubelets of other releases make of it where that can differ.
 
     Args:
         uid: the pod's uid.
@@ -98,22 +102,52 @@ def build_pod(
         pod_wish: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
             They decide the QoS class; and the CPU and memory managers leave such a pod to the shared pool, as
             long as PodLevelResourceManagers, an alpha feature gate, is off.
+        allocated: by container, what the pod's status says that it was allocated, where that is not its request.
     """
     if pod_wish:
         _default_requests(pod_wish, init_wishes, wishes)
+
+    def read(reading: PodReading) -> Pod:
+        return _read_pod(
+            Pod(uid=uid, name=name, namespace=namespace, annotations=annotations),
+            init_wishes,
+            wishes,
+            pod_wish if reading.pod_level is not PodLevel.IGNORED else None,
+            allocated,
+            reading,
+        )
+
+    newest = read(PodReading())
+    if pod_wish is None and not allocated:
+        return newest
+    return replace(newest, readings={reading: read(reading) for reading in POD_READINGS})
+
+
+def _read_pod(
+    named: Pod,
+    init_wishes: Sequence[Wish],
+    wishes: Sequence[Wish],
+    pod_wish: Wish | None,
+    allocated: Mapping[str, Mapping[str, int]],
+    reading: PodReading,
+) -> Pod:
+    """Return the record of a pod as some kubelets read it; see `build_pod`."""
     qos = qos_class([pod_wish] if pod_wish else [*init_wishes, *wishes])
-    is_exclusive = qos is QOSClass.GUARANTEED and pod_wish is None
-    init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
-    containers = tuple([_container(wish, is_exclusive) for wish in wishes])
+    shares = pod_wish is not None and reading.pod_level is PodLevel.SHARES
+    is_exclusive = qos is QOSClass.GUARANTEED and not shares
+    init_containers, containers = [
+        tuple([_container(wish, is_exclusive, _from_status(wish, allocated, reading)) for wish in some])
+        for some in (init_wishes, wishes)
+    ]
     exclusive_cpus, memory, devices = _effective(init_containers, containers)
     return Pod(
-        uid=uid,
-        name=name,
-        namespace=namespace,
+        uid=named.uid,
+        name=named.name,
+        namespace=named.namespace,
         init_containers=init_containers,
         containers=containers,
         qos=qos,
-        annotations=annotations,
+        annotations=named.annotations,
         exclusive_cpus=exclusive_cpus,
         memory=memory,
         devices=devices,
@@ -135,16 +169,36 @@ def _default_requests(pod_wish: Wish, init_wishes: Sequence[Wish], wishes: Seque
             pod_wish.requests.setdefault(resource, default)
 
 
-def _container(wish: Wish, is_exclusive: bool) -> Container:
-    """Return the record of a container; `is_exclusive`: its pod is one whose CPUs and memory are pinned."""
+def _from_status(
+    wish: Wish, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
+) -> Mapping[str, int] | None:
+    """Return the requests that the status has for a container if the kubelet goes by them, else None."""
+    if reading.from_status is StatusRequests.NOBODY or (wish.is_init and not wish.is_sidecar):
+        return None
+    if wish.is_sidecar and reading.from_status is not StatusRequests.WITH_SIDECARS:
+        return None
+    return allocated.get(wish.name)
+
+
+def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | None) -> Container:
+    """Return the record of a container.
+
+    Args:
+        wish: its resources.
+        is_exclusive: its pod is one whose CPUs and memory are pinned.
+        from_status: requests that the managers go by, in billionths; None: those of the spec.
+    """
     requests = {name: _amount(name, value) for name, value in wish.requests.items()}
     limits = {name: _amount(name, value) for name, value in wish.limits.items()}
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
     if is_exclusive:
-        cpus, fraction = divmod(requests.get("cpu", 0), 1000)
+        asked = requests
+        if from_status is not None:
+            asked = {name: _amount(name, value) for name, value in from_status.items()}
+        cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
-        memory = tuple(sorted([item for item in requests.items() if is_pinned_memory(item[0])]))
+        memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
     return Container(
         name=wish.name,
         requests=requests,

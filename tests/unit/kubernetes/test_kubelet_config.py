@@ -170,6 +170,7 @@ REFUSED = [
             "topologyManagerPolicy": "single-numa-node",
             "cpuManagerPolicy": "static",
             "cpuManagerPolicyOptions": {"align-by-socket": "true"},
+            "featureGates": {"CPUManagerPolicyAlphaOptions": True},
         },
         "align-by-socket, got 'single-numa-node' at topologyManagerPolicy",
     ),

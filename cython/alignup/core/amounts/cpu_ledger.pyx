@@ -15,6 +15,7 @@ from alignup.core.amounts.cpus cimport (
     sockets_for, take_back_cpus,
 )
 from alignup.core.bits cimport NARROW_NODES, all_nodes
+from alignup.core.cpu.assignment cimport L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP
 from alignup.core.cpu.cpu_set cimport count_common, count_in
 from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
 from alignup.core.hints cimport HintList
@@ -35,6 +36,7 @@ cdef class CpuCapacity:
         strict_reservation: reserved CPUs are not part of the shared pool either.
         full_pcpus_only, distributes, spreads, by_l3: the options full-pcpus-only, distribute-cpus-across-numa,
             distribute-cpus-across-cores and prefer-align-cpus-by-uncorecache.
+        l3_rounds_down: with `by_l3`, take an odd rest on cores of several CPUs from anywhere (kubelets before 1.34).
         sockets: with align-by-socket the mask of the NUMA nodes of each socket; else empty.
         irregular: groups of CPUs differ in size, so that taking one as a whole can take other CPUs than were counted.
     """
@@ -44,7 +46,8 @@ cdef class CpuCapacity:
 
     def __init__(
         self, CpuTopology topology not None, reserved, *, bint strict_reservation=False, bint full_pcpus_only=False,
-        bint distributes=False, bint spreads=False, bint by_l3=False, tuple sockets=(), bint irregular=False,
+        bint distributes=False, bint spreads=False, bint by_l3=False, bint l3_rounds_down=False, tuple sockets=(),
+        bint irregular=False,
     ):
         cdef int words = topology.groups.words, nodes = topology.groups.positions, core, word
         self.make_room(words, nodes, len(sockets))
@@ -53,7 +56,8 @@ cdef class CpuCapacity:
         self.layout.near = topology.groups.node_sockets if sockets else topology.groups.node_cpus
         self.layout.sockets = len(sockets)
         self.layout.full_pcpus_only, self.layout.distributes = full_pcpus_only, distributes
-        self.layout.spreads, self.layout.by_l3, self.layout.irregular = spreads, by_l3, irregular
+        self.layout.spreads, self.layout.irregular = spreads, irregular
+        self.layout.l3_rule = L3_IGNORED if not by_l3 else L3_ROUNDS_DOWN if l3_rounds_down else L3_ROUNDS_UP
         words_of(topology, reserved, self.layout.shareable)
         for core in range(topology.groups.core_count):
             if count_common(topology.groups.cores[core].cpus, self.layout.shareable, 0, words, 1):

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from alignup.core.cpu.assignment cimport L3Rule
 from alignup.core.cpu.groups cimport CpuGroups
 from alignup.core.narrow.family cimport Family
 
@@ -31,7 +32,7 @@ cdef struct CpuLayout:
     bint full_pcpus_only
     bint distributes                # distribute-cpus-across-numa
     bint spreads                    # distribute-cpus-across-cores
-    bint by_l3                      # prefer-align-cpus-by-uncorecache
+    L3Rule l3_rule                  # prefer-align-cpus-by-uncorecache
     # Sockets or cores of several sizes: taking a group as a whole can take CPUs that were not counted as free.
     bint irregular
     bint split_cores                # CPUs can be given away on cores of which another CPU is reserved

@@ -214,7 +214,7 @@ cdef CpuOutcome choose_cpus(
         find_near(layout, mask, free, aligned)
         count = min(request, count_in(aligned, words))
         if count:
-            pack(layout.groups, aligned, count, held, layout.spreads, layout.by_l3, chosen, scratch + 4 * words)
+            pack(layout.groups, aligned, count, held, layout.spreads, layout.l3_rule, chosen, scratch + 4 * words)
         missing = request - count_in(chosen, words)
     if missing <= 0:
         return CPUS_CHOSEN
@@ -222,7 +222,7 @@ cdef CpuOutcome choose_cpus(
         free[word] &= ~chosen[word]
     if missing > count_in(free, words):
         return CPUS_TOO_FEW
-    pack(layout.groups, free, missing, held, layout.spreads, layout.by_l3, taken, scratch + 4 * words)
+    pack(layout.groups, free, missing, held, layout.spreads, layout.l3_rule, taken, scratch + 4 * words)
     for word in range(words):
         chosen[word] |= taken[word]
     return CPUS_CHOSEN

@@ -14,7 +14,7 @@ from alignup.core.amounts.devices cimport (
     count_free, device_bytes, device_family, finish_choice, give_devices, place_devices, smallest_device_size,
     start_choice, take_back_devices,
 )
-from alignup.core.bits cimport NARROW_NODES, popcount
+from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
 from alignup.core.hints cimport HintList
 
 from alignup.core.feasible import feasible_hints, smallest_size
@@ -50,6 +50,7 @@ cdef class DeviceInventory:
         places: for each device the mask of the NUMA nodes that it is near to; None: the plugin reported no topology.
         healthy: the set of the devices that are healthy.
         reported: how many devices the plugin reports; those after them are gone.
+        over_all_nodes: offer masks of all nodes, not only of those that a device is near to (kubelets before 1.36).
 
     Raises:
         ValueError: a mask names nodes that the machine does not have.
@@ -58,7 +59,9 @@ cdef class DeviceInventory:
     def __cinit__(self):
         self.block = NULL
 
-    def __init__(self, int numa_nodes, list places not None, healthy, int reported):
+    def __init__(
+        self, int numa_nodes, list places not None, healthy, int reported, *, bint over_all_nodes=False
+    ):
         cdef int words = max(1, (len(places) + 63) // 64), place
         cdef list masks = list(dict.fromkeys([mask for mask in places if mask]))
         cdef uint64_t* at
@@ -89,10 +92,12 @@ cdef class DeviceInventory:
         self.layout.any_healthy = healthy != 0
         self.layout.reported = reported
         self.sort_by_place(places)
+        if over_all_nodes and self.layout.universe:
+            self.layout.universe = all_nodes(numa_nodes)
         self.sum_largest()
 
     @staticmethod
-    def from_counts(list totals not None):
+    def from_counts(list totals not None, *, bint over_all_nodes=False):
         """Return an inventory of which only the number of devices near to each NUMA node is known."""
         cdef DeviceInventory made = DeviceInventory.__new__(DeviceInventory)
         cdef int node, nodes = len(totals)
@@ -113,6 +118,8 @@ cdef class DeviceInventory:
             made.layout.reported += made.layout.totals[node]
             if totals[node]:
                 made.layout.universe |= made.layout.place[node]
+        if over_all_nodes and made.layout.universe:
+            made.layout.universe = all_nodes(nodes)
         made.sum_largest()
         return made
 

@@ -29,7 +29,9 @@ cdef struct DeviceLayout:
     uint64_t* healthy               # [words]
     uint64_t* without_place         # [words] near to no node, or to any: no mask reaches them
     uint64_t* nowhere               # [words] those of them with an empty list of nodes
-    uint64_t universe               # the nodes near to some device that is present; 0: nothing to align
+    # The nodes that a mask is made of: those near to some device that is present, or all where the kubelet offers masks
+    # of all nodes; 0: nothing to align.
+    uint64_t universe
     bint single_places              # every place is one node
     bint any_healthy
     int64_t reported                # devices that the plugin reports

@@ -106,7 +106,7 @@ cdef void change(DeviceState* state, const uint64_t* devices, bint give) noexcep
 # Hints
 
 cdef int smallest_device_size(const DeviceLayout* layout, int64_t request) noexcept nogil:
-    """Return how many nodes suffice if nobody holds anything; all that are near to devices if none do.
+    """Return how many nodes suffice if nobody holds anything; all of the universe if none do.
 
     Up to 8 nodes; beyond, only where every place is one node, else 0.
     """

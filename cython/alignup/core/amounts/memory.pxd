@@ -33,6 +33,7 @@ cdef struct MemoryLayout:
     int types
     int64_t* allocatable            # [types][nodes]
     int64_t* largest_sums           # [types][nodes + 1]: what the k nodes with the most hold together
+    bint checks_groups              # an allocation is refused that breaks the group rule (kubelets from 1.32 on)
 
 
 cdef struct MemoryState:

@@ -285,7 +285,7 @@ cdef MemoryOutcome choose_memory(
 
     1. No affinity: the best of all hints, which must be preferred if the affinity is.
     2. The nodes have too little: the best hint that includes them, with the same condition.
-    3. The group rule then has the last word; a single node it never refuses.
+    3. The group rule then has the last word, unless older kubelets are followed; a single node it never refuses.
 
     Where no nodes will do, `mask` is left at those that had to be included.
     """
@@ -306,6 +306,6 @@ cdef MemoryOutcome choose_memory(
         if preferred and not is_preferred:
             return MEMORY_NOT_PREFERRED
         mask[0] = found
-    if not is_single(mask[0]) and not rule_allows(state, mask[0]):
+    if state.layout.checks_groups and not is_single(mask[0]) and not rule_allows(state, mask[0]):
         return MEMORY_BOUND_OTHERWISE
     return MEMORY_CHOSEN

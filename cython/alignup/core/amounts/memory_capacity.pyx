@@ -14,6 +14,7 @@ cdef class MemoryCapacity:
 
     Args:
         allocatable: type name -> bytes of each NUMA node.
+        checks_groups: refuse an allocation that breaks the group rule; False: share nodes between groups.
 
     Raises:
         ValueError: amounts are negative, or not as many as there are nodes.
@@ -23,7 +24,7 @@ cdef class MemoryCapacity:
         self.layout.allocatable = NULL
         self.layout.largest_sums = NULL
 
-    def __init__(self, allocatable not None):
+    def __init__(self, allocatable not None, *, bint checks_groups=True):
         cdef int type, node, nodes
         cdef list amounts
         if not allocatable:
@@ -37,6 +38,7 @@ cdef class MemoryCapacity:
             raise ValueError(f"expected 1 to 64 NUMA nodes and types of memory, got {nodes} and {len(self.types)}")
         self.layout.nodes = nodes
         self.layout.types = len(self.types)
+        self.layout.checks_groups = checks_groups
         self.layout.allocatable = <int64_t*>PyMem_Calloc(self.layout.types * nodes, sizeof(int64_t))
         self.layout.largest_sums = <int64_t*>PyMem_Calloc(self.layout.types * (nodes + 1), sizeof(int64_t))
         if self.layout.allocatable is NULL or self.layout.largest_sums is NULL:

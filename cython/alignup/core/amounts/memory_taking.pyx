@@ -80,13 +80,15 @@ cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexc
     """Return what a container took to the nodes it came from, and unbind those that nobody uses now."""
     cdef uint64_t rest = taking.mask, bound
     cdef bint changed = False
-    cdef int node, type, index = 0
+    cdef int node, type
+    for type in range(state.layout.types):
+        if state.layout.checks_groups or not state.bindings_stay:
+            return_parts(state, taking, type)
+        else:
+            return_to_lowest(state, taking, type)
     while rest:
         node = lowest(rest)
         rest &= rest - 1
-        for type in range(state.layout.types):
-            state.free[type * state.layout.nodes + node] += taking.taken[type * taking.nodes + index]
-        index += 1
         state.users[node] -= 1
         state.lone_users[node] -= taking.nodes == 1
         bound = still_bound(state, node)
@@ -96,6 +98,34 @@ cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexc
         refresh_rule(state)
 
 
+cdef void return_parts(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:
+    """Give each byte back to the node that it came from."""
+    cdef uint64_t rest = taking.mask
+    cdef int index = 0
+    while rest:
+        state.free[type * state.layout.nodes + lowest(rest)] += taking.taken[type * taking.nodes + index]
+        index += 1
+        rest &= rest - 1
+
+
+cdef void return_to_lowest(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:
+    """Give bytes back to the lowest nodes on which anything is taken, be it another container's, as the kubelet does.
+
+    Only where groups mix is this another node than the one that they came from, often enough to matter.
+    """
+    cdef int64_t left = 0, part, at
+    cdef uint64_t rest = taking.mask
+    cdef int index
+    for index in range(taking.nodes):
+        left += taking.taken[type * taking.nodes + index]
+    while rest and left:
+        at = type * state.layout.nodes + lowest(rest)
+        part = min(left, state.layout.allocatable[at] - state.free[at])
+        state.free[at] += part
+        left -= part
+        rest &= rest - 1
+
+
 cdef uint64_t still_bound(const MemoryState* state, int node) noexcept nogil:
     """Return the mask that a node is bound to after a container has left it.
 
@@ -103,7 +133,11 @@ cdef uint64_t still_bound(const MemoryState* state, int node) noexcept nogil:
     even when that container is gone or was refused later on: `bindings_stay`.
     """
     cdef uint64_t alone = (<uint64_t>1) << node
-    if not state.users[node] or state.lone_users[node]:
+    if not state.users[node]:
+        return alone
+    if state.bindings_stay and not state.layout.checks_groups:
+        return state.bound[node]  # where groups may mix, the last container that came decides
+    if state.lone_users[node]:
         return alone
     if state.bindings_stay and state.bound[node] == alone:
         return alone

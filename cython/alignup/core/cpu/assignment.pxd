@@ -9,8 +9,15 @@ cdef enum:
     PACK_SETS = 4       # sets of CPUs that `pack` needs as scratch
 
 
+cdef enum L3Rule:
+    # prefer-align-cpus-by-uncorecache, and what becomes of an odd rest on cores of several CPUs
+    L3_IGNORED = 0
+    L3_ROUNDS_UP = 1        # it stays in one L3 group (kubelets from 1.34 on)
+    L3_ROUNDS_DOWN = 2      # it is taken from anywhere
+
+
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, bint by_l3,
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, L3Rule l3_rule,
     uint64_t* taken, uint64_t* scratch,
 ) noexcept nogil
 

@@ -34,7 +34,7 @@ cdef enum Kind:
 
 
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, bint by_l3,
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, L3Rule l3_rule,
     uint64_t* taken, uint64_t* scratch,
 ) noexcept nogil:
     """Take `count` of the free CPUs, on as few groups as possible; return how many, 0 if there are too few.
@@ -50,7 +50,7 @@ cdef int pack(
         count: how many.
         held: the CPUs that must not be taken whatever happens.
         spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
-        by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
+        l3_rule: whether L3 groups are preferred after sockets and nodes, and how an odd rest is rounded.
         taken: where the set of the CPUs taken is written.
         scratch: room for `PACK_SETS` sets.
     """
@@ -70,8 +70,8 @@ cdef int pack(
     if pick.needed >= groups.smallest_inner:
         order = walk_from_now(&pick, pick.seen)
         take_whole(&pick, &order, INNER, groups.smallest_inner)
-    if by_l3 and pick.needed > 0:
-        take_l3_groups(&pick)
+    if l3_rule != L3_IGNORED and pick.needed > 0:
+        take_l3_groups(&pick, l3_rule)
     if spread:
         take_cpus_by_number(&pick)
         return count - pick.needed
@@ -291,7 +291,7 @@ cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
 
 # L3 groups
 
-cdef void take_l3_groups(Pick* pick) noexcept nogil:
+cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
     """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
     cdef const CpuGroup* group
     cdef Walk walk = walk_from_now(pick, pick.seen), within
@@ -308,19 +308,21 @@ cdef void take_l3_groups(Pick* pick) noexcept nogil:
             none_left = pick.needed == before
         if pick.needed < 1:
             return
-        if find_rest(pick, group) == pick.needed:
+        if find_rest(pick, group, rule) == pick.needed:
             take(pick, pick.rest, 0, pick.groups.words, 1, pick.needed)
             return
 
 
-cdef int find_rest(Pick* pick, const CpuGroup* group) noexcept nogil:
+cdef int find_rest(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
     """Note in `rest` the free CPUs of as many cores of an L3 group as are needed, the lowest first; return how many.
 
-    Where an odd number is needed and cores have several CPUs, one CPU too many is left out; no more than one.
+    Where an odd number is needed and cores have several CPUs, one CPU too many is left out, no more than one; rounding
+    down, there are too few.
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* core
-    cdef int per_core = groups.cpus_per_core, cores = (pick.needed + per_core - 1) / per_core
+    cdef int per_core = groups.cpus_per_core, more = per_core - 1 if rule == L3_ROUNDS_UP else 0
+    cdef int cores = (pick.needed + more) / per_core
     cdef int place, word, count, last
     memset(pick.rest, 0, groups.words * sizeof(uint64_t))
     for place in range(group.first_part, group.end_part):
@@ -335,7 +337,7 @@ cdef int find_rest(Pick* pick, const CpuGroup* group) noexcept nogil:
             pick.rest[word] |= pick.free[word] & core.cpus[word]
             word += core.word_step
     count = count_in(pick.rest, groups.words)
-    if pick.needed % 2 and per_core > 1 and count > pick.needed:
+    if rule == L3_ROUNDS_UP and pick.needed % 2 and per_core > 1 and count > pick.needed:
         last = groups.words - 1
         while not pick.rest[last]:
             last -= 1

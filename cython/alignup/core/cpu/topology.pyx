@@ -13,7 +13,9 @@ from libc.string cimport memset
 cimport cython
 
 from alignup.core.bits cimport lowest, popcount
-from alignup.core.cpu.assignment cimport PACK_SETS, Walk, next_node, pack, walk
+from alignup.core.cpu.assignment cimport (
+    L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP, PACK_SETS, L3Rule, Walk, next_node, pack, walk,
+)
 from alignup.core.cpu.groups cimport CpuGroup
 
 
@@ -171,7 +173,7 @@ cdef class CpuTopology:
                 cpus += words
         return 0
 
-    def pack(self, free, count, held, *, bint spread=False, bint by_l3=False):
+    def pack(self, free, count, held, *, bint spread=False, bint by_l3=False, bint l3_rounds_down=False):
         """Return `count` of the free CPUs, on as few groups as possible; 0 when there are not so many.
 
         CPUs that the machine does not have are never taken. On a machine whose sockets, or cores, differ in size
@@ -183,6 +185,7 @@ cdef class CpuTopology:
             held: the CPUs that must not be taken whatever happens.
             spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
             by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
+            l3_rounds_down: then take an odd rest on cores of several CPUs from anywhere (kubelets before 1.34).
 
         Raises:
             OverflowError: `free` or `held` is negative.
@@ -190,6 +193,9 @@ cdef class CpuTopology:
         cdef int words = self.groups.words
         cdef uint64_t on_stack[STACK_WORDS]
         cdef uint64_t* sets = on_stack
+        cdef L3Rule l3_rule = L3_IGNORED
+        if by_l3:
+            l3_rule = L3_ROUNDS_DOWN if l3_rounds_down else L3_ROUNDS_UP
         if not 0 < count <= self.groups.cpu_count:
             return 0
         if words * DOOR_SETS > STACK_WORDS:
@@ -198,7 +204,7 @@ cdef class CpuTopology:
             words_of(self, free, sets)
             words_of(self, held, sets + words)
             pack(
-                &self.groups, sets, count, sets + words, spread, by_l3, sets + 2 * words,
+                &self.groups, sets, count, sets + words, spread, l3_rule, sets + 2 * words,
                 sets + (DOOR_SETS - PACK_SETS) * words,
             )
             return cpus_of(self, sets + 2 * words)

@@ -17,6 +17,7 @@ class CpuCapacity:
         distributes: bool = False,
         spreads: bool = False,
         by_l3: bool = False,
+        l3_rounds_down: bool = False,
         sockets: tuple[int, ...] = (),
         irregular: bool = False,
     ) -> None: ...

@@ -5,9 +5,17 @@ from alignup.core.hints import HintList
 
 @final
 class DeviceInventory:
-    def __init__(self, numa_nodes: int, places: list[int | None], healthy: int, reported: int) -> None: ...
+    def __init__(
+        self,
+        numa_nodes: int,
+        places: list[int | None],
+        healthy: int,
+        reported: int,
+        *,
+        over_all_nodes: bool = False,
+    ) -> None: ...
     @staticmethod
-    def from_counts(totals: list[int]) -> DeviceInventory: ...
+    def from_counts(totals: list[int], *, over_all_nodes: bool = False) -> DeviceInventory: ...
     @property
     def is_aligned(self) -> bool: ...
     def places(self) -> list[tuple[int, int]]: ...

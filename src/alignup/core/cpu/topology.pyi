@@ -40,6 +40,15 @@ class CpuTopology:
         cpus_per_core: int,
         cpus_per_l3_group: int,
     ) -> CpuTopology: ...
-    def pack(self, free: int, count: int, held: int, *, spread: bool = False, by_l3: bool = False) -> int: ...
+    def pack(
+        self,
+        free: int,
+        count: int,
+        held: int,
+        *,
+        spread: bool = False,
+        by_l3: bool = False,
+        l3_rounds_down: bool = False,
+    ) -> int: ...
     def node_order(self, free: int) -> tuple[CpuGroup, ...]: ...
     def __deepcopy__(self, _memo: object) -> CpuTopology: ...

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute
 from alignup.providers.cpu.topology import CpuGroup, CpuTopology, cpu_topology
@@ -27,9 +28,12 @@ __all__ = ["CpuProvider", "cpu_provider", "reserved_cpus"]
 
 RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
+_NEWEST_PROFILE: Final = VersionProfile()
 
 
-def reserved_cpus(machine: Machine, count: int, options: CpuOptions) -> int:
+def reserved_cpus(
+    machine: Machine, count: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE
+) -> int:
     """Return the CPUs that the kubelet reserves when it is told how many, but not which.
 
     It takes them as it would for a container that asks for `count` CPUs of the empty machine.
@@ -38,13 +42,15 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions) -> int:
         ConfigError: the machine has fewer CPUs.
     """
     topology = cpu_topology(machine)
-    reserved = _take(topology, options, topology.cpus, count, 0)
+    reserved = _take(topology, options, profile, topology.cpus, count, 0)
     if reserved.bit_count() != count:
         raise ConfigError.at("the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count)
     return reserved
 
 
-def _take(topology: CpuTopology, options: CpuOptions, free: int, count: int, held: int) -> int:
+def _take(
+    topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int
+) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         group_size = topology.cpus_per_core if options.full_pcpus_only else 1
@@ -55,6 +61,7 @@ def _take(topology: CpuTopology, options: CpuOptions, free: int, count: int, hel
         held,
         spread=options.distribute_cpus_across_cores,
         by_l3=options.prefer_align_cpus_by_uncorecache,
+        l3_rounds_down=profile.odd_l3_rest_rounds_down,
     )
 
 
@@ -66,6 +73,7 @@ class CpuProvider:
         reserved: the CPUs that nobody gets alone, as a bit set of the kernel's CPU numbers.
         options: the options of the static policy; which of them exclude each other is checked with the
             configuration.
+        profile: what the kubelet's release does where releases differ.
 
     Raises:
         ConfigError: the machine has no CPUs, not all of the reserved ones, or, with align-by-socket, more
@@ -76,11 +84,17 @@ class CpuProvider:
 
     name = RESOURCE
 
-    def __init__(self, machine: Machine, reserved: int, options: CpuOptions) -> None:
-        capacity = _capacity(cpu_topology(machine), reserved, options)
+    def __init__(
+        self,
+        machine: Machine,
+        reserved: int,
+        options: CpuOptions,
+        profile: VersionProfile = _NEWEST_PROFILE,
+    ) -> None:
+        capacity = _capacity(cpu_topology(machine), reserved, options, profile)
         self._options = options
         self._node_ids = machine.numa_node_ids
-        self._distribute = _distribution(capacity.topology, options)
+        self._distribute = _distribution(capacity.topology, options, profile)
         self._held: dict[str, Mapping[str, int]] = {}
         # what init containers that are done leave to those after them, in the pod that allocated last
         self._reusing_pod = ""
@@ -282,8 +296,10 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     if config.cpu_manager_policy != "static":
         return None
     options = config.cpu_manager_policy_options
+    profile = config.profile
     if config.reserved_cpu_count:
-        return CpuProvider(machine, reserved_cpus(machine, config.reserved_cpu_count, options), options)
+        reserved = reserved_cpus(machine, config.reserved_cpu_count, options, profile)
+        return CpuProvider(machine, reserved, options, profile)
     missing = int(config.reserved_system_cpus) & ~machine.cpus
     if missing:
         raise ConfigError.at(
@@ -291,11 +307,13 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
             f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})",
             str(config.reserved_system_cpus),
         )
-    return CpuProvider(machine, int(config.reserved_system_cpus), options)
+    return CpuProvider(machine, int(config.reserved_system_cpus), options, profile)
 
 
 @lru_cache(maxsize=64)
-def _capacity(topology: CpuTopology, reserved: int, options: CpuOptions) -> CpuCapacity:
+def _capacity(
+    topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile
+) -> CpuCapacity:
     """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
@@ -311,16 +329,19 @@ def _capacity(topology: CpuTopology, reserved: int, options: CpuOptions) -> CpuC
         distributes=options.distribute_cpus_across_numa,
         spreads=options.distribute_cpus_across_cores,
         by_l3=options.prefer_align_cpus_by_uncorecache,
+        l3_rounds_down=profile.odd_l3_rest_rounds_down,
         sockets=sockets,
         irregular=_is_irregular(topology, reserved) or _shares_nodes(sockets),
     )
 
 
-def _distribution(topology: CpuTopology, options: CpuOptions) -> Callable[[int, int, int], int] | None:
+def _distribution(
+    topology: CpuTopology, options: CpuOptions, profile: VersionProfile
+) -> Callable[[int, int, int], int] | None:
     """Return what chooses CPUs under distribute-cpus-across-numa, None without that option."""
     if not options.distribute_cpus_across_numa:
         return None
-    return partial(_take, topology, options)
+    return partial(_take, topology, options, profile)
 
 
 def _is_irregular(topology: CpuTopology, reserved: int) -> bool:

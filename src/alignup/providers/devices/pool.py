@@ -27,7 +27,9 @@ class _Inventory:
 
     __slots__ = ("amounts", "bit_of", "devices")
 
-    def __init__(self, devices: tuple[Device, ...], reported: int, numa_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, devices: tuple[Device, ...], reported: int, numa_ids: tuple[int, ...], *, over_all_nodes: bool
+    ) -> None:
         position = {numa_id: i for i, numa_id in enumerate(numa_ids)}
         self.devices = devices
         self.bit_of = {device.id: 1 << i for i, device in enumerate(devices)}
@@ -38,7 +40,9 @@ class _Inventory:
             for device in devices
         ]
         healthy = sum(1 << i for i, device in enumerate(devices[:reported]) if device.healthy)
-        self.amounts = DeviceInventory(len(numa_ids), places, healthy, reported)
+        self.amounts = DeviceInventory(
+            len(numa_ids), places, healthy, reported, over_all_nodes=over_all_nodes
+        )
 
 
 _shared_inventory = lru_cache(maxsize=256)(_Inventory)
@@ -53,6 +57,7 @@ class DevicePool:
         numa_ids: the kernel ids of the machine's NUMA nodes, by position.
         gone: devices that the plugin no longer reports but that pods still hold.
         preference: how the plugin chooses among devices; None: it has no opinion.
+        over_all_nodes: offer masks of all NUMA nodes, not only of those near to some device.
     """
 
     __slots__ = ("_inventory", "_numa_ids", "ledger", "preference", "resource")
@@ -64,12 +69,16 @@ class DevicePool:
         numa_ids: tuple[int, ...],
         gone: Iterable[Device] = (),
         preference: Preference | None = None,
+        *,
+        over_all_nodes: bool = False,
     ) -> None:
         reported = tuple(devices)
         self.resource = resource
         self.preference = preference
         self._numa_ids = numa_ids
-        self._inventory = _shared_inventory((*reported, *gone), len(reported), numa_ids)
+        self._inventory = _shared_inventory(
+            (*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes
+        )
         self.ledger = DeviceLedger(self._inventory.amounts)
 
     def copy(self) -> DevicePool:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, check_devices
 from alignup.providers.devices.plugin import DevicePlugin, preference_of
 from alignup.providers.devices.pool import DevicePool
@@ -42,6 +43,7 @@ class _PodDevices(NamedTuple):
 
 
 _NOTHING: Final = _PodDevices({}, {})
+_NEWEST_PROFILE: Final = VersionProfile()
 
 
 class DeviceProvider:
@@ -52,6 +54,7 @@ class DeviceProvider:
         inventory: The devices of each resource. Any other resource is none of this provider's business.
         plugins: By resource, who knows which devices go well together: an object with
             `preferred_allocation`, or a function with the same arguments.
+        profile: what the kubelet's release does where releases differ.
 
     Raises:
         InputError: A device id comes twice in a resource, or a device is on a NUMA node that does not exist.
@@ -65,8 +68,10 @@ class DeviceProvider:
         machine: Machine,
         inventory: Mapping[str, Sequence[Device]],
         plugins: Mapping[str, DevicePlugin | Preference] | None = None,
+        profile: VersionProfile = _NEWEST_PROFILE,
     ) -> None:
         self._machine = machine
+        self._over_all_nodes = profile.device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
         self._pools: dict[str, DevicePool] = {}
         self._pods: dict[str, _PodDevices] = {}
@@ -77,6 +82,7 @@ class DeviceProvider:
         """Return an independent provider with the same inventories and holdings."""
         other = DeviceProvider.__new__(DeviceProvider)
         other._machine, other._preferences = self._machine, self._preferences
+        other._over_all_nodes = self._over_all_nodes
         other._pools = {resource: pool.copy() for resource, pool in self._pools.items()}
         other._pods = self._pods.copy()
         return other
@@ -106,7 +112,14 @@ class DeviceProvider:
             if given >> index & 1 and device.id not in reported
         ]
         preference = self._preferences.get(resource)
-        pool = DevicePool(resource, devices, self._machine.numa_node_ids, gone, preference)
+        pool = DevicePool(
+            resource,
+            devices,
+            self._machine.numa_node_ids,
+            gone,
+            preference,
+            over_all_nodes=self._over_all_nodes,
+        )
         self._pools[resource] = pool
         if old is None:
             return

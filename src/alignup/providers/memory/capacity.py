@@ -59,13 +59,20 @@ def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> 
 
 
 @lru_cache(maxsize=64)
-def memory_capacity(machine: Machine, reserved: tuple[ReservedMemory, ...]) -> MemoryCapacity:
+def memory_capacity(
+    machine: Machine, reserved: tuple[ReservedMemory, ...], *, checks_groups: bool = True
+) -> MemoryCapacity:
     """Return the same as the core keeps it; nodes of the same machine and reservations share the answer.
+
+    Args:
+        machine: the machine whose nodes are meant.
+        reserved: bytes that are kept back.
+        checks_groups: as in `MemoryCapacity`.
 
     Raises:
         ConfigError: as `allocatable_memory`.
     """
-    return MemoryCapacity(allocatable_memory(machine, reserved))
+    return MemoryCapacity(allocatable_memory(machine, reserved), checks_groups=checks_groups)
 
 
 def _present(node: NumaNode) -> dict[str, int]:

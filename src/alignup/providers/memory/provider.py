@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
+from alignup.kubernetes.versions import VersionProfile
 from alignup.providers.memory.account import accounts_of_memory, shortage, ties_of
 from alignup.providers.memory.capacity import memory_capacity
 from alignup.topology_manager.account import in_words
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryProvider"]
 
+_NEWEST_PROFILE = VersionProfile()
+
 
 class MemoryProvider:
     """Gives Guaranteed containers the memory of as few NUMA nodes as can hold it.
@@ -45,6 +48,7 @@ class MemoryProvider:
         bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out
             of the group until nobody uses it, even if that container was refused later on. False: a refusal
             or removal leaves no such trace.
+        profile: what the kubelet's release does where releases differ.
 
     Raises:
         ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
@@ -55,10 +59,16 @@ class MemoryProvider:
     name = "memory"
 
     def __init__(
-        self, machine: Machine, reserved: Iterable[ReservedMemory], *, bindings_stay: bool = True
+        self,
+        machine: Machine,
+        reserved: Iterable[ReservedMemory],
+        *,
+        bindings_stay: bool = True,
+        profile: VersionProfile = _NEWEST_PROFILE,
     ) -> None:
         self._ids = machine.numa_node_ids
-        self.ledger = MemoryLedger(memory_capacity(machine, tuple(reserved)), bindings_stay=bindings_stay)
+        capacity = memory_capacity(machine, tuple(reserved), checks_groups=profile.memory_groups_checked)
+        self.ledger = MemoryLedger(capacity, bindings_stay=bindings_stay)
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}

@@ -1,0 +1,108 @@
+"""Nodes and clusters decide as kubelets of older releases did, wherever those decide otherwise than 1.36."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from alignup.cluster import REASONS, Cluster
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from alignup.replay import admission_dict, replay
+from kubelet_answers import check_case
+from kubelet_steps import compact_container
+from vectors import vectors, vectors_file
+
+VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
+
+
+def cases_of(version: str) -> list[dict[str, Any]]:
+    name = f"versions/{version}"
+    if not vectors_file(name).exists():
+        pytest.skip(f"no vectors of kubelet {version}: {vectors_file(name)} does not exist")
+    return list(vectors(name))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_scenario_ends_as_in_that_release(version: str) -> None:
+    """Verdicts, allocations and every hint; where the kubelet did not start, its words."""
+    failures = []
+    cases = cases_of(version)
+    for case in cases:
+        try:
+            check_case(case)
+            if "configError" in case:
+                assert replay(case)["configError"].startswith('unknown CPU Manager Policy option: "')
+        except AssertionError as error:
+            failures.append(str(error)[:2000])
+
+    assert not failures, f"{len(failures)} of {len(cases)} differ:\n" + "\n".join(failures[:3])
+
+
+def test_the_words_about_a_single_unknown_option_are_that_kubelets() -> None:
+    """Of several the kubelet names any one, and we the first."""
+    compared = 0
+    for version in VERSIONS:
+        for case in cases_of(version):
+            options = case["kubelet"].get("cpuManagerPolicyOptions", {})
+            if "configError" in case and len(options) == 1:
+                compared += 1
+                assert replay(case)["configError"].startswith(case["configError"])
+    assert compared
+
+
+def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
+    """Verdict and affinity are the recorded ones at every step, next to a node of another release.
+
+    A scenario is followed until the kubelet picked other devices of an unordered set than we do.
+    """
+    cases = [case for version in VERSIONS for case in cases_of(version) if "expect" in case]
+    compared = 0
+    for index, case in enumerate(cases):
+        node, other = Node.from_dict(case), Node.from_dict(cases[index - 60])
+        cluster = Cluster.from_nodes([node, other])
+        for step, expected in zip(case["steps"], case["expect"], strict=True):
+            if "remove" in step:
+                if any(pod.uid == step["remove"] for pod in node.pods):
+                    node.remove(step["remove"])
+                continue
+            compared += 1
+            pod = Pod.from_manifest(step["admit"])
+            answer = cluster.evaluate(pod, exact=True)
+            wanted = (expected["admitted"], expected.get("reason", ""))
+            assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == wanted, case["name"]
+            admission = node.admit(pod)
+            got = admission_dict(node, pod, admission)["containers"]
+            if expected["admitted"]:
+                assert int(answer.affinity[0]) == union_of(node, expected), case["name"]
+            if any(
+                not is_same(case, got.get(name), one) for name, one in expected.get("containers", {}).items()
+            ):
+                break
+    assert compared > 1000
+
+
+def union_of(node: Node, expected: dict[str, Any]) -> int:
+    """Return all NUMA nodes of the recorded affinities, by position."""
+    union = 0
+    for container in expected["containers"].values():
+        mask = (container.get("affinity") or [None])[0] or 0
+        union |= sum(
+            1 << position
+            for position, identity in enumerate(node.machine.numa_node_ids)
+            if mask >> identity & 1
+        )
+    return union
+
+
+def is_same(case: dict[str, Any], got: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
+    """Return whether a container got what is recorded, device by device where that is known."""
+    if "cpus" not in wanted:
+        return True
+    if got is None:
+        return False
+    compact = compact_container(case, got)
+    return all(compact[key] == wanted[key] for key in ("cpus", "memory", "devices")) and all(
+        got["devices"][resource] == ids for resource, ids in wanted.get("deviceIds", {}).items()
+    )
