@@ -1,6 +1,6 @@
 """An immutable set of NUMA node positions, packed into one 64-bit word.
 
-What the nodes are called is not known here: positions are given out by the machine record.
+A mask knows positions only; `alignup.machine.machine` knows the kernel's id of each.
 """
 
 from operator import index as as_whole

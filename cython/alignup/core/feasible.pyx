@@ -83,7 +83,7 @@ cdef CheckedDemand checked_demand(int numa_nodes, object demand):
 cdef list checked_demands(int numa_nodes, object demands):
     """Return demands as lists and whole numbers, for families that are described.
 
-    What is left out of a mask must never add to what it reaches, so that no amount may be negative.
+    No amount may be negative: a node that is left out of a mask must never add to the sum that the mask reaches.
     """
     cdef list checked = []
     cdef CheckedDemand one

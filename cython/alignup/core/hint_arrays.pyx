@@ -41,7 +41,7 @@ cdef tuple wide_arrays(list pairs):
 
 def array_of(data, dtype):
     """Return the bytes as an array that cannot be written to."""
-    import numpy  # only who asks for arrays pays for it
+    import numpy  # imported late: only arrays need it
 
     return numpy.ndarray(len(data) // numpy.dtype(dtype).itemsize, dtype, data)
 

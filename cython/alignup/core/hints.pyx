@@ -1,6 +1,6 @@
 """Hints and packed lists of hints.
 
-What providers make lists from is in `alignup.core.feasible`; which hint wins is decided in `alignup.core.merge`.
+`alignup.core.feasible` makes lists of amounts, for providers; `alignup.core.merge` decides which hint wins.
 """
 
 from array import array
@@ -158,7 +158,7 @@ cdef class HintList:
 
     @property
     def preferred(self):
-        """Whether each hint of `masks` is preferred, as an array of bool that cannot be written to."""
+        """An array of bool, not to be written to: which hints of `masks` are preferred."""
         return self.arrays()[1]
 
     cdef tuple arrays(self):

@@ -131,7 +131,7 @@ cdef class Results:
 
     def merged(self, dtype):
         """Return the arrays."""
-        import numpy  # only who asks for arrays pays for it
+        import numpy  # imported late: only arrays need it
 
         cdef Py_ssize_t group
         cdef uint64_t* masks

@@ -1,7 +1,7 @@
 """The command line: one module a subcommand, imported when it is called.
 
 Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
-130 interrupted; 141 nobody read the output. What the library warns of is said on standard error.
+130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
 """
 
 from __future__ import annotations

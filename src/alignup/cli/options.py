@@ -60,7 +60,7 @@ state_option = click.option(
 
 
 def say(sentence: str) -> None:
-    """Tell people something in one line, on standard error, if it can be written."""
+    """Write a sentence in one line to standard error, if that can be written to."""
     from alignup.cli import complain  # the program imports this module
 
     complain(sentence)

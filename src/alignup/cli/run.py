@@ -102,12 +102,12 @@ def command(
 ) -> None:
     """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
 
-    What it got is in its environment: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
-    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. What was not asked for is not
-    restricted.
+    Its environment names the CPUs, memory and devices: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
+    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. Resources that are not
+    asked for are not restricted.
 
     Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
-    single-numa-node. What the command leaves running keeps what it has until that ends too.
+    single-numa-node. Processes that the command leaves running keep what they have until they end too.
 
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
     executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.

@@ -63,7 +63,7 @@ class ExclusivePolicy:
 
     @property
     def is_single(self) -> bool:
-        """Whether the pod runs under SingleNUMANode."""
+        """True if the pod runs under SingleNUMANode."""
         return self.name == SingleNUMANodePolicy.name
 
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:

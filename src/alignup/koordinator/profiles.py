@@ -91,7 +91,7 @@ class Profile(Protocol):
 
     @property
     def knows_container_scope(self) -> bool:
-        """Whether a kubelet's single-numa-node in container scope is a policy of the node."""
+        """True if a kubelet's single-numa-node in container scope is a policy of the node."""
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
         """Return what a pod asks for; raise InputError if that cannot be."""

@@ -204,7 +204,7 @@ def load_config(
 
     Raises:
         InputError: the text is no YAML or JSON, is not one document, or has a field of the wrong type.
-        ConfigError: A kubelet would refuse to start with it.
+        ConfigError: a kubelet would refuse to start with it.
     """
     documents = [document for document in read_documents(text, source) if document is not None]
     if len(documents) != 1 or not isinstance(documents[0], Mapping):

@@ -62,7 +62,7 @@ def parse_topology_options(
         where: the place that an error names.
 
     Raises:
-        InputError: A value is not a string.
+        InputError: a value is not a string.
         ConfigError: an option is not known, or its value is not one that it takes.
     """
     _check_options(options, TOPOLOGY_OPTIONS, where)
@@ -84,7 +84,7 @@ def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicy
         where: the place that an error names.
 
     Raises:
-        InputError: A value is not a string.
+        InputError: a value is not a string.
         ConfigError: an option is not known, its value is not one that it takes, or two exclude each other.
     """
     _check_options(options, CPU_OPTIONS, where)

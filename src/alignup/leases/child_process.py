@@ -66,7 +66,7 @@ class _Ended(msgspec.Struct, frozen=True):
     status: int
     """Its exit status; 128 and the signal's number if a signal ended it."""
     alone: bool
-    """Whether nothing that it started is left."""
+    """True if nothing that it started is left."""
 
 
 class WaitingCommand:
@@ -96,7 +96,7 @@ class WaitingCommand:
         self.pid = msgspec.json.decode(self._line(), type=_Born).pid
         """The process id of the command."""
         self.is_over = False
-        """Whether neither the command nor anything that it started is left, as far as is known."""
+        """True once neither the command nor anything that it started is left, as far as is known."""
 
     def abandon(self) -> None:
         """Let the process end without executing anything, and wait for that."""
@@ -201,7 +201,7 @@ def _has_children() -> bool:
 
 
 def _let_go_of_everything(kept: set[int]) -> None:
-    """Close all files but some, and leave the folder: a keeper must be in nobody's way."""
+    """Close all files but some, and leave the folder: a keeper must hold up no pipe and no unmounting."""
     standard = {0, 1, 2} - kept
     for descriptor in sorted(standard):  # first, in case that no more files may be opened
         with suppress(OSError):
@@ -287,6 +287,6 @@ def _replace(words: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
 
 
 def _say(sentence: str) -> None:
-    """Tell people; `sys.stderr` has the parent's buffer."""
+    """Write a line to standard error, directly: `sys.stderr` has the parent's buffer."""
     with suppress(OSError):
         os.write(2, f"alignup: {sentence}\n".encode(errors="replace"))

@@ -39,7 +39,7 @@ class Site:
     """As this process may use it: see `reachable`."""
     identity: MachineIdentity
     is_here: bool
-    """Whether this process runs on it; only then can processes be bound to its CPUs."""
+    """True if this process runs on it; only then can processes be bound to its CPUs."""
     inventory: Mapping[str, Sequence[Device]] = field(default_factory=dict)
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     whole: Machine | None = None

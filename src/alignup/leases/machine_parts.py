@@ -3,7 +3,7 @@
 The rule, in this order:
 
 1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as many
-   devices of each resource. What is left over when cores do not divide evenly is in no part.
+   devices of each resource. Cores that are left over when they do not divide evenly are in no part.
 2. Whole cores. No core is in two parts, unless there are more parts than cores.
 3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so that the
    nodes' shares of work are as even as the nodes allow. A part that fits no node takes the fewest nodes
@@ -102,7 +102,7 @@ class _Share:
     cpus: int
     """CPUs to take of them; 0: all."""
     by_cpu: bool
-    """Whether cores are split, so that each CPU counts as a core of its own."""
+    """True if cores are split, so that each CPU counts as a core of its own."""
 
 
 @dataclass(slots=True)

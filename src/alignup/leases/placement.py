@@ -34,7 +34,7 @@ _Given: TypeAlias = "tuple[CPUSet, Mapping[str, tuple[str, ...]]]"
 _CONTAINER: Final = "command"
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
-"""What is reserved of the memory: a Static memory manager does not start without a reservation."""
+"""The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
 
 
 class Placer:
@@ -110,7 +110,7 @@ class Placer:
         )
 
     def _restore(self, leases: Iterable[LeaseRecord]) -> None:
-        """Tell the providers what others hold."""
+        """Give the providers the CPUs, memory and devices that the leases of others hold."""
         node = self._node
         for lease in leases:
             if node.cpu is not None:

@@ -1,7 +1,7 @@
-"""Opens, makes and checks files that must be this user's own: no links, no devices, nobody else's.
+"""Opens, makes and checks files that must be this user's own: no links, no devices, no files of other users.
 
-What the files hold is decided elsewhere. Other users may write to the folder that such a file is in, and could put
-there what leads somewhere else.
+It does not look at their contents. Other users may be able to write to the folder that such a file is in, and could
+put a link to some other file there.
 """
 
 from __future__ import annotations

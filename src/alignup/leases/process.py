@@ -1,6 +1,6 @@
 """Tells processes apart, for ever: reads /proc for the identity of a process, and whether that one still runs.
 
-What a process holds is not known here. Hosts are told apart by machine id and name. Two hosts that were cloned with
+It knows nothing of leases. Hosts are told apart by machine id and name. Two hosts that were cloned with
 both, and share a file of leases, take each other's running processes for those of an earlier boot.
 """
 
@@ -29,7 +29,7 @@ _START_TIME: Final = 19
 
 
 class Liveness(StrEnum):
-    """Whether a process that holds a lease runs, as far as it is known."""
+    """The answer to whether a process that holds a lease still runs."""
 
     RUNNING = "running"
     GONE = "gone"

@@ -1,7 +1,7 @@
 """Keeps the leases in one file for each user: changes it under a lock, as a whole or not at all.
 
 A change is written to a second file, which then takes the place of the first; so a process that is killed
-at any moment leaves the old leases or the new ones. What each request gets is not decided here.
+at any moment leaves the old leases or the new ones. `alignup.leases.placement` decides what each request gets.
 
 A file that is damaged, missing, or not the one that was written last (somebody removed it, or put an old copy back)
 is completed by what running processes show of their leases. A file that was never one of leases is left alone.

@@ -56,8 +56,8 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     """Return the machine that a document of hwloc describes.
 
     Args:
-        data: The document.
-        where: What errors call it.
+        data: the document.
+        where: the name of the document in errors.
 
     Raises:
         InputError: it is not well formed, declares entities, is not from hwloc, or describes no machine.

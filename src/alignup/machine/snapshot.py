@@ -1,6 +1,6 @@
 """Packs the kernel files that discovery reads into an archive, and reads such archives in memory.
 
-`kernel_files` says which files those are. What they mean is for `sysfs` to say.
+`kernel_files` says which files those are; `alignup.machine.sysfs` reads a machine from them.
 """
 
 from __future__ import annotations

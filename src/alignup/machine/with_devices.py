@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["AskDriver", "load_with_devices"]
 
 AskDriver = Literal["never", "if missing", "always"]
-"""Whether NVIDIA's driver is asked for GPUs: only if nothing else describes them, or even then."""
+"""When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then."""
 
 
 def load_with_devices(

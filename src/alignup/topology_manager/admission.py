@@ -95,7 +95,7 @@ class Admission:
 
     @property
     def exact(self) -> bool:
-        """Whether every hint is the best one.
+        """True if every hint is the best one.
 
         False when a search over more than 8 NUMA nodes reached its limit and the best hint found so far was taken.
         """

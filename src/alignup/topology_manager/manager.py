@@ -75,7 +75,7 @@ class TopologyManager:
 
     @property
     def has_pods(self) -> bool:
-        """Whether any pod is admitted now."""
+        """True if any pod is admitted now."""
         return bool(self._pods)
 
     def copy(self, providers: tuple[HintProvider, ...]) -> TopologyManager:
@@ -94,8 +94,8 @@ class TopologyManager:
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and take back all that it was given.
 
-        What a provider keeps after it has released something is its own rule: like the kubelet's, the memory provider
-        can leave a memory binding behind.
+        A provider may keep something after it has released a container: like the kubelet's, the memory provider can
+        leave a memory binding behind.
 
         Args:
             pod: a `Pod`, or a manifest.

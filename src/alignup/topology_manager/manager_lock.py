@@ -1,6 +1,6 @@
-"""Lets one thread at a time use a Topology Manager, and refuses what would wait for ever or change it in mid-change.
+"""Lets one thread at a time use a Topology Manager, and refuses calls that would never end or change it half-way.
 
-What is done under the lock is decided by the manager and the node.
+The manager and the node decide what is done under the lock.
 """
 
 from __future__ import annotations

@@ -29,26 +29,45 @@ are easily confused in the kubelet, where both are spelled as an empty slice; in
 class HintProvider(Protocol):
     """Offers sets of NUMA nodes for a resource (hints), then allocates it near the set that was chosen.
 
-    Optionally, a provider has `account(pod, container)`: for each resource, a function that returns the text "N asked
-    for, M free on ...". It has to capture the amounts when `account` is called, since it runs only when the message is
-    read; or, for memory, a `MemoryAccount`. `container` is None for the pod as a whole.
+    Optionally, a provider has a method `account(pod, container)`, which is called when a policy refuses a container, or
+    with `container` None the pod as a whole. It returns, for each resource asked for, a function that returns the words
+    behind the resource's name in the sentence of the refusal: "1 asked, 0 free". The function runs only when somebody
+    reads the sentence, and others may have taken or given back by then; so it must hold the amounts of the call. For
+    memory a `MemoryAccount` may stand in its place.
 
-    A provider of licences that are bound to NUMA node 0:
+    A provider of two licences that are bound to NUMA node 0:
 
         class Licences:
+            def __init__(self):
+                self.free = 2
+                self.held = {}
+
+            def hints(self, devices):
+                wanted = dict(devices).get("example.com/licence")
+                if not wanted:
+                    return None
+                return {"example.com/licence": [TopologyHint(BitMask([0]), True)] if wanted <= self.free else []}
+
             def topology_hints(self, pod, container):
-                wanted = dict(container.devices).get("example.com/licence")
-                return {"example.com/licence": [TopologyHint(BitMask([0]), True)]} if wanted else None
+                return self.hints(container.devices)
 
             def pod_topology_hints(self, pod):
-                wanted = dict(pod.devices).get("example.com/licence")
-                return {"example.com/licence": [TopologyHint(BitMask([0]), True)]} if wanted else None
+                return self.hints(pod.devices)
 
             def allocate(self, pod, container, affinity):
-                pass
+                wanted = dict(container.devices).get("example.com/licence", 0)
+                if wanted > self.free:
+                    raise AllocationError(f"expected {wanted} free licences, got {self.free}")
+                self.free -= wanted
+                self.held[pod.uid, container.name] = wanted
 
             def release(self, pod_uid, container_name):
-                pass
+                self.free += self.held.pop((pod_uid, container_name), 0)
+
+            def account(self, pod, container):
+                wanted = dict((container or pod).devices).get("example.com/licence")
+                words = f"{wanted} asked, {self.free} free"
+                return {"example.com/licence": lambda: words} if wanted else {}
     """
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:

@@ -35,7 +35,7 @@ class Offer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all hints are considered."""
+        """True if all hints are considered."""
         if not isinstance(self.hints, HintList):
             return True
         total = self.hints.total()

@@ -39,7 +39,7 @@ class ResourceView:
     other: tuple[NodeSet, ...]
     """Sets that can supply the request now, with more nodes than on the empty machine."""
     anywhere: bool
-    """Whether the resource has no preference."""
+    """True if the resource has no preference."""
     preferred_count: int = 0
     other_count: int = 0
     account: str = ""
@@ -47,7 +47,7 @@ class ResourceView:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether no set of nodes can supply the request now."""
+        """True if no set of nodes can supply the request now."""
         return not (self.anywhere or self.preferred or self.other)
 
     @property

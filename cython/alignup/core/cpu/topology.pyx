@@ -249,7 +249,7 @@ cdef class CpuTopology:
 
     @property
     def sockets_outer(self):
-        """Whether the outer groups are sockets."""
+        """True if the outer groups are sockets."""
         return bool(self.groups.sockets_outer)
 
     @property

@@ -1,0 +1,41 @@
+"""The interface of providers: the example in its docstring is a provider that works."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from alignup import AllocationError, BitMask, HintProvider, Machine, Node, Pod, TopologyHint
+
+LICENCE = "example.com/licence"
+
+
+def example() -> HintProvider:
+    """Return the provider that the docstring shows."""
+    text = HintProvider.__doc__ or ""
+    names: dict[str, Any] = {
+        "AllocationError": AllocationError,
+        "BitMask": BitMask,
+        "TopologyHint": TopologyHint,
+    }
+    exec(textwrap.dedent(text[text.index("        class Licences:") :]), names)  # noqa: S102  # what is tested
+    made: HintProvider = names["Licences"]()
+    return made
+
+
+def pod(name: str, count: int) -> Pod:
+    limits = {"limits": {LICENCE: str(count)}}
+    return Pod.from_manifest(
+        {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": limits}]}}
+    )
+
+
+def test_the_example_hands_out_two_licences_and_says_why_there_is_no_third() -> None:
+    provider = example()
+    assert isinstance(provider, HintProvider)
+    node = Node(Machine.catalog()["xeon-2s"], {"topologyManagerPolicy": "restricted"}, providers=[provider])
+    assert node.admit(pod("two", 2)).admitted
+    refused = node.admit(pod("one", 1))
+    node.remove("default/two")
+    assert f"{LICENCE} (1 asked, 0 free)" in refused.message
+    assert node.admit(pod("one", 1)).admitted
