@@ -10,25 +10,18 @@ import io
 import os
 import sys
 import warnings
-from contextlib import suppress
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
-from alignup.errors import AlignupError, AlignupWarning, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
+from alignup.errors import AlignupWarning
 
 __all__ = ["SUBCOMMANDS", "main", "program"]
 
-BAD_INPUT = 2
 MOST_SAID = 50
 """A file of many bad lines has no more warnings than a person reads."""
-INTERRUPTED = 130
-CLOSED_PIPE = 141
-"""The last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
 
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
@@ -159,37 +152,6 @@ def exit_status(command: click.Command) -> int:
     return status_of(work)
 
 
-def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
-    """Return the exit status that some work returns; of work that fails, say why in a line, and return `failed`."""
-    try:
-        return work()
-    except click.ClickException as error:
-        with suppress(OSError):
-            error.show()
-        return error.exit_code if error.exit_code > BAD_INPUT else failed
-    except AlignupError as error:
-        complain(str(error))
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except MemoryError:
-        complain("expected input that fits into memory, got more")
-    except RecursionError:
-        complain("expected input with values of some ten levels, got far more")
-    except ImportError as error:
-        # a compiled module that cannot be opened, for one; a missing extra says itself which it is
-        complain(str(error))
-    except OSError as error:
-        forget_output()
-        complain(os.strerror(error.errno or 0).lower())
-    return failed
-
-
-def complain(sentence: str) -> None:
-    """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
-    with suppress(OSError):
-        click.echo(f"alignup: {one_line(sentence)}", err=True)
-
-
 def say_warnings() -> None:
     """Say each of the library's warnings once, in one line, up to `MOST_SAID`; `warnings.catch_warnings` ends that."""
     said: set[str] = set()
@@ -211,9 +173,3 @@ def say_warnings() -> None:
 
     warnings.simplefilter("always", AlignupWarning)
     warnings.showwarning = say_once
-
-
-def forget_output(stream: IO[str] | None = None) -> None:
-    """Let what is still to be written to a stream, standard output by default, go nowhere."""
-    with suppress(OSError):  # too many files may be open, which was said
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())

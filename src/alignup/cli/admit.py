@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.failures import complain
 from alignup.cli.inputs import (
     config_option,
     load_node,
@@ -15,7 +16,7 @@ from alignup.cli.inputs import (
     node_name_option,
     read_pods,
 )
-from alignup.cli.options import device_resource_option, devices_option, say
+from alignup.cli.options import device_resource_option, devices_option
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
@@ -76,12 +77,12 @@ def command(
     )
     for resource in foreign_devices(manifests, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)
-        say(f"{name} is not on this machine; ignored, as a kubelet does")
+        complain(f"{name} is not on this machine; ignored, as a kubelet does")
     if config is None and loaded.node.config == KubeletConfig():
-        say("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
+        complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
     answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
     for sentence in too_large(loaded.node, [pod for pod, admission in answers if admission]):
-        say(sentence)
+        complain(sentence)
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))

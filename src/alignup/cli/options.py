@@ -1,4 +1,4 @@
-"""Declares the options that several subcommands share, and prints their tables and complaints."""
+"""Declares the options that several subcommands share, and prints their tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ __all__ = [
     "devices_option",
     "devices_text",
     "print_table",
-    "say",
     "state_option",
 ]
 
@@ -57,13 +56,6 @@ state_option = click.option(
     envvar="ALIGNUP_STATE",
     help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
 )
-
-
-def say(sentence: str) -> None:
-    """Write a sentence in one line to standard error, if that can be written to."""
-    from alignup.cli import complain  # the program imports this module
-
-    complain(sentence)
 
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:

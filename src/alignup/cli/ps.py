@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.options import devices_text, print_table, say, state_option
+from alignup.cli.failures import complain
+from alignup.cli.options import devices_text, print_table, state_option
 from alignup.cli.terminal import nodes_text
 from alignup.text.byte_sizes import short_bytes
 
@@ -33,7 +34,7 @@ def command(state: Path | None, as_json: bool) -> None:
     from alignup.leases.process import joint_liveness  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
-    leases = LeaseFile(state, say).read().leases
+    leases = LeaseFile(state, complain).read().leases
     states = [joint_liveness(lease.processes) for lease in leases]
     if as_json:
         for lease, alive in zip(leases, states, strict=True):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.options import say, state_option
+from alignup.cli.failures import complain
+from alignup.cli.options import state_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def command(ctx: click.Context, name: str, state: Path | None, force: bool, as_j
     from alignup.leases.process import Liveness, joint_liveness  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
-    with LeaseFile(state, say).change() as change:
+    with LeaseFile(state, complain).change() as change:
         lease = change.named(name)
         if lease is None:
             refusal = f"expected the name of a lease, got {name!r}: see `alignup ps`"
@@ -47,7 +48,7 @@ def command(ctx: click.Context, name: str, state: Path | None, force: bool, as_j
                 change.drop(lease.id)
                 refusal = ""
     if refusal or lease is None:
-        say(refusal)
+        complain(refusal)
         ctx.exit(1)
     if as_json:
         from alignup.cli.ps import lease_dict  # startup counts

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
     device_option,
     device_resource_option,
     devices_option,
-    say,
     state_option,
 )
 from alignup.errors import AlignupError, AllocationError, InputError
@@ -112,7 +112,6 @@ def command(
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
     executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
     """
-    from alignup.cli import status_of
     from alignup.leases.child_process import OWN_FAILURE
 
     def work() -> int:
@@ -127,7 +126,7 @@ def command(
         )
         if not (no_bind or site.is_here):
             raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)
-        return run(site, request, LeaseFile(state, say), words, binds=not no_bind, wait=wait)
+        return run(site, request, LeaseFile(state, complain), words, binds=not no_bind, wait=wait)
 
     from alignup.leases.store import LeaseFile  # startup counts
 
@@ -239,4 +238,4 @@ def _give_back(file: LeaseFile, lease: LeaseRecord) -> None:
         give_back(file, lease)
     except AlignupError as error:
         with suppress(OSError):
-            say(f"{error}; lease {lease.name!r} is free all the same")
+            complain(f"{error}; lease {lease.name!r} is free all the same")

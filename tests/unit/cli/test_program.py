@@ -96,7 +96,7 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
         raise error
 
     monkeypatch.setattr(sys, "argv", ["alignup"])
-    monkeypatch.setattr("alignup.cli.forget_output", lambda: None)
+    monkeypatch.setattr("alignup.cli.failures.forget_output", lambda: None)
 
     assert exit_status(click.Command("failing", callback=fail)) == status
 
