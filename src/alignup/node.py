@@ -346,6 +346,31 @@ class Node:
         """Which NUMA nodes are held by pods under SingleNUMANode, and which by pods across several of them."""
         return self.pod_policies.occupancy
 
+    def started(self, pod_uid: str, container_name: str) -> None:
+        """Note that a container has started: the init containers before it have ended, and their memory is free.
+
+        As in the kubelet, whose memory manager gives back what they hold when the next container is added. Sidecars
+        run on and keep theirs; CPUs and devices stay with the pod until it is removed.
+
+        Raises:
+            UnknownPodError: no such pod is admitted.
+            InputError: the pod has no such container.
+        """
+        with self.manager.lock:
+            pod = self.manager.pod(pod_uid)
+            names = [one.name for one in pod.all_containers]
+            if container_name not in names:
+                raise InputError.at(
+                    "container", f"a container of the pod ({', '.join(names)})", container_name
+                )
+            if self.memory is None:
+                return
+            for container in pod.init_containers:
+                if container.name == container_name:
+                    break
+                if not container.is_sidecar:
+                    self.memory.release(pod_uid, container.name)
+
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.
 

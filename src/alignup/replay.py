@@ -1,14 +1,15 @@
 """Replays scenarios: one node, and pods that come and go on it.
 
-A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}` or `{"remove": uid}`. The
-answers are plain data; `alignup.cli.replay` prints them. `docs/scenarios.md` lists all keys.
+A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}`,
+`{"start": uid, "container": name}` or `{"remove": uid}`. The answers are plain data; `alignup.cli.replay` prints them.
+`docs/scenarios.md` lists all keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError, ConfigError, InputError
 from alignup.kubernetes.pod import Container, Pod
@@ -27,6 +28,10 @@ __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 MOST_SHOWN_HINTS = 4096
 """Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes."""
+
+
+STEPS: Final = ("admit", "start", "remove")
+"""The keys of a scenario's steps, of which each has one."""
 
 
 @dataclass(slots=True)
@@ -117,16 +122,12 @@ def replay_steps(
 def replay_step(
     node: Node, step: Any, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
 ) -> dict[str, Any]:
-    """Return the answer to one step; removing a pod that was refused is no error and changes nothing."""
-    if not isinstance(step, Mapping) or ("admit" in step) == ("remove" in step):
-        raise InputError.at("the step", 'either {"admit": Pod} or {"remove": uid}', step)
-    if "remove" in step:
-        uid = step["remove"]
-        if not isinstance(uid, str):
-            raise InputError.at("remove", "the uid of a pod", uid)
-        if uid not in refused:
-            node.remove(uid)
-        refused.discard(uid)
+    """Return the answer to one step; to start or remove a pod that was refused is no error and changes nothing."""
+    if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
+        expected = 'either {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}'
+        raise InputError.at("the step", expected, step)
+    if "admit" not in step:
+        _start_or_remove(node, step, refused)
         return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
     pod = Pod.from_manifest(step["admit"])
     admission = node.admit(pod)
@@ -135,6 +136,24 @@ def replay_step(
     else:
         refused.add(pod.uid)
     return admission_dict(node, pod, admission, recorders)
+
+
+def _start_or_remove(node: Node, step: Mapping[str, Any], refused: set[str]) -> None:
+    """Let a container of a pod start, or the pod go."""
+    name = "start" if "start" in step else "remove"
+    uid = step[name]
+    if not isinstance(uid, str):
+        raise InputError.at(name, "the uid of a pod", uid)
+    if name == "start":
+        container = step.get("container")
+        if not isinstance(container, str):
+            raise InputError.at("container", "the name of a container of the pod", container)
+        if uid not in refused:
+            node.started(uid, container)
+        return
+    if uid not in refused:
+        node.remove(uid)
+    refused.discard(uid)
 
 
 def shared(node: Node) -> str:

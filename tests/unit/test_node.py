@@ -250,8 +250,8 @@ def test_more_nodes_than_the_kubelet_allows() -> None:
         (description(kubelet={"topologyManagerPolicy": 3}), r"got 3 at topologyManagerPolicy"),
         (description(devices=3), r"a mapping, got 3 at devices"),
         (
-            description(devices={"a/b": [{"id": "x", "numa": [7]}]}),
-            r"\(0, 1\), got 7 at devices\['a/b'\]\[0\].numa",
+            description(devices={"a/b": [{"id": "x", "numa": ["7"]}]}),
+            r"a NUMA node id, got '7' at devices\['a/b'\]\[0\].numa",
         ),
         (description(devices={"a/b": [{"id": "x"}, {"id": "x"}]}), r"got 'x' at devices\['a/b'\]\[1\].id"),
         (description(preferredSets=3), r"a mapping, got 3 at preferredSets"),
@@ -378,3 +378,80 @@ def test_a_node_prints_in_one_short_line() -> None:
     assert repr(node) == "<Node of 2 NUMA nodes, 128 CPUs: policy restricted, 0 pods>"
     node.admit(pod())
     assert repr(node).endswith("1 pod>")
+
+
+def pod_with_init(uid: str, *init: tuple[str, str], memory: str = "1Gi") -> dict[str, Any]:
+    """Return a pod with init containers of so much memory each; a name that starts with `side` is a sidecar."""
+    described = pod(uid, memory=memory)
+    described["spec"]["initContainers"] = [
+        {
+            "name": name,
+            "resources": {"limits": {"cpu": "1", "memory": size}},
+            **({"restartPolicy": "Always"} if name.startswith("side") else {}),
+        }
+        for name, size in init
+    ]
+    return described
+
+
+def free_memory(node: Node) -> int:
+    assert node.memory is not None
+    return sum(node.memory.free["memory"]) >> 30
+
+
+def test_a_started_container_frees_the_memory_of_the_init_containers_before_it() -> None:
+    """Sidecars keep theirs, and so do those that come later."""
+    kubelet = {**KUBELET, "topologyManagerPolicy": "none"}
+    node = Node.from_dict(description(machine=machine_of(2, 8), kubelet=kubelet, devices={}))
+    everything = free_memory(node)
+    assert node.admit(pod_with_init("p", ("i0", "9Gi"), ("side", "2Gi"), ("i1", "3Gi"))).admitted
+    before = free_memory(node)
+    copied = node.copy()
+
+    node.started("p", "i0")
+    assert free_memory(node) == before
+    node.started("p", "side")
+    after_first = free_memory(node)
+    assert before < after_first
+    assert node.allocation("p", "i0").memory == ()
+    node.started("p", "c0")
+    node.started("p", "c0")
+    assert after_first <= free_memory(node) == everything - 3
+    assert node.allocation("p", "side").memory != ()
+
+    assert free_memory(copied) == before
+    node.remove("p")
+    copied.remove("p")
+    assert free_memory(node) == free_memory(copied) == everything
+
+
+def test_only_a_container_of_an_admitted_pod_starts() -> None:
+    node = Node.from_dict(description())
+    node.admit(pod())
+
+    with pytest.raises(UnknownPodError, match="the uid of an admitted pod, got 'q'"):
+        node.started("q", "c0")
+    with pytest.raises(InputError, match=r"a container of the pod \(c0\), got 'c9' at container"):
+        node.started("p", "c9")
+
+
+def test_without_a_memory_manager_a_started_container_changes_nothing() -> None:
+    node = Node(Machine.from_dict(machine_of(2, 2)))
+    node.admit(pod_with_init("p", ("i0", "1Gi")))
+
+    node.started("p", "c0")
+
+
+def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> None:
+    """Once it is to be allocated, as in the kubelet: the hints of a Topology Manager do not see it."""
+    node = Node.from_dict(description())
+    refused = node.admit(pod(memory="512m"))
+
+    assert (refused.admitted, refused.reason) == (False, "UnexpectedAdmissionError")
+    assert (
+        "expected a whole number of bytes of memory, got at most 1 bytes, with a fraction" in refused.message
+    )
+    assert node.admit(pod("q", memory="1000m")).admitted
+    burstable = pod("r", memory="1500m")
+    burstable["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1", "memory": "1"}
+    assert node.admit(burstable).admitted

@@ -97,6 +97,23 @@ def test_a_kubelet_that_would_not_start() -> None:
         ({"steps": [3]}, r"^steps\[0\]: expected either"),
         ({"steps": [{"admit": {}, "remove": "p"}]}, r"^steps\[0\]: expected either"),
         ({"steps": [{"remove": "p"}]}, r"^steps\[0\]: expected the uid of an admitted pod, got 'p'"),
+        ({"steps": [{"start": "p", "remove": "p"}]}, r"^steps\[0\]: expected either"),
+        (
+            {"steps": [{"start": "p"}]},
+            r"^steps\[0\]: expected the name of a container of the pod, got None at container",
+        ),
+        (
+            {"steps": [{"start": 3, "container": "c0"}]},
+            r"^steps\[0\]: expected the uid of a pod, got 3 at start",
+        ),
+        (
+            {"steps": [{"start": "p", "container": "c0"}]},
+            r"^steps\[0\]: expected the uid of an admitted pod, got 'p'",
+        ),
+        (
+            {"steps": [{"admit": manifest("p", 1, 1, 0)}, {"start": "p", "container": "x"}]},
+            r"^steps\[1\]: expected a container of the pod \(c0\), got 'x' at container",
+        ),
         ({"steps": [{"remove": {}}]}, r"^steps\[0\]: expected the uid of a pod, got \{\}"),
         ({"steps": [{"admit": manifest("p", 1, 1, 0)}] * 2}, r"^steps\[1\]: .*'p' a second time"),
         ({"steps": [{"admit": {"spec": {}}}]}, r"^steps\[0\]: .*metadata.name"),
@@ -211,3 +228,48 @@ def test_the_first_vectors_in_full() -> None:
 
 def test_masks_are_positions_and_ids_are_ids() -> None:
     assert hints_dict({"r": [TopologyHint(BitMask([1]), True)]}, [3, 250])["r"][0]["numaNodes"] == [250]
+
+
+def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
+    """Return a pod of one CPU with so much memory, and an init container with as much as `init` says."""
+    pod = {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "1", "memory": memory}}}]},
+    }
+    if init:
+        limits = {"cpu": "1", "memory": init}
+        pod["spec"]["initContainers"] = [{"name": "init", "resources": {"limits": limits}}]
+    return pod
+
+
+@pytest.mark.parametrize(
+    "starts", [[], [{"start": "a", "container": "init"}], [{"start": "a", "container": "app"}]]
+)
+def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(starts: list[Any]) -> None:
+    """What the real memory manager did: after `AddContainer` of the app, 2Gi of 3Gi are there for the next pod."""
+    machine = {"numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]}
+    kubelet = {
+        "topologyManagerPolicy": "none",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    steps = steps_of(
+        {"admit": init_pod("a", "1Gi", init="2Gi")},
+        *starts,
+        {"admit": init_pod("b", "2Gi")},
+        machine=machine,
+        kubelet=kubelet,
+        devices={},
+    )
+
+    assert steps[0]["admitted"]
+    app_runs = starts == [{"start": "a", "container": "app"}]
+    assert steps[-1]["admitted"] is app_runs
+    if starts:
+        assert steps[1] == {"admitted": True, "reason": "", "message": "", "sharedCpus": "", "containers": {}}
+
+
+def test_a_container_of_a_refused_pod_may_start_without_effect() -> None:
+    steps = steps_of({"admit": manifest("p", 99, 1, 0)}, {"start": "p", "container": "c0"}, {"remove": "p"})
+
+    assert [step["admitted"] for step in steps] == [False, True, True]

@@ -16,6 +16,7 @@ import numpy as np
 
 from alignup.cluster.asking import ask_nodes
 from alignup.cluster.evaluation import STRATEGIES, Evaluation
+from alignup.cluster.requests import request_of
 from alignup.cluster.rows import row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
 from alignup.errors import InputError
@@ -225,7 +226,7 @@ class Cluster:
         ):
             if len(asked) > most:
                 raise InputError.at("the pod", f"at most {most} {what}", len(asked))
-        requests = [_request(one) for one in asking]
+        requests = [request_of(one) for one in asking]
         if len(requests) == 1:  # no container: nothing is asked for, and nothing refused
             requests.append((0, (), (), False))
         policy = -1 if wanted is None else TOPOLOGY_POLICIES.index(wanted.policy)
@@ -356,11 +357,3 @@ def _one_default(defaults: Sequence[str]) -> str:
         expected = "the same value for every node of a cluster"
         raise InputError.at("singleNUMANodeExclusive", expected, found)
     return found[0] if found else "Required"
-
-
-def _request(
-    one: Pod | Container,
-) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]:
-    """Return what a pod or container asks for."""
-    hands_on = isinstance(one, Container) and one.is_init and not one.is_sidecar
-    return one.exclusive_cpus, one.memory, one.devices, hands_on

@@ -277,7 +277,14 @@ class _Answers:
         demands = (
             tuple(pod.annotations.items()),
             tuple(
-                (one.exclusive_cpus, one.memory, one.devices, one.is_init, one.is_sidecar)
+                (
+                    one.exclusive_cpus,
+                    one.memory,
+                    one.fractional_memory,
+                    one.devices,
+                    one.is_init,
+                    one.is_sidecar,
+                )
                 for one in pod.all_containers
             ),
         )

@@ -30,7 +30,7 @@ class Container:
     """One container and its requests.
 
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
-    units (bytes, devices). The last three fields are derived from them once, for the managers:
+    units (bytes, devices). The last four fields are derived from them once, for the managers:
     """
 
     name: str
@@ -46,6 +46,8 @@ class Container:
     """(`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name."""
     devices: tuple[tuple[str, int], ...] = ()
     """(resource, count) of extended resources in its limits, by name; any may be a device plugin's."""
+    fractional_memory: str = ""
+    """The first type in `memory` whose request is no whole number of bytes (`512m`): a Static memory manager fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod, QOSClass
-from alignup.kubernetes.quantity import LARGEST, thousandths, whole_units
+from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
 from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
     limits = {name: _amount(name, value) for name, value in wish.limits.items()}
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
+    fractional_memory = ""
     if is_exclusive:
         asked = requests
         if from_status is not None:
@@ -199,6 +200,8 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
+        exact = wish.requests if from_status is None else from_status
+        fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
     return Container(
         name=wish.name,
         requests=requests,
@@ -208,6 +211,7 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
         exclusive_cpus=exclusive_cpus,
         memory=memory,
         devices=tuple(sorted([item for item in limits.items() if is_device(item[0])])),
+        fractional_memory=fractional_memory,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from alignup.errors import InputError
 
-__all__ = ["LARGEST", "parse_quantity", "thousandths", "whole_units"]
+__all__ = ["LARGEST", "is_whole", "parse_quantity", "thousandths", "whole_units"]
 
 LARGEST: Final = 2**63 - 1
 """The largest amount, in whole units; of CPUs, in thousandths."""
@@ -76,6 +76,11 @@ def parse_quantity(value: object, where: str = "a quantity", key: str | None = N
 def whole_units(billionths: int) -> int:
     """Return the amount in whole units, a fraction rounded up."""
     return -(-billionths // _ONE)
+
+
+def is_whole(billionths: int) -> bool:
+    """Return whether the amount is a whole number of units."""
+    return not billionths % _ONE
 
 
 def thousandths(billionths: int) -> int:

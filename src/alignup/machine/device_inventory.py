@@ -6,20 +6,21 @@ Which devices are free, and which container gets them, is decided in `alignup.pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.machine.machine import Machine
 
-__all__ = ["Device", "check_devices", "decode_inventory", "decode_preferred_sets", "inventory_to_dict"]
+__all__ = ["Device", "checked_devices", "decode_inventory", "decode_preferred_sets", "inventory_to_dict"]
 
 _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
+_SHOWN_NODES = 16
 _KEYS = frozenset({"id", "numa", "healthy"})
 
 
@@ -40,7 +41,7 @@ def decode_inventory(
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
     `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin reported no topology.
-    `healthy` is true when absent.
+    `healthy` is true when absent. NUMA nodes that the machine lacks are passed over with an `AlignupWarning`.
 
     Args:
         inventory: the decoded JSON or YAML; in place of a device's mapping there may be its record.
@@ -48,8 +49,7 @@ def decode_inventory(
         where: the name of the inventory in errors.
 
     Raises:
-        InputError: something is not of this shape, an id comes twice in a resource, or a NUMA node
-            does not exist.
+        InputError: something is not of this shape, or an id comes twice in a resource.
     """
     if not isinstance(inventory, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of devices", inventory)
@@ -61,8 +61,7 @@ def decode_inventory(
         if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
             raise InputError.at(place, "a list of devices", entries)
         devices = tuple(_device(entry, f"{place}[{index}]") for index, entry in enumerate(entries))
-        check_devices(devices, machine, place)
-        found[resource] = devices
+        found[resource] = checked_devices(devices, machine, place)
     return found
 
 
@@ -116,24 +115,43 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
     }
 
 
-def check_devices(devices: Iterable[Device], machine: Machine, where: str) -> None:
-    """Check that no id comes twice and that every NUMA node exists; a kubelet would only ignore such a node.
+def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
+    """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
+
+    Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there, this passes over
+    such nodes, and warns of them.
 
     Raises:
-        InputError: an id does, or a NUMA node does not.
+        InputError: an id comes twice.
     """
     nodes = {node.id for node in machine.numa_nodes}
-    seen: set[str] = set()
+    found: dict[str, Device] = {}
+    unknown: set[int] = set()
     for index, device in enumerate(devices):
-        if device.id in seen:
+        if device.id in found:
             raise InputError.at(
                 f"{where}[{index}].id", "an id that no other device of the resource has", device.id
             )
-        seen.add(device.id)
-        for node in device.numa_nodes or ():
-            if node not in nodes:
-                known = ", ".join(map(str, sorted(nodes)))
-                raise InputError.at(f"{where}[{index}].numa", f"NUMA nodes of this machine ({known})", node)
+        strange = set(device.numa_nodes or ()) - nodes
+        if strange:
+            unknown |= strange
+            known = tuple(node for node in device.numa_nodes or () if node in nodes)
+            device = replace(device, numa_nodes=known)  # noqa: PLW2901  # from here on it is that one
+        found[device.id] = device
+    if unknown:
+        here = _some_numbers(unknown)
+        there = _some_numbers(nodes)
+        warn(
+            f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; ignored, as a kubelet does"
+        )
+    return tuple(found.values())
+
+
+def _some_numbers(numbers: Iterable[int]) -> str:
+    """Return a few numbers, for a warning."""
+    shown = sorted(numbers)
+    more = f" and {len(shown) - _SHOWN_NODES} more" if len(shown) > _SHOWN_NODES else ""
+    return ", ".join(map(str, shown[:_SHOWN_NODES])) + more
 
 
 def _device(entry: object, where: str) -> Device:

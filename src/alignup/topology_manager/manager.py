@@ -180,6 +180,17 @@ class TopologyManager:
         if failed is not None:
             raise failed
 
+    def pod(self, pod_uid: str) -> Pod:
+        """Return the admitted pod of a uid.
+
+        Raises:
+            UnknownPodError: no such pod is admitted.
+        """
+        pod = self._pods.get(pod_uid)
+        if pod is None:
+            raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
+        return pod
+
     def remove(self, pod_uid: str) -> Pod:
         """Take back everything that a pod holds, and return the pod.
 
@@ -190,9 +201,8 @@ class TopologyManager:
         with self.lock:
             self.lock.begin_change()
             try:
-                pod = self._pods.pop(pod_uid, None)
-                if pod is None:
-                    raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
+                pod = self.pod(pod_uid)
+                del self._pods[pod_uid]
                 self._take_back(pod)
             finally:
                 self.lock.end_change()

@@ -239,7 +239,6 @@ def test_configurations_that_a_kubelet_refuses(alignup, write, config: Any, part
 @pytest.mark.parametrize(
     ("devices", "parts"),
     [
-        ({"a/b": [{"id": "d", "numa": [9]}]}, ["'a/b'", "[0].numa", "0, 1", "9"]),
         ({"a/b": [{"id": "d", "numa": [0]}, {"id": "d", "numa": [1]}]}, ["[1].id", "'d'"]),
         ([1], ["one mapping", "d.json"]),
         ("--- {}\n--- {}\n", ["one mapping", "d.json"]),
@@ -249,6 +248,16 @@ def test_devices_that_cannot_be(alignup, write, devices: Any, parts: list[str]) 
     ended = alignup(*ARTICLE, "--devices", write("d.json", devices))
 
     assert ended.complains(*parts), ended
+
+
+def test_numa_nodes_of_devices_that_the_machine_lacks_are_said(alignup, write) -> None:
+    """They are passed over, as by a kubelet; the device counts where else it is."""
+    devices = {"nvidia.com/gpu": [{"id": "d", "numa": [9, 0]}], "example.com/nic": [{"id": "n", "numa": -1}]}
+    ended = alignup(*ARTICLE, "--devices", write("d.json", devices))
+
+    assert "['nvidia.com/gpu'] names NUMA nodes that this machine (0, 1) does not have: 9" in ended.err
+    assert "does not have: -1; ignored, as a kubelet does" in ended.err
+    assert ended.status == 1
 
 
 def test_machines_that_cannot_be(alignup, write) -> None:

@@ -145,7 +145,7 @@ def test_what_is_no_machine(alignup, tmp_path, write) -> None:
     assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
     devices = {
         "machine": Machine.catalog()["xeon-2s"].to_dict(),
-        "devices": {"a/b": [{"id": "d", "numa": [7]}]},
+        "devices": {"a/b": [{"id": "d", "numa": ["7"]}]},
     }
     assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
     assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=8086:*").complains("8086:*")

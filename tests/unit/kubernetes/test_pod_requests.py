@@ -171,3 +171,19 @@ def test_kinds_of_resources_are_told_apart():
     assert is_pinned_memory("hugepages-1Gi")
     assert not is_pinned_memory("cpu")
     assert is_hugepages("hugepages-2Mi")
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind"), [("512m", "memory"), ("1500m", "memory"), ("1", ""), ("1000m", ""), ("0.5Gi", "")]
+)
+def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind):
+    """The API takes it; a Static memory manager fails to allocate it."""
+    limits = {"cpu": "1", "memory": memory}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [kind]
+
+    manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
+    assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [""]

@@ -171,7 +171,7 @@ def test_more_than_there_is_is_refused(arguments, message):
 def test_devices_described_wrongly_are_refused():
     """By the reader of inventories."""
     with pytest.raises(InputError, match="numa"):
-        leasing.machine().split(1, devices={"x": 1}, inventory={"x": [{"id": "a", "numa": [7]}]})
+        leasing.machine().split(1, devices={"x": 1}, inventory={"x": [{"id": "a", "numa": ["7"]}]})
 
 
 shapes = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.machine.device_inventory import Device, check_devices
+from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.plugin import DevicePlugin, preference_of
 from alignup.providers.devices.pool import DevicePool
 from alignup.topology_manager.hints import HintList
@@ -96,13 +96,13 @@ class DeviceProvider:
         """Replace the inventory of a resource by what its plugin reports now.
 
         Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
-        free until it is reported as healthy again.
+        free until it is reported as healthy again. NUMA nodes that the machine lacks are passed over with an
+        `AlignupWarning`.
 
         Raises:
-            InputError: a device id comes twice, or a device is on a NUMA node that does not exist; nothing
-                changed.
+            InputError: a device id comes twice; nothing changed.
         """
-        check_devices(devices, self._machine, f"devices[{resource!r}]")
+        devices = checked_devices(devices, self._machine, f"devices[{resource!r}]")
         old = self._pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}

@@ -95,11 +95,13 @@ class MemoryProvider:
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return the masks that can hold all the container asks for; each type has the same ones.
 
+        None, no preference, for a request that is no whole number of bytes, which `allocate` refuses.
+
         The mapping is empty when no mask can: the kubelet's answer, which a merge takes for no preference at
         all, so that the refusal comes from `allocate`.
         """
         requests = container.memory
-        if not requests:
+        if not requests or container.fractional_memory:
             return None
         held = self._holdings.get((pod.uid, container.name))
         if held is not None:
@@ -109,7 +111,7 @@ class MemoryProvider:
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together."""
         requests = pod.memory
-        if not requests:
+        if not requests or any(one.fractional_memory for one in pod.all_containers):
             return None
         if self._holdings:
             for container in pod.all_containers:
@@ -129,12 +131,16 @@ class MemoryProvider:
 
         Raises:
             AllocationError: no nodes have enough free, or only nodes that the affinity or the group rule
-                exclude; nothing was given to this container.
+                exclude, or a request is no whole number of bytes; nothing was given to this container.
         """
         requests = container.memory
         key = (pod.uid, container.name)
         if not requests or key in self._holdings:
             return
+        if container.fractional_memory:
+            kind = container.fractional_memory
+            asked = f"at most {dict(requests)[kind]} bytes, with a fraction"
+            raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
         mask = affinity.affinity
         donors = self._init_holdings.get(pod.uid, ())
         got = self.ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.errors import AllocationError, InputError
+from alignup.errors import AlignupWarning, AllocationError, InputError
 from alignup.kubernetes.pod import Container
 from alignup.providers.devices.plugin import PreferredSets
 from alignup.providers.devices.provider import Device, DeviceProvider
@@ -298,15 +298,24 @@ def test_a_new_resource_can_come_later():
     assert give(made, 1) == "0"
 
 
-def test_a_device_must_be_on_the_machine_and_come_once():
-    """The kubelet ignores a node that does not exist; here it is an error that changes nothing."""
-    made = provider(0, 1)
-    for wrong in (gpus(9), [*gpus(0), *gpus(1)]):
-        with pytest.raises(InputError, match=r"devices\['example.com/gpu'\]"):
-            made.update(GPU, wrong)
-        with pytest.raises(InputError):
-            DeviceProvider(machine(0, 1), {GPU: wrong})
+def test_a_device_must_come_once():
+    """Twice is an error that changes nothing."""
+    made, wrong = provider(0, 1), [*gpus(0), *gpus(1)]
+    with pytest.raises(InputError, match=r"devices\['example.com/gpu'\]"):
+        made.update(GPU, wrong)
+    with pytest.raises(InputError):
+        DeviceProvider(machine(0, 1), {GPU: wrong})
     assert made.free == {GPU: ("0", "1")}
+
+
+def test_a_node_that_does_not_exist_is_ignored_with_a_warning():
+    """As by the kubelet: the device is there, near no node that a hint can name."""
+    made = provider(0, 1)
+    with pytest.warns(AlignupWarning, match=r"devices\['example.com/gpu'\] .* does not have: 9; ignored"):
+        made.update(GPU, gpus(9, 1))
+    assert made.free == {GPU: ("0", "1")}
+    assert hints(made, 1) == {2: True}
+    assert hints(made, 2) == {}
 
 
 def test_a_released_device_is_no_longer_kept_for_the_rest_of_the_pod():
