@@ -51,6 +51,9 @@ class Core:
     """The kernel's `physical_package_id`, or a number unique in the machine where the kernel has none."""
     l3: int | None = None
     """A number unique in the machine for each group of CPUs that share an L3 cache; None: not known."""
+    uncore_cache: int | None = None
+    """The group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the socket where
+    cadvisor reports none; None: not known, `l3` stands for it."""
     bits: int = field(init=False, repr=False, compare=False)
     """The same CPUs as a bit set, computed once."""
 
@@ -58,9 +61,21 @@ class Core:
         object.__setattr__(self, "bits", bit_set(self.cpus))
 
     @classmethod
-    def of_bits(cls, bits: int, socket: int, l3: int | None = None) -> Core:
+    def of_bits(cls, bits: int, socket: int, l3: int | None = None, uncore_cache: int | None = None) -> Core:
         """Return the core with the CPUs of a bit set."""
-        return cls(tuple(bit_numbers(bits)), socket, l3)
+        return cls(tuple(bit_numbers(bits)), socket, l3, uncore_cache)
+
+    @property
+    def cache_group(self) -> int:
+        """The number that the CPU manager groups cores by: the socket's where no cache is known."""
+        if self.uncore_cache is not None:
+            return self.uncore_cache
+        return self.socket if self.l3 is None else self.l3
+
+    def within(self, cpus: int) -> Core:
+        """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
+        inside = self.bits & cpus
+        return self if inside == self.bits else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +333,7 @@ class Machine:
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
-    chosen = []
-    for core in cores:
-        inside = core.bits & cpus
-        if inside:
-            chosen.append(core if inside == core.bits else Core.of_bits(inside, core.socket, core.l3))
+    chosen = [core.within(cpus) for core in cores if core.bits & cpus]
     return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
 
 

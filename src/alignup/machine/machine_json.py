@@ -32,6 +32,7 @@ class _CoreWire(msgspec.Struct):
     cpus: list[_CpuNumber]
     socket: _Number
     l3: _Number | None = None
+    uncore_cache: _Count | None = msgspec.field(name="uncoreCache", default=None)
 
 
 class _NumaNodeWire(msgspec.Struct):
@@ -130,7 +131,7 @@ def _numa_node(wire: _NumaNodeWire, ids: list[int], where: str) -> NumaNode:
 
 
 def _core(wire: _CoreWire) -> Core:
-    return Core(tuple(sorted(wire.cpus)), wire.socket, wire.l3)
+    return Core(tuple(sorted(wire.cpus)), wire.socket, wire.l3, wire.uncore_cache)
 
 
 def _first_cpu(core: Core) -> int:
@@ -188,4 +189,6 @@ def _core_to_dict(core: Core) -> dict[str, Any]:
     described: dict[str, Any] = {"cpus": list(core.cpus), "socket": core.socket}
     if core.l3 is not None:
         described["l3"] = core.l3
+    if core.uncore_cache is not None:
+        described["uncoreCache"] = core.uncore_cache
     return described

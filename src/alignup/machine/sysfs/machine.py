@@ -12,7 +12,7 @@ from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores
 from alignup.machine.cpuset import CPU_COUNT_LIMIT
 from alignup.machine.machine import Machine, NumaNode, check_node_count, cores_within
-from alignup.machine.sysfs.caches import l3_groups
+from alignup.machine.sysfs.caches import l3_groups, with_uncore_caches
 from alignup.machine.sysfs.cpus import cores, cpu_numbers, sockets
 from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
 from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, node_cpus, node_ids
@@ -60,7 +60,8 @@ def describe(tree: KernelTree) -> Machine:
     ids = node_ids(tree)
     check_node_count(len(ids))
     if not ids:
-        nodes = [NumaNode(0, machine_memory(tree), found, machine_hugepages(tree))]
+        seen = with_uncore_caches(tree, found)
+        nodes = [NumaNode(0, machine_memory(tree), seen, machine_hugepages(tree))]
         listed = [numbers.online]
     else:
         listed = [node_cpus(tree, numa_id) & numbers.online for numa_id in ids]
@@ -84,8 +85,7 @@ def _numa_nodes(
     nodes = []
     for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
         folder = f"{NODE_FOLDER}/node{numa_id}"
-        memory = node_memory(tree, folder)
-        nodes.append(
-            NumaNode(numa_id, memory, cores_within(found, cpus), hugepages(tree, f"{folder}/hugepages"), row)
-        )
+        seen = with_uncore_caches(tree, cores_within(found, cpus))
+        memory, pages = node_memory(tree, folder), hugepages(tree, f"{folder}/hugepages")
+        nodes.append(NumaNode(numa_id, memory, seen, pages, row))
     return nodes

@@ -95,10 +95,10 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
 
 
 def _l3_cpus(cores: Iterable[Core]) -> dict[int, int]:
-    """Return the CPUs of each L3 group; what shares no known cache is taken to share the socket's."""
+    """Return the CPUs of each L3 group, as a kubelet sees them."""
     found: defaultdict[int, int] = defaultdict(int)
     for core in cores:
-        found[core.socket if core.l3 is None else core.l3] |= core.bits
+        found[core.cache_group] |= core.bits
     return dict(found)
 
 

@@ -1,11 +1,14 @@
-"""L3 groups."""
+"""L3 groups, and what of them a kubelet sees."""
 
 from __future__ import annotations
 
+from alignup.machine.machine import Machine
 from alignup.machine.sysfs.caches import l3_groups
 from alignup.machine.sysfs.cpus import cores
+from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import CPU, server
+from alignup.node import Node
+from kernel_trees import CPU, mask, server
 
 
 def found(files, online=255):
@@ -55,3 +58,63 @@ def test_cpus_without_caches_are_in_no_group():
 
     assert found(files) == [0b11001100]
     assert found({}) == []
+
+
+def with_ids(files, ids):
+    """Give every cache an id: index 3 those of `ids` by CPU, the others the CPU's number."""
+    for path in list(files):
+        if path.endswith("/level"):
+            cpu = int(path.split("/cpu")[2].split("/")[0])
+            number = ids[cpu] if "/index3/" in path else cpu
+            files[path.removesuffix("level") + "id"] = f"{number}\n"
+    return files
+
+
+def uncore_caches(files):
+    """Return the uncore cache of each core, by NUMA node."""
+    machine = describe(MemoryTree("test", files))
+    return [[core.uncore_cache for core in node.cores] for node in machine.numa_nodes]
+
+
+def test_a_cache_of_just_one_numa_node_is_no_uncore_cache():
+    """Cadvisor calls it the node's; the kubelet then groups by socket. `l3` tells of it all the same."""
+    files = with_ids(server(), [7, 7, 9, 9] * 2)
+    assert uncore_caches(files) == [[0, 0], [1, 1]]
+    assert {core.l3 for node in describe(MemoryTree("test", files)).numa_nodes for core in node.cores} == {
+        0,
+        1,
+    }
+
+
+def test_other_l3_caches_are_uncore_caches_by_their_ids():
+    """A cache of a part of a node, or of several nodes."""
+    assert uncore_caches(with_ids(server(nodes=1), [7, 7, 9, 9] * 2)) == [[7, 7, 9, 9]]
+    assert uncore_caches(with_ids(server(nodes=4), [7, 7, 9, 9] * 2)) == [[7], [7], [9], [9]]
+
+
+def test_caches_without_an_id_are_not_seen():
+    """Nor are those of the cores of the node that cadvisor reads after them."""
+    assert uncore_caches(server(nodes=1)) == [[0, 0, 1, 1]]
+    files = with_ids(server(nodes=1), [7, 7, 9, 9] * 2)
+    del files[f"{CPU}/cpu2/cache/index0/id"]
+    assert uncore_caches(files) == [[7, 7, 1, 1]]
+
+
+def test_the_cpu_manager_aligns_to_what_the_kubelet_sees():
+    """Its answers on a socket of two NUMA nodes, each with an L3 of its own (conformance corner l3node-204)."""
+    files = with_ids(server(sockets=1, cores=4, nodes=2), [0, 0, 1, 1] * 2)
+    for cpu in range(8):
+        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask(
+            [0, 1, 4, 5] if cpu % 4 < 2 else [2, 3, 6, 7]
+        )
+    machine = describe(MemoryTree("test", files))
+    assert [[core.l3 for core in node.cores] for node in machine.numa_nodes] == [[0, 0], [1, 1]]
+    kubelet = {
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "cpuManagerPolicyOptions": {"prefer-align-cpus-by-uncorecache": "true"},
+    }
+    limits = {"limits": {"cpu": "2", "memory": "64Mi"}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "resources": limits}]}}
+    for read in (machine, Machine.from_dict(machine.to_dict())):
+        assert str(Node(read, kubelet).admit(pod).containers["c0"].cpus) == "1,5"

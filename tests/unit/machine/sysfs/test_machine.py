@@ -28,8 +28,8 @@ def test_a_plain_server(tmp_path):
 
     assert found == Machine(
         (
-            NumaNode(0, 8 << 30, (Core((0, 4), 0, 0), Core((1, 5), 0, 0)), pages, (10, 21)),
-            NumaNode(1, 8 << 30, (Core((2, 6), 1, 1), Core((3, 7), 1, 1)), pages, (21, 10)),
+            NumaNode(0, 8 << 30, (Core((0, 4), 0, 0, 0), Core((1, 5), 0, 0, 0)), pages, (10, 21)),
+            NumaNode(1, 8 << 30, (Core((2, 6), 1, 1, 1), Core((3, 7), 1, 1, 1)), pages, (21, 10)),
         )
     )
     assert machine(server()) == found
