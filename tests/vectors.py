@@ -24,3 +24,13 @@ def vectors(name: str) -> Iterator[dict[str, Any]]:
     with gzip.open(vectors_file(name), "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
+
+
+def corner_cases() -> Iterator[dict[str, Any]]:
+    """Yield the corner scenarios of the folder `corner`, or of its copy here where that is missing."""
+    folder = Path(os.environ.get("ALIGNUP_VECTORS") or HERE) / "corner"
+    if not folder.is_dir():
+        folder = HERE / "corner"
+    for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")]):
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        yield from map(json.loads, text.splitlines())

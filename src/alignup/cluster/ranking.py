@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.fit import Fit
+    from alignup.cluster.fit import Fit, Shortage
     from alignup.core.amounts.row import Row
     from alignup.kubernetes.pod import Pod
-    from alignup.node import Node
 
 __all__ = ["Ranking", "Refused", "rank"]
 
@@ -38,7 +37,7 @@ class Refused:
     reason: str
     """The kubelet's word, or the default scheduler's, such as `Insufficient cpu`."""
     message: str
-    """A sentence; empty where only amounts are known of the node."""
+    """A sentence, of the node itself or, where only amounts are known, about these."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +78,7 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
     for index, shortage in enumerate(shortages):
         if not answer.admitted[index]:
             reason = REASONS[answer.reason[index]]
-            message = _sentence(cluster.nodes[index], pod) if cluster.nodes else ""
+            message = _sentence(cluster, index, pod, shortage)
             refused.append(Refused(cluster.names[index], reason, message))
         elif shortage is not None:
             refused.append(Refused(cluster.names[index], shortage.reason, shortage.message))
@@ -94,6 +93,11 @@ def _is_managed(row: Row, has_own_policy: bool) -> bool:
     return bool(row.cpu or row.memory or row.devices)
 
 
-def _sentence(node: Node, pod: Pod) -> str:
-    """Return why the node refuses, in its own words."""
-    return node.try_admit(pod).message
+def _sentence(cluster: Cluster, index: int, pod: Pod, shortage: Shortage | None) -> str:
+    """Return why a node refuses: in its own words, or as far as amounts tell."""
+    if cluster.nodes:
+        return cluster.nodes[index].try_admit(pod).message
+    if shortage is not None:
+        return f"{shortage.reason}: {shortage.message}"
+    policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
+    return f"policy {policy!r}: enough in sum, but not on NUMA nodes that the policy allows"

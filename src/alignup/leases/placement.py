@@ -247,4 +247,4 @@ def _node(site: Site, request: Request) -> Node:
     )
     inventory = {resource: site.inventory[resource] for resource, _ in request.devices}
     sets = {resource: sets for resource, sets in site.preferred_sets.items() if resource in inventory}
-    return Node(machine, config, inventory, plugins_of(sets))
+    return Node(machine, config, inventory, plugins_of(sets), keep_refused_bindings=False)

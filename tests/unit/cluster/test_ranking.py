@@ -102,7 +102,7 @@ def test_why_each_node_refuses() -> None:
 
 
 def test_nodes_known_by_amounts_only() -> None:
-    """What their zones do not count is missing; nobody knows why they refuse."""
+    """What their zones do not count is missing; why they refuse is told as far as amounts tell."""
     zones = [
         {
             "name": f"node-{number}",
@@ -126,5 +126,12 @@ def test_nodes_known_by_amounts_only() -> None:
     assert names(cluster, ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"}))) == ["full"]
     assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
     assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {"Insufficient cpu": 2}
+    [bare, full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
+    assert (bare.message, full.message) == (
+        "20 asked, 0 free in sum",
+        "Insufficient cpu: 20 asked, 12 free in sum",
+    )
+    [_, full] = ranked(cluster, pod({"cpu": "8", "memory": "1"})).refused
+    assert full.message == "Insufficient memory: 1 asked, 0 free in sum"
     nothing = ranked(cluster, pod({}))
     assert (names(cluster, nothing), nothing.unmanaged) == (["full", "bare"], ("bare",))

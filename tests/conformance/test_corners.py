@@ -1,0 +1,153 @@
+"""Corner scenarios in which kubelet and alignup parted once: now as the kubelet, or as `docs/deviations.md` says."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from alignup.replay import replay
+from vectors import corner_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.machine.cpuset import CPUSet
+
+pytestmark = pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+
+PAGE = Path(__file__).parents[2] / "docs" / "deviations.md"
+
+CASES = {case["name"]: case for case in corner_cases()}
+PLAIN = {
+    name: case
+    for name, case in CASES.items()
+    if "expect" in case and "scenario_as_the_kubelet_sees_it" not in case
+}
+
+
+def sizes_differ(machine: dict[str, Any]) -> bool:
+    """Return whether cores, or sockets, are of different sizes."""
+    cores = [core for node in machine["numaNodes"] for core in node["cores"]]
+    sockets: dict[int, int] = {}
+    for core in cores:
+        sockets[core["socket"]] = sockets.get(core["socket"], 0) + len(core["cpus"])
+    return len({len(core["cpus"]) for core in cores}) > 1 or len(set(sockets.values())) > 1
+
+
+def nodes_cross_sockets(machine: dict[str, Any]) -> bool:
+    """Return whether some NUMA node has cores of several sockets, and some socket cores of several nodes."""
+    of_node = [{core["socket"] for core in node["cores"]} for node in machine["numaNodes"]]
+    shared = any(one & other for one, other in combinations(of_node, 2))
+    return shared and any(len(sockets) > 1 for sockets in of_node)
+
+
+def deviations_of(case: dict[str, Any]) -> set[str]:
+    """Return the rows of the table of deviations that a scenario may fall under, by their anchors."""
+    scenario = case["scenario"]
+    uids = [step["admit"]["metadata"]["uid"] for step in scenario["steps"] if "admit" in step]
+    options = scenario["kubelet"].get("cpuManagerPolicyOptions", {})
+    found = {
+        "sizes": sizes_differ(scenario["machine"]),
+        "sockets": nodes_cross_sockets(scenario["machine"]),
+        "strict": sizes_differ(scenario["machine"]) and options.get("strict-cpu-reservation") == "true",
+        "uid": len(uids) > len(set(uids)),
+        "panic": any("panic" in step for step in case["expect"]),
+    }
+    return {name for name, is_so in found.items() if is_so}
+
+
+def differences(case: dict[str, Any]) -> Iterator[int]:
+    """Yield the steps of which an answer differs from the kubelet's."""
+    answers = replay(case["scenario"])
+    for index, (step, expected) in enumerate(zip(answers["steps"], case["expect"], strict=True)):
+        if summary(step, step["containers"]) != summary(expected, expected.get("containers") or {}):
+            yield index
+
+
+def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
+    """Return what an answer says of the verdict and of what an admitted pod got, in one form for both."""
+    got = {}
+    for name, one in containers.items() if step["admitted"] else ():
+        blocks = [
+            (tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"]) for b in one["memory"] or ()
+        ]
+        got[name] = (one["cpus"], sorted(blocks, key=lambda block: block[1]), one["devices"] or {})
+    return {
+        "admitted": step["admitted"],
+        "reason": step.get("reason", ""),
+        "sharedCpus": step["sharedCpus"],
+        "containers": got,
+    }
+
+
+def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]:
+    """Yield after each step the exclusive CPUs of all containers that run at the same time."""
+    node = Node.from_dict(scenario)
+    refused = set()
+    for step in scenario["steps"]:
+        if "admit" in step:
+            pod = Pod.from_manifest(step["admit"])
+            if not node.admit(pod).admitted:
+                refused.add(pod.uid)
+        elif step["remove"] not in refused:
+            node.remove(step["remove"])
+        yield [
+            (f"{pod.uid}/{one.name}", cpus)
+            for pod in node.pods
+            for one in pod.all_containers
+            if one.is_sidecar or not one.is_init
+            if (cpus := node.allocation(pod.uid, one.name).cpus) is not None
+        ]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_corner_ends_as_in_the_kubelet_or_as_the_table_of_deviations_says(name: str) -> None:
+    case = PLAIN[name]
+    parted = list(differences(case))
+
+    assert not parted or deviations_of(case), f"{name}: step {parted[0]} differs"
+    if parted and case.get("step") is not None:
+        assert parted[0] >= case["step"]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_cpu_is_given_twice_in_any_corner(name: str) -> None:
+    for held in held_at_once(PLAIN[name]["scenario"]):
+        for (one, cpus), (other, others) in combinations(held, 2):
+            assert not int(cpus) & int(others), f"{one} and {other} share {cpus} and {others}"
+
+
+@pytest.mark.parametrize("name", ["hand-memory-512m", "hand-device-on-node-minus-one"])
+def test_what_differed_once_is_the_kubelets_now(name: str) -> None:
+    """These were mistakes of ours."""
+    if name in PLAIN:
+        assert list(differences(PLAIN[name])) == []
+
+
+def test_every_deviation_has_its_row() -> None:
+    """The page names each kind, and each recorded scenario that differs."""
+    page = PAGE.read_text()
+    for name, case in PLAIN.items():
+        if any(differences(case)):
+            assert all(f'id="{kind}"' in page for kind in deviations_of(case)), name
+
+
+def test_uncore_caches_are_what_cadvisor_reports() -> None:
+    """With the field that discovery fills in, the CPUs are the kubelet's although `l3` says otherwise."""
+    case = CASES.get("l3node-204")
+    if case is None:
+        pytest.skip("the vectors lack this case")
+    scenario = json.loads(json.dumps(case["scenario"]))
+    for node in scenario["machine"]["numaNodes"]:
+        for core in node["cores"]:
+            core["uncoreCache"] = core["socket"]
+
+    assert replay(scenario)["steps"] == replay(case["scenario_as_the_kubelet_sees_it"])["steps"]
+    assert replay(scenario)["steps"][0]["containers"]["c0"]["cpus"] == case["kubelet"]
+    assert replay(case["scenario"])["steps"][0]["containers"]["c0"]["cpus"] == "2,6"
