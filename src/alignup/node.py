@@ -18,6 +18,7 @@ from alignup.node_inputs import (
     check_keys,
     checked_config,
     checked_machine,
+    copied_provider,
     keeps_bindings,
     node_labels,
     version_of,
@@ -289,7 +290,7 @@ class Node:
                 id(self.memory): other.memory,
             }
             other.manager = self.manager.copy(
-                tuple([copies.get(id(one)) or _copied(one) for one in self.manager.providers])
+                tuple([copies.get(id(one)) or copied_provider(one) for one in self.manager.providers])
             )
             policies = self._pod_policies
             other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
@@ -386,19 +387,6 @@ class Node:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
                 policies.removed(pod_uid)
-
-
-def _copied(provider: HintProvider) -> HintProvider:
-    """Return the copy of a user's provider.
-
-    Raises:
-        TypeError: it has no method `copy()`.
-    """
-    copy = getattr(provider, "copy", None)
-    if not callable(copy):
-        raise TypeError(f"expected providers with a method copy() to copy a node, got {provider!r}")
-    copied: HintProvider = copy()
-    return copied
 
 
 def has_policy(pod: Pod) -> bool:

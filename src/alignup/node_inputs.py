@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
@@ -16,10 +16,14 @@ from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine
 from alignup.text.known_keys import misspelt_keys
 
+if TYPE_CHECKING:
+    from alignup.topology_manager.provider import HintProvider
+
 __all__ = [
     "check_keys",
     "checked_config",
     "checked_machine",
+    "copied_provider",
     "keeps_bindings",
     "node_labels",
     "version_of",
@@ -121,3 +125,16 @@ def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise InputError.at(f"labels[{name!r}]", "a string", value)
     return labels
+
+
+def copied_provider(provider: HintProvider) -> HintProvider:
+    """Return the copy of a user's provider.
+
+    Raises:
+        TypeError: it has no method `copy()`.
+    """
+    copy = getattr(provider, "copy", None)
+    if not callable(copy):
+        raise TypeError(f"expected providers with a method copy() to copy a node, got {provider!r}")
+    copied: HintProvider = copy()
+    return copied

@@ -141,7 +141,8 @@ class ExclusiveScope:
         if not admit:
             return refusal
         mask = self.ruled.all_nodes if best.affinity is None else int(best.affinity)
-        return replace(refusal, detail=self._detail(mask))
+        # without exclusivity the pod could have gone where nobody is in the way, were it not for its other resources
+        return replace(refusal, detail=self._detail(mask if self.ruled.mixes(mask) else self.ruled.all_nodes))
 
     def _detail(self, mask: int) -> str:
         """Return the sentence for a pod that would have got these NUMA nodes."""
