@@ -10,11 +10,11 @@ import click
 
 from alignup.cli.inputs import open_input, read_lines
 from alignup.cli.terminal import nodes_text
-from alignup.errors import InputError
+from alignup.errors import InputError, one_line
 from alignup.text.json_lines import errors_at, numbered_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["command"]
 
@@ -42,7 +42,7 @@ def command(
 
     A scenario has the keys `machine` (as `alignup machine --json` prints it, or a name of the catalog), `kubelet`
     (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
-    {"admit": Pod} or {"remove": uid}. docs/scenarios.md describes them all.
+    {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}. docs/scenarios.md describes them all.
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
@@ -62,7 +62,7 @@ def command(
         if as_json:
             click.echo(msgspec.json.encode(answer))
         else:
-            click.echo("\n".join(lines_of(answer)))
+            click.echo("\n".join(lines_of(answer, scenario.get("steps", ()))))
     ctx.exit(1 if refused and fail_on_refusal else 0)
 
 
@@ -107,18 +107,19 @@ def with_progress(
     return track(work, "replaying", total=total, console=Console(stderr=True), transient=True)
 
 
-def lines_of(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines that a person reads about one scenario."""
+def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines that a person reads about the answer to one scenario with these steps."""
     yield f"{answer['name'] or 'scenario'}:"
     if "configError" in answer:
         yield f"  the kubelet would not start: {answer['configError']}"
         return
-    for number, step in enumerate(answer["steps"]):
+    for number, (asked, step) in enumerate(zip(steps, answer["steps"], strict=True)):
         if not step["admitted"]:
             yield f"  {number}: refused, {step['reason']}: {step['message']}"
             continue
         got = "; ".join(container_text(name, container) for name, container in step["containers"].items())
-        yield f"  {number}: " + (f"admitted, {got}" if got else "removed")
+        other = f"{one_line(asked['container'])} started" if "start" in asked else "removed"
+        yield f"  {number}: " + (f"admitted, {got}" if got else other)
 
 
 def container_text(name: str, container: dict[str, Any]) -> str:

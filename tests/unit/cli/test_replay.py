@@ -239,6 +239,18 @@ def test_a_refused_pod_may_be_removed(alignup, write) -> None:
     )
 
 
+def test_a_container_that_starts_is_said(alignup, write) -> None:
+    """As a line of its own; in JSON it looks like a removal."""
+    case = json.loads(scenario(manifest("p"), "p"))
+    name = case["steps"][0]["admit"]["spec"]["containers"][0]["name"]
+    case["steps"].insert(1, {"start": "p", "container": name})
+    file = write("s.jsonl", json.dumps(case))
+
+    assert alignup("replay", file).out.splitlines()[-2:] == [f"  1: {name} started", "  2: removed"]
+    _, started, removed = alignup("replay", "--json", file).lines[0]["steps"]
+    assert started == {**removed, "sharedCpus": started["sharedCpus"]}
+
+
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
