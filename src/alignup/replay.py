@@ -19,6 +19,7 @@ from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.topology_manager.account import Accounts
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.hints import TopologyHint
@@ -72,12 +73,18 @@ class RecordingProvider:
         self.provider.release(pod_uid, container_name)
 
 
-def replay(scenario: Mapping[str, Any], *, with_hints: bool = False) -> dict[str, Any]:
+def replay(
+    scenario: Mapping[str, Any],
+    *,
+    with_hints: bool = False,
+    kubelet_version: KubeletVersion | str | None = None,
+) -> dict[str, Any]:
     """Return the answer to each step of a scenario.
 
     Args:
         scenario: keys as in the module's docstring; `expect` is ignored.
         with_hints: add the hints of each provider.
+        kubelet_version: the kubelet's release, in place of the key `kubeletVersion`.
 
     Returns:
         `{"name", "steps"}`, or `{"name", "configError"}` where a kubelet would refuse to start.
@@ -96,7 +103,7 @@ def replay(scenario: Mapping[str, Any], *, with_hints: bool = False) -> dict[str
         return recorder
 
     try:
-        node = Node.from_dict(scenario, wrap=record if with_hints else None)
+        node = Node.from_dict(scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version)
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
     steps = scenario.get("steps", [])

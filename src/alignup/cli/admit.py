@@ -16,7 +16,7 @@ from alignup.cli.inputs import (
     node_name_option,
     read_pods,
 )
-from alignup.cli.options import device_resource_option, devices_option
+from alignup.cli.options import device_resource_option, devices_option, kubelet_versions_option
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from alignup.cli.inputs import LoadedNode
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation
 
@@ -48,7 +50,15 @@ __all__ = ["command"]
     help="Admit every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
 )
 @node_name_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@kubelet_versions_option
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="Let options of the configuration pass whose feature gates are off by default, and say so.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object a pod, or a version, and nothing else."
+)
 @click.argument("pods", nargs=-1, metavar="[POD.yaml]...")
 @click.pass_context
 def command(
@@ -60,6 +70,8 @@ def command(
     near_cpus: bool,
     replicas: int | None,
     node_name: str | None,
+    versions: tuple[KubeletVersion, ...],
+    lenient: bool,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
@@ -69,26 +81,53 @@ def command(
     pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
     reads standard input.
     """
-    from alignup.kubernetes.kubelet_config import KubeletConfig
 
-    loaded = load_node(machine, config, inventory, selectors, near_cpus=near_cpus)
-    manifests = (
-        read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
-    )
-    for resource in foreign_devices(manifests, loaded.resources):
-        name = resource if resource.isprintable() else ascii(resource)
-        complain(f"{name} is not on this machine; ignored, as a kubelet does")
-    if config is None and loaded.node.config == KubeletConfig():
-        complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
-    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
-    for sentence in too_large(loaded.node, [pod for pod, admission in answers if admission]):
-        complain(sentence)
+    def load(version: KubeletVersion | None) -> LoadedNode:
+        return load_node(
+            machine, config, inventory, selectors, near_cpus=near_cpus, version=version, lenient=lenient
+        )
+
+    def read(loaded: LoadedNode) -> list[Pod]:
+        if not pods:
+            return loaded.example_pods(replicas)
+        return read_pods(pods, replicas=replicas, node_name=node_name)
+
+    if len(versions) > 1:
+        from alignup.cli.admit_versions import compare_versions
+
+        if "-" in (config, inventory):
+            raise click.UsageError("expected files, got standard input, which is read only once")
+        ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
+    loaded = load(versions[0] if versions else None)
+    answers = admit_all(loaded, read(loaded), is_configured=config is not None)
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
     else:
         show(loaded.node, loaded.title, answers)
     ctx.exit(0 if all(admission.admitted for _, admission in answers) else 1)
+
+
+def admit_all(
+    loaded: LoadedNode, manifests: Sequence[Pod], *, is_configured: bool
+) -> list[tuple[Pod, Admission]]:
+    """Admit pods, and say what the answers leave out."""
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+
+    for resource in foreign_devices(manifests, loaded.resources):
+        name = resource if resource.isprintable() else ascii(resource)
+        complain(f"{name} is not on this machine; ignored, as a kubelet does")
+    if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
+        complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
+    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
+    for sentence in too_large(loaded.node, [pod for pod, admission in answers if admission]):
+        complain(sentence)
+    return answers
+
+
+def admitted_dict(node: Node, pod: Pod) -> dict[str, Any]:
+    """Admit a pod, and return the answer in JSON's types."""
+    return answer_dict(node, pod, node.admit(pod))
 
 
 def foreign_devices(pods: Sequence[Pod], known: Collection[str]) -> list[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
 __all__ = [
@@ -170,6 +171,17 @@ class LoadedNode:
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
 
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The options of policies that are set to something but their default."""
+        from alignup.kubernetes.option_values import set_options
+
+        config = self.node.config
+        return (
+            *set_options(config.topology_manager_policy_options),
+            *set_options(config.cpu_manager_policy_options),
+        )
+
     def example_pods(self, replicas: int | None = None) -> list[Pod]:
         """Return the example pods, each so many times.
 
@@ -193,6 +205,8 @@ def load_node(
     selectors: Sequence[str] = (),
     *,
     near_cpus: bool = False,
+    version: KubeletVersion | None = None,
+    lenient: bool = False,
 ) -> LoadedNode:
     """Return the node that the options describe.
 
@@ -204,11 +218,14 @@ def load_node(
         devices: the file of a device inventory; it replaces the devices that come with the machine.
         selectors: PCI devices that are a resource, as `--device-resource` takes them, beside those devices.
         near_cpus: count devices on NUMA nodes without CPUs as near the closest ones with CPUs.
+        version: the kubelet's release; None: the newest known.
+        lenient: let options of the configuration pass whose gates are off by default.
 
     Raises:
         InputError: an input is not what it should be.
     """
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+    from alignup.kubernetes.versions import NEWEST
     from alignup.machine.with_devices import load_with_devices
     from alignup.node import Node, plugins_of
     from alignup.text.documents import TEXT_LIMIT
@@ -220,10 +237,11 @@ def load_node(
         selectors=selectors,
         near_cpus=near_cpus,
     )
+    release = version or NEWEST
     kubelet = (
-        load_config(read_bytes(config, TEXT_LIMIT), config)
+        load_config(read_bytes(config, TEXT_LIMIT), config, version=release, lenient=lenient)
         if config
-        else KubeletConfig.from_dict(loaded.kubelet)
+        else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(machine, node), frozenset(loaded.devices), loaded.pods)
@@ -249,7 +267,10 @@ def title_of(machine: str, node: Node) -> str:
     policy, config = node.manager.policy.name, node.config
     scope = "" if policy == "none" else f", scope {node.scope_name}"
     nodes, cpus = len(node.machine.numa_nodes), node.machine.cpu_count
+    from alignup.kubernetes.versions import NEWEST
+
+    kubelet = "" if config.version == NEWEST else f", kubelet {config.version}"
     return (
         f"{name}: {counted(nodes, 'NUMA node')}, {counted(cpus, 'CPU')}; policy {policy}{scope}, "
-        f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}"
+        f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}{kubelet}"
     )

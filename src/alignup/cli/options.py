@@ -13,12 +13,16 @@ from alignup.errors import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from alignup.kubernetes.versions import KubeletVersion
+
 __all__ = [
     "STRATEGIES",
     "device_option",
     "device_resource_option",
     "devices_option",
     "devices_text",
+    "kubelet_version_option",
+    "kubelet_versions_option",
     "print_table",
     "state_option",
 ]
@@ -49,6 +53,39 @@ devices_option = click.option(
     metavar="FILE",
     help="Device inventory, in place of the machine's: YAML or JSON, as in "
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
+)
+
+
+def _one_version(_ctx: click.Context, _option: click.Parameter, text: str | None) -> KubeletVersion | None:
+    """Return the release that an option names."""
+    versions = _versions(_ctx, _option, text)
+    if len(versions) > 1:
+        raise click.BadParameter("expected one version, got several")
+    return versions[0] if versions else None
+
+
+def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -> tuple[KubeletVersion, ...]:
+    """Return the releases that an option names."""
+    from alignup.kubernetes.versions import parse_versions
+
+    return () if text is None else parse_versions(text, "--kubelet-version")
+
+
+kubelet_version_option = click.option(
+    "--kubelet-version",
+    "version",
+    metavar="VERSION",
+    callback=_one_version,
+    help="Decide as this kubelet does, as in 1.33; before a `kubeletVersion` of the input. "
+    "[default: the newest known]",
+)
+kubelet_versions_option = click.option(
+    "--kubelet-version",
+    "versions",
+    metavar="VERSION[,VERSION...]",
+    callback=_versions,
+    help="Decide as this kubelet does, as in 1.33; of several (1.33,1.36), compare what they decide. "
+    "[default: the newest known]",
 )
 state_option = click.option(
     "--state",

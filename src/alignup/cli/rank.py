@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import STRATEGIES
+from alignup.cli.options import STRATEGIES, kubelet_version_option
 from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.ranking import Ranking
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = ["command", "load_cluster"]
 
@@ -56,6 +57,7 @@ SHOWN_NAMES = 5
     metavar="[document|scheduler]",
     help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
 )
+@kubelet_version_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
 @click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...")
 @click.pass_context
@@ -67,6 +69,7 @@ def command(
     threads: int,
     exact: bool,
     koordinator_profile: str | None,
+    version: KubeletVersion | None,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
@@ -81,7 +84,7 @@ def command(
     from alignup.cluster.fit import Fit
     from alignup.cluster.ranking import rank
 
-    cluster = load_cluster(nodes)
+    cluster = load_cluster(nodes, version)
     if koordinator_profile is not None:
         from alignup.cli.rank_koordinator import rank_pods
 
@@ -104,28 +107,31 @@ def command(
     ctx.exit(0 if found else 1)
 
 
-def load_cluster(name: str, *, can_admit: bool = False) -> Cluster:
+def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit: bool = False) -> Cluster:
     """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects; bad ones are warned of.
 
     Args:
         name: of the file.
+        version: the release of all kubelets; None: what node lines say, or the newest known.
         can_admit: make nodes up where only amounts are known, so that pods can be admitted.
 
     Raises:
         InputError: it holds neither.
     """
     from alignup.cluster import Cluster
+    from alignup.kubernetes.versions import NEWEST
 
+    release = version or NEWEST
     data = read_bytes(name)
     if is_json_lines(data):
-        return Cluster.from_json_lines(data, name, skip_bad=True)
+        return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
     try:
         if can_admit:
             from alignup.cluster.node_resource_topology import read_topologies
             from alignup.cluster.topology_nodes import nodes_of
 
-            return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True)))
-        return Cluster.from_node_resource_topologies(data, skip_bad=True)
+            return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), release))
+        return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=release)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 

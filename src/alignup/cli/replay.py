@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import open_input, read_lines
+from alignup.cli.options import kubelet_versions_option
 from alignup.cli.terminal import nodes_text
 from alignup.errors import InputError, one_line
 from alignup.text.json_lines import errors_at, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = ["command"]
 
@@ -33,10 +36,24 @@ SHOWN_PROGRESS = 200
     is_flag=True,
     help="Exit with status 1 if a pod is refused, or a kubelet would not start.",
 )
+@kubelet_versions_option
+@click.option(
+    "--compare-versions",
+    "compares",
+    is_flag=True,
+    help="Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
+    "each of them.",
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...")
 @click.pass_context
 def command(
-    ctx: click.Context, as_json: bool, with_hints: bool, fail_on_refusal: bool, files: tuple[str, ...]
+    ctx: click.Context,
+    as_json: bool,
+    with_hints: bool,
+    fail_on_refusal: bool,
+    versions: tuple[KubeletVersion, ...],
+    compares: bool,
+    files: tuple[str, ...],
 ) -> None:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
 
@@ -48,22 +65,49 @@ def command(
         raise click.UsageError("--hints needs --json")
     import msgspec
 
+    from alignup.kubernetes.versions import KNOWN_VERSIONS
     from alignup.replay import replay
 
+    compared = (versions or KNOWN_VERSIONS) if compares or len(versions) > 1 else ()
     refused = False
     for where, scenario in with_progress(scenarios(files), files):
         with errors_at(where):
-            answer = replay(scenario, with_hints=with_hints)
-        refused = (
-            refused
-            or any(not step["admitted"] for step in answer.get("steps", ()))
-            or "configError" in answer
-        )
+            answers = [
+                {
+                    **({"kubeletVersion": str(version)} if compared else {}),
+                    **replay(scenario, with_hints=with_hints, kubelet_version=version),
+                }
+                for version in compared or versions or (None,)
+            ]
+        refused = refused or any(refuses(answer) for answer in answers)
         if as_json:
-            click.echo(msgspec.json.encode(answer))
+            for answer in answers:
+                click.echo(msgspec.json.encode(answer))
+        elif compared:
+            click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)))))
         else:
-            click.echo("\n".join(lines_of(answer, scenario.get("steps", ()))))
+            click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()))))
     ctx.exit(1 if refused and fail_on_refusal else 0)
+
+
+def refuses(answer: dict[str, Any]) -> bool:
+    """Return whether a pod is refused, or the kubelet would not start."""
+    return "configError" in answer or any(not step["admitted"] for step in answer["steps"])
+
+
+def compared_lines(answers: dict[KubeletVersion, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines that a person reads about one scenario under several kubelets."""
+    from alignup.cli.comparison import answer_text, difference_lines
+
+    first = next(iter(answers.values()))
+    yield f"{first['name'] or 'scenario'}:"
+    for version, answer in answers.items():
+        if "configError" in answer:
+            yield f"  kubelet {version} would not start: {answer['configError']}"
+    started = {version: one["steps"] for version, one in answers.items() if "steps" in one}
+    for number in range(len(next(iter(started.values()), ()))):
+        texts = {version: answer_text(steps[number]) for version, steps in started.items()}
+        yield from (f"  {line}" for line in difference_lines(str(number), texts))
 
 
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import STRATEGIES
+from alignup.cli.options import STRATEGIES, kubelet_version_option
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.cluster.trace import Event
+    from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = ["command"]
 
@@ -57,6 +58,7 @@ SHOWN_PROGRESS = 2000
     type=click.IntRange(min=1),
     help="Nodes to try before a pod is given up.",
 )
+@kubelet_version_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def command(
     nodes: str,
@@ -66,6 +68,7 @@ def command(
     blind: bool,
     seed: int,
     attempts: int,
+    version: KubeletVersion | None,
     as_json: bool,
 ) -> None:
     """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
@@ -80,7 +83,7 @@ def command(
 
     if (pods is None) == (generate is None):
         raise click.UsageError("expected either --pods or --generate")
-    cluster = load_cluster(nodes, can_admit=True)
+    cluster = load_cluster(nodes, version, can_admit=True)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
     events = (
         synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["ask_nodes"]
+__all__ = ["ask_nodes", "doubt_other_readings"]
 
 _MISMATCHED: Final = len(REASONS) - 1
 _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
@@ -71,6 +71,19 @@ def ask_nodes(
         answer.affinity[index] = _union(masks)
         answer.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
         answer.score[index] = board.score(job, index, number, masks or [None])
+
+
+def doubt_other_readings(nodes: Sequence[Node], pod: Pod, answer: Evaluation, indices: Iterable[int]) -> None:
+    """Mark the answers as not exact that were given for a pod as other kubelets than the node's read it.
+
+    Few pods are read in several ways: those with resources of their own, or with a status.
+    """
+    if not pod.readings:
+        return
+    differs = {reading: other != pod for reading, other in pod.readings.items()}
+    for index in indices:
+        if differs[nodes[index].config.profile.pods]:
+            answer.exact[index] = False
 
 
 def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alignup.cluster.asking import ask_nodes
+from alignup.cluster.asking import ask_nodes, doubt_other_readings
 from alignup.cluster.evaluation import STRATEGIES, Evaluation
 from alignup.cluster.requests import request_of
-from alignup.cluster.rows import row_of_node
+from alignup.cluster.rows import row_of_amounts, row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
 from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version
 from alignup.node import Node
 
 if TYPE_CHECKING:
@@ -53,11 +54,21 @@ class Cluster:
         InputError: a name comes twice.
     """
 
-    __slots__ = ("_board", "_default_exclusive", "_indices", "_lock", "_members", "_nodes", "names")
+    __slots__ = (
+        "_board",
+        "_default_exclusive",
+        "_indices",
+        "_lock",
+        "_members",
+        "_nodes",
+        "_profile",
+        "names",
+    )
 
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
+        self._profile = VersionProfile()  # of kubelets of which only amounts are known
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
@@ -82,7 +93,12 @@ class Cluster:
 
     @classmethod
     def from_json_lines(
-        cls, lines: str | bytes | Iterable[str | bytes], source: str = "nodes", *, skip_bad: bool = False
+        cls,
+        lines: str | bytes | Iterable[str | bytes],
+        source: str = "nodes",
+        *,
+        skip_bad: bool = False,
+        kubelet_version: KubeletVersion | str | None = None,
     ) -> Cluster:
         """Return the cluster that a text describes, one node a line.
 
@@ -93,6 +109,7 @@ class Cluster:
             lines: The text, or its lines.
             source: What an error calls the text.
             skip_bad: warn of a line that is no node, and go on with the others.
+            kubelet_version: the release of all kubelets, in place of the keys `kubeletVersion`.
 
         Raises:
             InputError: a line is not of this form, or a node refuses one of its pods.
@@ -100,7 +117,7 @@ class Cluster:
         """
         from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415  # only who reads text pays for it
 
-        return cls.from_nodes(read_nodes(lines, source, skip_bad=skip_bad))
+        return cls.from_nodes(read_nodes(lines, source, skip_bad=skip_bad, kubelet_version=kubelet_version))
 
     @classmethod
     def from_node_resource_topologies(
@@ -108,6 +125,7 @@ class Cluster:
         source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
         *,
         skip_bad: bool = False,
+        kubelet_version: KubeletVersion | str = NEWEST,
     ) -> Cluster:
         """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
 
@@ -116,6 +134,7 @@ class Cluster:
         Args:
             source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or several.
             skip_bad: warn of an object that is wrong, and go on with the others.
+            kubelet_version: the release of all kubelets, which the objects do not name.
 
         Raises:
             InputError: something is no such object.
@@ -123,7 +142,10 @@ class Cluster:
         from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
 
         found = read_topologies(source, skip_bad=skip_bad)
-        return cls([one.name for one in found], [one.row for one in found])
+        profile = KubeletConfig(version=parse_version(kubelet_version)).profile
+        made = cls([one.name for one in found], [row_of_amounts(one.amounts, profile) for one in found])
+        made._profile = profile
+        return made
 
     def update(self, name: str, node: Node | Mapping[str, Any]) -> None:
         """Put another node, or what another NodeResourceTopology object says of it, in a node's place.
@@ -141,7 +163,7 @@ class Cluster:
         else:
             from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
 
-            row = read_topology(node, name).row
+            row = row_of_amounts(read_topology(node, name).amounts, self._profile)
         with self._lock:
             self._board.replace(index, row)
             if isinstance(node, Node):
@@ -216,6 +238,7 @@ class Cluster:
         Raises:
             InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
+        pod = pod.read_as(self._profile.pods)
         wanted = pod_policy(pod, self._default_exclusive)
         asking: list[Pod | Container] = [pod, *pod.all_containers]
         types = {kind for one in asking for kind, _ in one.memory}
@@ -271,6 +294,9 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, into, start, stop, nodes)
             if self._members:
+                if pod.readings:
+                    asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
+                    doubt_other_readings(self._members, pod, into, asked.tolist())
                 where = slice(start, stop) if nodes is None else nodes[start:stop]
                 if not into.exact[where].all() or job.policy >= 0:
                     asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
@@ -344,6 +370,8 @@ class Cluster:
                 with ThreadPoolExecutor(threads) as pool:
                     for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
                         done.result()
+            if self._members:
+                doubt_other_readings(self._members, parsed, answer, range(len(self)))
             if self._members and (job.policy >= 0 or not answer.exact.all()):
                 everyone = np.arange(len(self))
                 ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)

@@ -13,10 +13,11 @@ import msgspec
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.described import described_machine
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
 from alignup.node import Node, plugins_of
-from alignup.node_inputs import check_keys
+from alignup.node_inputs import check_keys, version_of
 from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
@@ -41,11 +42,16 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     preferred_sets: dict[str, Any] | None = None
     pods: list[dict[str, Any]] = []
     labels: dict[str, str] = {}
+    kubelet_version: str | None = None
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
 def read_nodes(
-    lines: str | bytes | Iterable[str | bytes], source: str, *, skip_bad: bool = False
+    lines: str | bytes | Iterable[str | bytes],
+    source: str,
+    *,
+    skip_bad: bool = False,
+    kubelet_version: KubeletVersion | str | None = None,
 ) -> dict[str, Node]:
     """Return the nodes by name; see `Cluster.from_json_lines`.
 
@@ -53,7 +59,7 @@ def read_nodes(
         InputError: a line is not of the form, a name comes twice, or a node refuses one of its pods.
         ConfigError: a kubelet would refuse to start on one of the nodes.
     """
-    reader = _Reader()
+    reader = _Reader(None if kubelet_version is None else parse_version(kubelet_version))
     nodes: dict[str, Node] = {}
     errors: list[InputError] = []
     for where, line in numbered_lines(lines, source):
@@ -80,7 +86,8 @@ def read_nodes(
 class _Reader:
     """Reads lines, and keeps what it has read by its text."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: KubeletVersion | None) -> None:
+        self._version = version
         self._decoder = msgspec.json.Decoder(_NodeLine)
         self._keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._read: dict[tuple[str, bytes], Any] = {}
@@ -91,15 +98,17 @@ class _Reader:
         check_keys(self._keys.decode(line), f"node {wire.name!r}")
         loaded: LoadedMachine = self._once("machine", wire.machine, described_machine)
         whole = bytes(wire.machine)
+        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version)
 
         def read_config(data: Any) -> KubeletConfig:
-            return KubeletConfig.from_dict(loaded.kubelet if data is None else data)
+            return KubeletConfig.from_dict(loaded.kubelet if data is None else data, version=version)
 
         def read_inventory(data: Any) -> Mapping[str, Sequence[Device]]:
             return loaded.devices if data is None else decode_inventory(data, loaded.machine)
 
         # what is missing comes with the machine, against which an inventory is checked
-        config = self._once("kubelet", wire.kubelet, read_config, whole if wire.kubelet == _NULL else b"")
+        beside = whole if wire.kubelet == _NULL else b""
+        config = self._once(f"kubelet {version}", wire.kubelet, read_config, beside)
         inventory = self._once("devices", wire.devices, read_inventory, whole)
         sets = loaded.preferred_sets if wire.devices == _NULL else {}
         if wire.preferred_sets is not None:

@@ -12,6 +12,7 @@ from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.amounts.memory_ledger import MemoryLedger
 from alignup.core.amounts.row import Distances, Row
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.versions import VersionProfile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,13 @@ _shared_distances = lru_cache(maxsize=1024)(Distances)
 _counted_cpus = lru_cache(maxsize=1024)(
     lambda capacity, allocatable: CpuCapacity.from_counts(list(capacity), list(allocatable))
 )
-_counted_memory = lru_cache(maxsize=1024)(lambda allocatable: MemoryCapacity(dict(allocatable)))
-_counted_devices = lru_cache(maxsize=1024)(lambda totals: DeviceInventory.from_counts(list(totals)))
+_counted_memory = lru_cache(maxsize=1024)(
+    lambda allocatable, checks_groups: MemoryCapacity(dict(allocatable), checks_groups=checks_groups)
+)
+_counted_devices = lru_cache(maxsize=1024)(
+    lambda totals, over_all_nodes: DeviceInventory.from_counts(list(totals), over_all_nodes=over_all_nodes)
+)
+_NEWEST_PROFILE = VersionProfile()
 
 
 def row_of_node(node: Node) -> Row:
@@ -67,8 +73,13 @@ class NodeAmounts:
     distances: tuple[tuple[int, ...], ...] | None = None
 
 
-def row_of_amounts(amounts: NodeAmounts) -> Row:
-    """Return the row of a node of which only amounts are known: its yes is an upper bound."""
+def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFILE) -> Row:
+    """Return the row of a node of which only amounts are known: its yes is an upper bound.
+
+    Args:
+        amounts: what is known.
+        profile: what the kubelet's release does where releases differ.
+    """
     cpu = memory = None
     if amounts.cpus is not None:
         capacity, allocatable, available = amounts.cpus
@@ -76,7 +87,8 @@ def row_of_amounts(amounts: NodeAmounts) -> Row:
     if amounts.memory:
         there = tuple((kind, known[0]) for kind, known in sorted(amounts.memory.items()))
         memory = MemoryLedger.from_counts(
-            _counted_memory(there), {kind: known[1] for kind, known in amounts.memory.items()}
+            _counted_memory(there, profile.memory_groups_checked),
+            {kind: known[1] for kind, known in amounts.memory.items()},
         )
     return Row(
         numa_nodes=amounts.numa_nodes,
@@ -85,7 +97,9 @@ def row_of_amounts(amounts: NodeAmounts) -> Row:
         cpu=cpu,
         memory=memory,
         devices={
-            resource: DeviceLedger.from_counts(_counted_devices(totals), list(available))
+            resource: DeviceLedger.from_counts(
+                _counted_devices(totals, profile.device_hints_over_all_nodes), list(available)
+            )
             for resource, (totals, available) in amounts.devices.items()
         },
         distances=None if amounts.distances is None else _shared_distances(amounts.distances),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
@@ -28,12 +30,12 @@ _PAGE: Final = 4096
 _IN_USE: Final = "in use"
 
 
-def nodes_of(topologies: Iterable[Topology]) -> dict[str, Node]:
-    """Return a node for each object, by name."""
-    return {one.name: node_of(one) for one in topologies}
+def nodes_of(topologies: Iterable[Topology], version: KubeletVersion = NEWEST) -> dict[str, Node]:
+    """Return a node for each object, by name; all kubelets are of one release."""
+    return {one.name: node_of(one, version) for one in topologies}
 
 
-def node_of(topology: Topology) -> Node:
+def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     """Return a node with what an object says that there is, and is free.
 
     Raises:
@@ -49,7 +51,7 @@ def node_of(topology: Topology) -> Node:
         )
         for resource, (totals, _) in known.devices.items()
     }
-    node = Node(machine, _config(known, reserved_cpus), inventory)
+    node = Node(machine, _config(known, reserved_cpus, version), inventory)
     taken = {
         resource: [
             f"zone-{zone}-{number}"
@@ -92,18 +94,20 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
     return Machine(tuple(nodes)), CPUSet(reserved)
 
 
-def _config(known: NodeAmounts, reserved_cpus: CPUSet) -> KubeletConfig:
+def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) -> KubeletConfig:
     """Return the configuration under which exactly what is free can be given away."""
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": known.policy,
         "topologyManagerScope": known.scope,
-        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": str(max(8, known.numa_nodes))},
     }
+    if known.numa_nodes > DEFAULT_MAXIMUM:
+        maximum = {"max-allowable-numa-nodes": str(known.numa_nodes)}
+        kubelet["topologyManagerPolicyOptions"] = maximum
     if known.cpus:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
     if known.memory:
         kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(known)}
-    return KubeletConfig.from_dict(kubelet)
+    return KubeletConfig.from_dict(kubelet, version=version)
 
 
 def _reserved_memory(known: NodeAmounts) -> list[dict[str, Any]]:

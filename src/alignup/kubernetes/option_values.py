@@ -15,9 +15,17 @@ from alignup.kubernetes.policy_options import CPU_OPTIONS, TOPOLOGY_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CpuOptions", "TopologyOptions", "parse_cpu_options", "parse_topology_options", "set_options"]
+__all__ = [
+    "DEFAULT_MAXIMUM",
+    "CpuOptions",
+    "TopologyOptions",
+    "parse_cpu_options",
+    "parse_topology_options",
+    "set_options",
+]
 
-_SMALLEST_MAXIMUM: Final = 8
+DEFAULT_MAXIMUM: Final = 8
+"""NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller."""
 _EXCLUSIVE: Final = (
     ("full-pcpus-only", "distribute-cpus-across-cores"),
     ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
@@ -37,7 +45,7 @@ class TopologyOptions:
     """The options of the Topology Manager's policies."""
 
     prefer_closest_numa_nodes: bool = False
-    max_allowable_numa_nodes: int = _SMALLEST_MAXIMUM
+    max_allowable_numa_nodes: int = DEFAULT_MAXIMUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +74,9 @@ def parse_topology_options(
         ConfigError: an option is not known, or its value is not one that it takes.
     """
     _check_options(options, TOPOLOGY_OPTIONS, where)
-    maximum = options.get("max-allowable-numa-nodes", str(_SMALLEST_MAXIMUM))
-    if not _WHOLE_NUMBER.fullmatch(maximum) or int(maximum) < _SMALLEST_MAXIMUM:
-        expected = f"a whole number of at least {_SMALLEST_MAXIMUM}"
+    maximum = options.get("max-allowable-numa-nodes", str(DEFAULT_MAXIMUM))
+    if not _WHOLE_NUMBER.fullmatch(maximum) or int(maximum) < DEFAULT_MAXIMUM:
+        expected = f"a whole number of at least {DEFAULT_MAXIMUM}"
         raise ConfigError.at(f'{where}["max-allowable-numa-nodes"]', expected, maximum)
     return TopologyOptions(
         prefer_closest_numa_nodes=_flag(options, "prefer-closest-numa-nodes", where),

@@ -1,0 +1,146 @@
+"""`--kubelet-version` of the subcommands: one release, or several that are compared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+ARTICLE = ("admit", "--machine", "align-up-article")
+STRICT = {
+    "topologyManagerPolicy": "best-effort",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+    "cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"},
+}
+ALPHA = {**STRICT, "cpuManagerPolicyOptions": {"align-by-socket": "true"}}
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Mi"}}}]},
+}
+DEVICES = {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": None}]}
+
+
+def test_one_release_is_named_in_the_title(alignup) -> None:
+    ended = alignup(*ARTICLE, "--kubelet-version", "v1.33.4+k3s1")
+
+    assert (ended.status, ended.err) == (0, "")
+    assert "kubelet 1.33" in ended.out
+
+
+def test_releases_that_agree_are_one_line(alignup) -> None:
+    ended = alignup(*ARTICLE, "--kubelet-version", "1.33,1.36")
+
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith(
+        "default/numa-aligned: the same, admitted, numa-aligned-container0: NUMA 0, CPUs 0-1"
+    )
+
+
+def test_one_object_a_release(alignup, write) -> None:
+    """A release that would not start says why; options have their stages."""
+    config, pod = write("k.json", json.dumps(STRICT)), write("p.json", json.dumps(POD))
+
+    ended = alignup(*ARTICLE, "--config", config, "--kubelet-version", "1.31,1.35,1.36", "--json", pod)
+
+    assert ended.status == 1
+    old, beta, new = ended.lines
+    assert [one["kubeletVersion"] for one in ended.lines] == ["1.31", "1.35", "1.36"]
+    assert old["configError"].startswith('unknown CPU Manager Policy option: "strict-cpu-reservation"')
+    assert "pods" not in old
+    assert [one["options"]["strict-cpu-reservation"] for one in ended.lines] == [None, "GA", "GA"]
+    assert beta["pods"] == new["pods"]
+    assert new["pods"][0]["admitted"]
+
+
+def test_people_see_what_differs(alignup, write) -> None:
+    config, pod = write("k.json", json.dumps(STRICT)), write("p.json", json.dumps(POD))
+
+    ended = alignup(*ARTICLE, "--config", config, "--kubelet-version", "1.31,1.34,1.36", pod)
+
+    assert "kubelet 1.31 would not start: unknown CPU Manager Policy option" in ended.out
+    assert "option strict-cpu-reservation:\n  1.31: unknown\n  1.34: beta\n  1.36: GA" in ended.out
+    assert "default/web: the same, admitted, c0:" in ended.out
+
+
+def test_a_configuration_has_the_default_gates_of_its_release(alignup, write) -> None:
+    config, pod = write("k.json", json.dumps(ALPHA)), write("p.json", json.dumps(POD))
+
+    refused = alignup(*ARTICLE, "--config", config, pod)
+    let_pass = alignup(*ARTICLE, "--config", config, "--lenient", pod)
+
+    assert refused.status == 2
+    assert "CPU Manager Policy Alpha-level Options not enabled" in refused.err
+    assert let_pass.status == 0
+    assert "let pass, though kubelet 1.36 refuses it by default" in let_pass.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1.28", "expected kubelet 1.29 or later"),
+        ("new", "expected the version of a kubelet such as"),
+        ("1.33,", "expected the version of a kubelet such as"),
+    ],
+)
+def test_bad_versions(alignup, text, message) -> None:
+    ended = alignup(*ARTICLE, "--kubelet-version", text)
+
+    assert ended.status == 2
+    assert message in ended.err
+
+
+def scenario(**keys: Any) -> str:
+    return json.dumps(
+        {
+            "name": "one",
+            "machine": "align-up-article",
+            "kubelet": STRICT,
+            "devices": DEVICES,
+            "steps": [{"admit": POD}],
+            **keys,
+        }
+    )
+
+
+def test_the_option_goes_before_the_key(alignup, write) -> None:
+    file = write("s.jsonl", scenario(kubeletVersion="1.31"))
+
+    assert "configError" in alignup("replay", "--json", file).lines[0]
+    assert "steps" in alignup("replay", "--json", "--kubelet-version", "1.35", file).lines[0]
+
+
+def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) -> None:
+    file = write("s.jsonl", scenario())
+
+    named = alignup("replay", "--json", "--kubelet-version", "1.31,1.36", file).lines
+    everything = alignup("replay", "--json", "--compare-versions", file).lines
+
+    assert [one["kubeletVersion"] for one in named] == ["1.31", "1.36"]
+    assert ["configError" in one for one in named] == [True, False]
+    assert [one["kubeletVersion"] for one in everything] == [f"1.{minor}" for minor in range(29, 37)]
+    shown = alignup("replay", "--compare-versions", file).out
+    assert "kubelet 1.31 would not start: unknown" in shown
+    assert "0: the same, admitted, c0:" in shown
+
+
+def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:
+    nodes = "\n".join(
+        json.dumps(
+            {"name": name, "machine": "align-up-article", "kubelet": STRICT, "kubeletVersion": version}
+        )
+        for name, version in (("old", "1.31"), ("new", "v1.35.2"))
+    )
+    file, pod = write("n.jsonl", nodes), write("p.json", json.dumps(POD))
+
+    mixed = alignup("rank", "--nodes", file, "--json", pod)
+    same = alignup("rank", "--nodes", file, "--kubelet-version", "1.36", "--json", pod)
+
+    assert [one["node"] for one in mixed.lines[0]["best"]] == ["new"]
+    assert "a node is passed over" in mixed.err
+    assert len(same.lines[0]["best"]) == 2
+    simulated = alignup("simulate", "--nodes", file, "--generate", 3, "--kubelet-version", "1.36", "--json")
+    assert simulated.lines[0]["nodes"] == 2
+    assert alignup("rank", "--nodes", file, "--kubelet-version", "1.35,1.36", pod).status == 2

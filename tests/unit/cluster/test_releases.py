@@ -1,0 +1,159 @@
+"""Clusters whose kubelets are of several releases."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from alignup.cluster import REASONS, Cluster
+from alignup.errors import ConfigError
+from alignup.kubernetes.pod import Pod
+from alignup.machine.machine import Machine
+from alignup.node import Node
+from cluster_cases import node_of, pod_of
+
+LEVEL = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+OWN = {"limits": {"cpu": "2", "memory": "1Gi"}}
+FIELDS = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+
+
+def pod(allocated=None, pod_level=None, init=False):
+    """Return a manifest: with a status, or with resources of the pod as a whole."""
+    container = {"name": "c0", "resources": OWN}
+    sidecar = {**container, "name": "s0", "restartPolicy": "Always"}
+    spec = {"containers": [container], "initContainers": [sidecar] if init else []}
+    if pod_level:
+        spec["resources"] = pod_level
+    made = {"metadata": {"name": "p"}, "spec": spec}
+    if allocated:
+        one = {"allocatedResources": allocated}
+        made["status"] = {
+            "containerStatuses": [{"name": "c0", **one}, {"name": "gone", **one}],
+            "initContainerStatuses": [{"name": "s0", **one}],
+        }
+    return made
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "exclusive"),
+    [
+        ("1.31", {}, 2),
+        ("1.33", {}, 2),
+        ("1.33", {"PodLevelResources": True}, 2),
+        ("1.34", {}, None),
+        ("1.34", {"PodLevelResources": False}, 2),
+        ("1.36", {}, None),
+    ],
+)
+def test_pod_level_resources_by_release(version, gates, exclusive):
+    node = Node(Machine.load("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    cpus = node.admit(pod(pod_level=LEVEL)).containers["c0"].cpus
+    assert (None if cpus is None else len(cpus)) == exclusive
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "ordinary", "sidecar"),
+    [
+        ("1.31", {}, 2, 2),
+        ("1.31", {"InPlacePodVerticalScaling": True}, 1, 2),
+        ("1.33", {}, 1, 1),
+        ("1.34", {}, 1, 1),
+        ("1.34", {"InPlacePodVerticalScaling": False}, 2, 2),
+        ("1.35", {}, 2, 2),
+        ("1.36", {}, 2, 2),
+    ],
+)
+def test_requests_from_a_status_by_release(version, gates, ordinary, sidecar):
+    node = Node(Machine.load("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    admission = node.admit(pod(allocated={"cpu": "1", "memory": "1Gi"}, init=True))
+    assert [len(admission.containers[name].cpus or ()) for name in ("c0", "s0")] == [ordinary, sidecar]
+
+
+def test_a_status_that_says_what_the_spec_says_changes_nothing():
+    assert not Pod.from_manifest(pod(allocated={"cpu": 2, "memory": "1Gi"})).readings
+    assert not Pod.from_manifest(pod()).readings
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
+    """Random nodes in two releases each: the cluster's answers are the nodes' own."""
+    random, nodes, scenarios = Random(seed), [], []
+    while len(nodes) < 60:
+        scenario, node = node_of(random)
+        try:
+            older = Node.from_dict({**scenario, "kubeletVersion": f"1.{random.randint(29, 35)}"})
+        except ConfigError:
+            continue
+        nodes += [older, node]
+        scenarios.append(scenario)
+    cluster = Cluster.from_nodes(nodes)
+    for number in range(25):
+        scenario = random.choice(scenarios)
+        manifest = pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"])
+        if number % 5 == 0:
+            manifest["spec"]["resources"] = LEVEL
+            manifest["metadata"]["annotations"] = {}
+        made = Pod.from_manifest(manifest)
+        answer = cluster.evaluate(made, exact=True)
+        for index, node in enumerate(nodes):
+            try:
+                admission = node.try_admit(made)
+            except ConfigError:
+                continue
+            assert bool(answer.admitted[index]) == admission.admitted
+            assert REASONS[answer.reason[index]] == admission.reason
+        index = random.randrange(len(nodes))
+        try:
+            nodes[index].admit(made)
+        except ConfigError:
+            continue
+
+
+def test_node_lines_name_their_release():
+    line = {"name": "a", "machine": "align-up-article", "kubelet": FIELDS}
+    lines = "\n".join(json.dumps({**line, "name": v, "kubeletVersion": v}) for v in ("1.33", "1.36"))
+    cluster = Cluster.from_json_lines(lines)
+    assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.36"]
+    one = Cluster.from_json_lines(lines, kubelet_version="1.34")
+    assert [str(node.config.version) for node in one.nodes] == ["1.34", "1.34"]
+    answer = cluster.evaluate(pod(pod_level=LEVEL), exact=True)
+    assert answer.admitted.all()
+
+
+def test_amounts_are_judged_by_a_release_too():
+    """Kubelets before 1.36 offer masks of nodes without devices, so that two lists can meet there."""
+    resource = {"capacity": "1", "allocatable": "1", "available": "1"}
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": "cpu", **dict.fromkeys(resource, cpus)},
+                {"name": "a/gpu", **dict.fromkeys(resource, gpus)},
+            ],
+        }
+        for number, (cpus, gpus) in enumerate((("2", "2"), ("4", "0")))
+    ]
+    topology = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "a"},
+        "topologyPolicies": ["BestEffort"],
+        "zones": zones,
+    }
+    limits = {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
+    }
+    affinity = {
+        version: int(
+            Cluster.from_node_resource_topologies(topology, kubelet_version=version)
+            .evaluate(manifest)
+            .affinity[0]
+        )
+        for version in ("1.35", "1.36")
+    }
+    assert affinity == {"1.35": 3, "1.36": 1}

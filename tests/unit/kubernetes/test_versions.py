@@ -1,0 +1,129 @@
+"""Behaviour of `alignup.kubernetes.versions`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubernetes.feature_gates import FEATURE_GATES, effective_gates
+from alignup.kubernetes.policy_options import CPU_OPTION_STAGES, TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.versions import (
+    BEHAVIOURS,
+    KNOWN_VERSIONS,
+    NEWEST,
+    KubeletVersion,
+    PodLevel,
+    PodReading,
+    StatusRequests,
+    VersionProfile,
+    parse_version,
+    parse_versions,
+    profile_of,
+)
+
+PAGE = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.33",
+        "v1.33",
+        "1.33.0",
+        "v1.33.13",
+        "v1.33.13-eks-1",
+        "v1.33.4+k3s1",
+        "v1.33.5-gke.1200",
+        "1.33.0-rc.1",
+    ],
+)
+def test_only_the_minor_counts(text):
+    assert parse_version(text) == KubeletVersion(33)
+    assert str(parse_version(text)) == "1.33"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "33", "1.33.x", "latest", "1.33,1.36", " 1.33", "1.-3", "v", 1.33, 33, True, ["1.33"]]
+)
+def test_what_is_no_version_is_refused(text):
+    with pytest.raises(InputError, match="expected the version of a kubelet such as"):
+        parse_version(text)
+
+
+@pytest.mark.parametrize("text", ["1.28.9", "0.99", "1.0"])
+def test_what_is_too_old_is_refused(text):
+    with pytest.raises(InputError, match=r"^expected kubelet 1\.29 or later; .* at kubeletVersion$"):
+        parse_version(text)
+
+
+@pytest.mark.parametrize("text", ["1.37", "v1.99.1", "2.0"])
+def test_what_is_newer_is_judged_as_the_newest_known(text):
+    with pytest.warns(AlignupWarning, match=r"is newer than those known, and is judged as 1\.36"):
+        assert parse_version(text) == NEWEST
+
+
+def test_several_versions_come_once_each():
+    assert parse_versions("1.33, v1.33.2,1.36") == (KubeletVersion(33), KubeletVersion(36))
+
+
+def test_the_newest_profile_is_the_default_one():
+    assert profile_of(NEWEST, effective_gates(None, NEWEST)) == VersionProfile()
+
+
+@pytest.mark.parametrize(
+    ("minor", "over_all", "checked", "down", "pod_level", "status"),
+    [
+        (29, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY),
+        (31, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY),
+        (32, True, True, True, PodLevel.IGNORED, StatusRequests.NOBODY),
+        (33, True, True, True, PodLevel.IGNORED, StatusRequests.WITH_SIDECARS),
+        (34, True, True, False, PodLevel.SHARES, StatusRequests.WITH_SIDECARS),
+        (35, True, True, False, PodLevel.SHARES, StatusRequests.NOBODY),
+        (36, False, True, False, PodLevel.SHARES, StatusRequests.NOBODY),
+    ],
+)
+def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level, status):
+    version = KubeletVersion(minor)
+    assert profile_of(version, effective_gates(None, version)) == VersionProfile(
+        over_all, checked, down, PodReading(pod_level, status)
+    )
+
+
+@pytest.mark.parametrize(
+    ("minor", "gates", "reading"),
+    [
+        (33, {"PodLevelResources": True}, PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS)),
+        (34, {"PodLevelResources": False}, PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS)),
+        (31, {"InPlacePodVerticalScaling": True}, PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS)),
+        (34, {"InPlacePodVerticalScaling": False}, PodReading(PodLevel.SHARES, StatusRequests.NOBODY)),
+    ],
+)
+def test_gates_change_how_pods_are_read(minor, gates, reading):
+    version = KubeletVersion(minor)
+    assert profile_of(version, effective_gates(gates, version)).pods == reading
+
+
+def rows_of(page: str) -> dict[str, list[str]]:
+    """Return the rows of tables whose first cell is a word in backticks, by that word."""
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|$", page, re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def test_the_page_lists_every_behaviour_with_its_releases_and_source():
+    rows = rows_of(PAGE)
+    for name, behaviour in BEHAVIOURS.items():
+        assert rows[name][0] == f"{behaviour.first}-{behaviour.last}", name
+        assert behaviour.source in rows[name][2], name
+
+
+def test_the_page_lists_every_option_with_its_stages():
+    rows = rows_of(PAGE)
+    for name, stages in {**CPU_OPTION_STAGES, **TOPOLOGY_OPTION_STAGES}.items():
+        assert rows[name] == [option_stage(stages, version) or "-" for version in KNOWN_VERSIONS], name
+
+
+def test_the_page_lists_every_gate():
+    assert rows_of(PAGE).keys() >= FEATURE_GATES.keys()
