@@ -177,14 +177,12 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         init_wishes=init_wishes,
         wishes=wishes,
         pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
-        allocated=_allocated(wire.status, [*init_wishes, *wishes], f"{before}status"),
+        allocated={} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
     )
 
 
-def _allocated(status: _Status | None, wishes: Iterable[Wish], place: str) -> dict[str, dict[str, int]]:
+def _allocated(status: _Status, wishes: Iterable[Wish], before: str) -> dict[str, dict[str, int]]:
     """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
-    if status is None:
-        return {}
     requests = {wish.name: wish.requests for wish in wishes}
     found: dict[str, dict[str, int]] = {}
     for kind, statuses in (
@@ -194,7 +192,7 @@ def _allocated(status: _Status | None, wishes: Iterable[Wish], place: str) -> di
         for index, one in enumerate(statuses or ()):
             if one.name not in requests or one.allocated_resources is None:
                 continue
-            where = f"{place}.{kind}[{index}].allocatedResources"
+            where = f"{before}status.{kind}[{index}].allocatedResources"
             amounts = _quantities(one.allocated_resources, where)
             if amounts != requests[one.name]:
                 found[one.name] = amounts

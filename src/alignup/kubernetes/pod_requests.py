@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Wish", "build_pod", "is_device", "is_hugepages", "is_pinned_memory", "peak", "qos_class"]
 
 _HUGEPAGES: Final = "hugepages-"
+_NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+_NEWEST_READING: Final = PodReading()
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _Item = TypeVar("_Item", Container, "Wish")
 
@@ -88,7 +90,7 @@ def build_pod(
     init_wishes: Sequence[Wish],
     wishes: Sequence[Wish],
     pod_wish: Wish | None,
-    allocated: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
 ) -> Pod:
     """Return the record of a pod, with what kubelets of other releases make of it where that can differ.
 
@@ -107,47 +109,54 @@ def build_pod(
     if pod_wish:
         _default_requests(pod_wish, init_wishes, wishes)
 
-    def read(reading: PodReading) -> Pod:
-        return _read_pod(
-            Pod(uid=uid, name=name, namespace=namespace, annotations=annotations),
+    named = (uid, name, namespace, annotations)
+    newest = _read_pod(named, init_wishes, wishes, pod_wish)
+    if pod_wish is None and not allocated:
+        return newest
+    readings = {
+        reading: _read_pod(
+            named,
             init_wishes,
             wishes,
             pod_wish if reading.pod_level is not PodLevel.IGNORED else None,
             allocated,
             reading,
         )
-
-    newest = read(PodReading())
-    if pod_wish is None and not allocated:
-        return newest
-    return replace(newest, readings={reading: read(reading) for reading in POD_READINGS})
+        for reading in POD_READINGS
+    }
+    return replace(newest, readings=readings)
 
 
 def _read_pod(
-    named: Pod,
+    named: tuple[str, str, str, Mapping[str, str]],
     init_wishes: Sequence[Wish],
     wishes: Sequence[Wish],
     pod_wish: Wish | None,
-    allocated: Mapping[str, Mapping[str, int]],
-    reading: PodReading,
+    allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
+    reading: PodReading = _NEWEST_READING,
 ) -> Pod:
-    """Return the record of a pod as some kubelets read it; see `build_pod`."""
+    """Return the record of a pod as some kubelets read it; see `build_pod`, whose first four arguments are `named`."""
     qos = qos_class([pod_wish] if pod_wish else [*init_wishes, *wishes])
     shares = pod_wish is not None and reading.pod_level is PodLevel.SHARES
     is_exclusive = qos is QOSClass.GUARANTEED and not shares
-    init_containers, containers = [
-        tuple([_container(wish, is_exclusive, _from_status(wish, allocated, reading)) for wish in some])
-        for some in (init_wishes, wishes)
-    ]
+    if allocated:
+        init_containers, containers = (
+            tuple([_container(wish, is_exclusive, _from_status(wish, allocated, reading)) for wish in some])
+            for some in (init_wishes, wishes)
+        )
+    else:  # nearly always, and on the way of every admission
+        init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
+        containers = tuple([_container(wish, is_exclusive) for wish in wishes])
     exclusive_cpus, memory, devices = _effective(init_containers, containers)
+    uid, name, namespace, annotations = named
     return Pod(
-        uid=named.uid,
-        name=named.name,
-        namespace=named.namespace,
+        uid=uid,
+        name=name,
+        namespace=namespace,
         init_containers=init_containers,
         containers=containers,
         qos=qos,
-        annotations=named.annotations,
+        annotations=annotations,
         exclusive_cpus=exclusive_cpus,
         memory=memory,
         devices=devices,
@@ -180,7 +189,7 @@ def _from_status(
     return allocated.get(wish.name)
 
 
-def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | None) -> Container:
+def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
     """Return the record of a container.
 
     Args:
