@@ -23,7 +23,7 @@ def answer_text(answer: Mapping[str, Any]) -> str:
     if not answer["admitted"]:
         return f"refused, {answer['reason']}"
     got = "; ".join(_container_text(name, one) for name, one in answer["containers"].items())
-    return f"admitted, {got}" if got else "removed"
+    return f"admitted, {got}" if got else "done"
 
 
 def _container_text(name: str, container: Mapping[str, Any]) -> str:
