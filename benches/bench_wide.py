@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from alignup import HintList, Merger, Node, Pod
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.machine.catalog import catalog_entries
-from alignup.topology_manager.policy import POLICY_NAMES
 from cases import Demand, big_scenario, summary
 
 GB200 = {
@@ -44,7 +44,7 @@ BIG = {
 
 
 @pytest.mark.parametrize("closest", [False, True], ids=["lowest", "closest"])
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+@pytest.mark.parametrize("policy", TOPOLOGY_POLICIES)
 @pytest.mark.parametrize("name", BIG)
 @pytest.mark.benchmark(group="64 nodes, 256 CPUs")
 def test_64_nodes(benchmark, promise, name, policy, closest):
