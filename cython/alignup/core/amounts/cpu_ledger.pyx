@@ -394,6 +394,6 @@ cdef class CpuLedger:
             others = free & ~chosen
             if missing > others.bit_count():
                 return CpuShortage("too few")
-            chosen |= distribute(others, missing, held)
+            chosen |= distribute(others, missing, held | chosen)
         self.give(chosen)
         return chosen

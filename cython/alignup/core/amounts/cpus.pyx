@@ -220,6 +220,7 @@ cdef CpuOutcome choose_cpus(
         return CPUS_CHOSEN
     for word in range(words):
         free[word] &= ~chosen[word]
+        held[word] |= chosen[word]      # else a group that is larger than the average could count some of them again
     if missing > count_in(free, words):
         return CPUS_TOO_FEW
     pack(layout.groups, free, missing, held, layout.spreads, layout.l3_rule, taken, scratch + 4 * words)

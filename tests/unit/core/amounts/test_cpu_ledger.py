@@ -154,7 +154,7 @@ def test_across_numa_nodes_somebody_else_chooses():
 
     cpus.give(0b1)
     assert cpus.allocate(5, 0, 0b1, lowest) == 0b111110
-    assert asked == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1)]
+    assert asked == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1111)]
     assert cpus.given == 0b111111
     assert cpus.allocate(3, 0, None, lowest).cause == "too few"
     with pytest.raises(ZeroDivisionError):

@@ -256,6 +256,12 @@ class TestReservedCpus:
         hybrid = machine_of([[Core((0, 1), 0), Core((2,), 0), Core((3,), 0)]])
         assert admit(provider_of(hybrid, "0"), pod_of(asking("c", 2))) == ["0-1"]
 
+    def test_no_cpu_counts_twice_where_sockets_differ_in_size(self):
+        rows = [[(0, 0), (2, 0), (3, 1)], [(1, 2), (4, 2), (5, 3), (6, 3)], [(7, 4), (8, 4), (9, 5)]]
+        machine = machine_of([[Core((cpu,), socket) for cpu, socket in row] for row in rows])
+        (given,) = admit(provider_of(machine, "1"), pod_of(asking("c", 5)), near(1))
+        assert len(CPUSet.parse(given)) == 5
+
 
 class TestConfiguration:
     def test_reserved_cpus_must_exist(self):
