@@ -78,14 +78,24 @@ def ties_of(holders: Iterable[tuple[int, str]], mask: int, numa_node_ids: Sequen
 def shortage(accounts: Mapping[str, MemoryAccount], within: str, smallest: str) -> str:
     """Return that no set of nodes has enough, with the accounts of those types that alone are too much.
 
+    Too much is more than is free on all nodes together; where no type is, what no set of nodes that may be used
+    together can hold.
+
     Args:
         accounts: by type.
         within: what the set must include, in words; empty: nothing.
         smallest: what kind of set is meant; empty: any.
     """
     scarce = {kind: one for kind, one in accounts.items() if one.free is None or sum(one.free) < one.asked}
-    told = in_words(scarce or accounts)
+    unplaced = {kind: one for kind, one in accounts.items() if _has_no_place(kind, one)}
+    told = in_words(scarce or unplaced or accounts)
     where = within if not scarce else ""
     return f"no {smallest}set of NUMA nodes{where} has enough memory: " + "; ".join(
         f"{kind} {words}" for kind, words in told.items()
     )
+
+
+def _has_no_place(kind: str, account: MemoryAccount) -> bool:
+    """Return whether this type, if it were the only one, had no hint either; a lone type has no hints to look at."""
+    hints = account.families.get(frozenset([kind]))
+    return hints is not None and len(hints) == 0
