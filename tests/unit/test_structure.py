@@ -101,9 +101,6 @@ FILLED_ROOMS = {
 }
 """Rooms whose `__init__` imports something."""
 
-FORMER_NAMES = {("cluster.koordinator", "_peak")}
-"""Private names that a module of another name still imports."""
-
 MOST_TOP_ENTRIES = 18
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 40
@@ -251,7 +248,7 @@ def test_private_names_stay_in_their_module() -> None:
         for alias in node.names
         if alias.name.startswith("_")
     }
-    assert found == FORMER_NAMES
+    assert not found
 
 
 def compiled_imports() -> dict[str, set[str]]:

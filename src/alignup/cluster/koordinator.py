@@ -18,7 +18,7 @@ from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
 from alignup.koordinator.scheduling import NodeView, Verdict, evaluate
 from alignup.koordinator.status import Status, StatusCode
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.pod_requests import _peak as peak  # the rule of KEP-753, as for totals
+from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -281,10 +281,6 @@ def peak(
     return largest
 
 
-_peak = peak
-"""The former name, which `alignup.cluster.koordinator` still imports."""
-
-
 def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
     """Refuse sums that no kubelet can hold.
 

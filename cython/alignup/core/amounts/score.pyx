@@ -2,7 +2,7 @@
 
 The first four mean what they mean in the scheduler plugin for NodeResourceTopology objects, applied to the NUMA nodes
 that the pod would really get instead of to each node by itself. The last is the formula of Koordinator's design
-document. Whether there is a placement at all is decided in `alignup.core.amounts.policy` and
+document. Whether there is a placement at all is decided in `alignup.core.amounts.decide` and
 `alignup.core.amounts.allocate`.
 """
 
