@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["rank_pods"]
 
 SHOWN_REFUSALS = 10
-"""How many refused nodes a person is shown; JSON has them all."""
+"""The number of refused nodes that a person is shown; JSON has them all."""
 
 
 def rank_pods(cluster: Cluster, pods: Iterable[Pod], profile: str, top: int, *, as_json: bool) -> bool:

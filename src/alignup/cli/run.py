@@ -53,7 +53,13 @@ class RunCommand(click.Command):
             raise
 
 
-@click.command(name="run", cls=RunCommand, context_settings={"allow_interspersed_args": False})
+@click.command(
+    name="run",
+    cls=RunCommand,
+    context_settings={"allow_interspersed_args": False},
+    epilog="Exit status: the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a "
+    "refusal, bad usage or bad input.",
+)
 @click.option(
     "--cpus", type=click.IntRange(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
 )

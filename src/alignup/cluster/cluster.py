@@ -195,7 +195,7 @@ class Cluster:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What is known of each node: its policy, and the ledgers of its providers."""
+        """The facts about each node: its policy, and the ledgers of its providers."""
         return self._board.parts
 
     def index(self, name: str) -> int:

@@ -19,7 +19,7 @@ STRATEGIES: Final = (
     "balanced-allocation",
     "document",
 )
-"""How placements are scored; see `Cluster.evaluate`."""
+"""The ways to score placements; see `Cluster.evaluate`."""
 
 REASONS: Final = (
     "",
@@ -28,13 +28,13 @@ REASONS: Final = (
     "SMTAlignmentError",
     "UnschedulableAndUnresolvable",
 )
-"""What the codes in `Evaluation.reason` stand for: the words that a kubelet puts into a pod's status, and Koordinator's
+"""The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, and Koordinator's
 for a pod that brings another policy than the node has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """What each node of a cluster would say to a pod."""
+    """The answer of each node of a cluster to a pod."""
 
     admitted: npt.NDArray[np.bool_]
     reason: npt.NDArray[np.uint8]

@@ -41,12 +41,12 @@ _THOUSANDTHS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What a scheduler says of one node."""
+    """The verdict and score of a scheduler for one node."""
 
     node: str
     verdict: Verdict
     score: float
-    """What the NUMA nodes of the placement are worth under the profile; 0 where none was decided."""
+    """The score of the placement's NUMA nodes under the profile; 0 where none was decided."""
     numa_nodes: tuple[int, ...] | None
     """The kernel's ids of the placement's NUMA nodes; None: any, or refused."""
 

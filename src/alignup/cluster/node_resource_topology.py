@@ -86,7 +86,7 @@ class _Object(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What an object says of a node."""
+    """The facts about a node that an object carries."""
 
     name: str
     amounts: NodeAmounts

@@ -59,7 +59,7 @@ def row_of_node(node: Node) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class NodeAmounts:
-    """What is known of a node of which only amounts are; each amount comes once for each NUMA node."""
+    """The facts about a node of which only amounts are known; each amount comes once for each NUMA node."""
 
     numa_nodes: int
     policy: str = "none"

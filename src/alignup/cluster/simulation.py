@@ -43,7 +43,7 @@ _SAMPLES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a trace."""
+    """The outcome of a trace."""
 
     arrivals: int
     placed: int
@@ -54,7 +54,7 @@ class Report:
     refused: int
     """Pods that every node refused on which they were tried, which the scheduler had not foreseen."""
     refusals: Mapping[str, int]
-    """How often a node refused a pod, by the kubelet's reason; a pod can be tried on several nodes."""
+    """The number of times that a node refused a pod, by the kubelet's reason; a pod can be tried on several nodes."""
     utilisation: Mapping[str, float]
     """By resource, the mean part of what there is that was requested by running pods, weighted with time."""
     peak: Mapping[str, float]
@@ -163,7 +163,7 @@ class Simulation:
 
     @property
     def report(self) -> Report:
-        """What came of the trace that was played last, as far as it was played."""
+        """The outcome of the trace that was played last, as far as it was played."""
         counts, totals, meter = self._counts, self.totals, self._meter
         return Report(
             arrivals=counts["arrivals"],
@@ -256,7 +256,7 @@ class _Answer:
     job: Job
     answer: Evaluation
     seen: int
-    """How many changes of nodes it takes into account."""
+    """The number of changes of nodes that it takes into account."""
 
 
 class _Answers:

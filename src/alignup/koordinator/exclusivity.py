@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MOST_NAMED: Final = 4
-"""How many pods a sentence names before it counts the rest."""
+"""The number of pods that a sentence names before it counts the rest."""
 
 _MOST_LISTED: Final = 4096
 """Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""

@@ -19,7 +19,7 @@ __all__ = ["FEATURE_GATES", "OPTION_GATES", "GateStage", "effective_gates", "gat
 
 @dataclass(frozen=True, slots=True)
 class GateStage:
-    """How a gate is from some release on."""
+    """The stage and default of a gate from some release on."""
 
     first: KubeletVersion
     maturity: str

@@ -87,7 +87,7 @@ class KubeletConfig:
     version: KubeletVersion = NEWEST
     """The kubelet's release; a text such as `v1.33.4` is parsed."""
     profile: VersionProfile = field(init=False, repr=False, compare=False)
-    """What this kubelet does where releases differ."""
+    """The behaviour of this kubelet where releases differ."""
 
     def __post_init__(self) -> None:
         """Parse the version, and look up what kubelets of that release do.

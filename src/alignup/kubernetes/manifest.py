@@ -64,7 +64,7 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
-    """What a pod's status says of a container, on the wire."""
+    """The status of a container, as it is on the wire."""
 
     name: str | None = None
     allocated_resources: dict[str, Any] | None = None

@@ -67,7 +67,7 @@ class Pod:
     all_containers: tuple[Container, ...] = ()
     """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
     readings: Mapping[PodReading, Pod] = field(default_factory=dict, repr=False, compare=False)
-    """What kubelets of other releases make of it, where that can differ; the pod itself is as kubelet 1.36 reads it."""
+    """The same pod as kubelets of other releases read it, where that can differ; the pod itself is as 1.36 reads it."""
 
     def __post_init__(self) -> None:
         if not self.all_containers:

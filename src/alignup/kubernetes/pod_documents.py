@@ -51,7 +51,7 @@ class PodDocument:
 
     pod: Pod
     count: int = 1
-    """How many such pods its object makes."""
+    """The number of such pods that its object makes."""
     is_numbered: bool = False
     """A single pod is numbered too, as those of a StatefulSet are."""
     node_name: str = ""

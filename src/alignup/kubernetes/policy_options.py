@@ -56,11 +56,11 @@ class OptionFamily:
 
     stages: Mapping[str, _Stages]
     words: str
-    """What a kubelet's messages call the manager."""
+    """The manager's name in a kubelet's messages."""
     gate: str
     """The gate of all options; those of alpha and beta ones have Alpha and Beta before its last word."""
     requirement: str
-    """What a kubelet says before the options if the gate is off, and after them."""
+    """The words of a kubelet before the options if the gate is off, and after them."""
 
     def gate_of(self, stage: str) -> str:
         """Return the gate of alpha or beta options."""

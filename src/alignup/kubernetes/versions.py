@@ -60,7 +60,7 @@ class Behaviour:
     """Something that the kubelets of some releases do."""
 
     effect: str
-    """What they do, for people."""
+    """A sentence for people."""
     source: str
     """Where it stands, under `pkg/kubelet/cm` of Kubernetes."""
     first: KubeletVersion = OLDEST
@@ -153,7 +153,7 @@ def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVer
 
 
 class PodLevel(Enum):
-    """What resources of a pod as a whole (`spec.resources`) mean to a kubelet."""
+    """The meaning of resources of a pod as a whole (`spec.resources`) to a kubelet."""
 
     IGNORED = "ignored"
     SETS_QOS = "sets QoS"
@@ -172,7 +172,7 @@ class StatusRequests(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """How a kubelet reads what a pod asks for."""
+    """The way a kubelet reads the requests of a pod."""
 
     pod_level: PodLevel = PodLevel.SHARES
     from_status: StatusRequests = StatusRequests.NOBODY
@@ -183,7 +183,7 @@ POD_READINGS: Final = tuple(starmap(PodReading, product(PodLevel, StatusRequests
 
 @dataclass(frozen=True, slots=True)
 class VersionProfile:
-    """What the kubelet of a release, with its feature gates, does where releases differ; see `BEHAVIOURS`."""
+    """The behaviour of a release, with its feature gates, where releases differ; see `BEHAVIOURS`."""
 
     device_hints_over_all_nodes: bool = False
     memory_groups_checked: bool = True

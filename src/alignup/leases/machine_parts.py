@@ -95,7 +95,7 @@ def split_machine(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """How many cores and CPUs each part gets."""
+    """The numbers of cores and CPUs that each part gets."""
 
     cores: int
     """Cores; CPUs if `by_cpu`."""

@@ -28,11 +28,11 @@ _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _MERGED_LIMIT: Final = 100_000
 """Entries that merge keys (`<<`) may copy in one text."""
 _EXPANSION_LIMIT: Final = 10
-"""How many times larger aliases may make a document than its distinct values are."""
+"""The factor by which aliases may make a document larger than its distinct values are."""
 _EXPANSION_FREE: Final = 10_000
 """Values up to which a document may expand by any factor."""
 _DEPTH_LIMIT: Final = 200
-"""How deeply values may nest; PyYAML's composer is recursive and would exhaust the stack."""
+"""The depth to which values may nest; PyYAML's composer is recursive and would exhaust the stack."""
 _VALUE_LIMIT: Final = 400_000
 """Values in one text, keys too; a manifest of the largest size that is read has fewer, and each takes a kilobyte."""
 _NUMBER_LIMIT: Final = 64

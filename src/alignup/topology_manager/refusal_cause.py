@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LOOKED_AT", "Offer", "blamed", "offers_of"]
 
 LOOKED_AT = 4096
-"""How many hints of a list are considered; longer lists exist only beyond 12 NUMA nodes."""
+"""The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "ResourceView", "explain", "refusal_message"]
 
 SHOWN = 4
-"""How many sets of NUMA nodes a sentence lists before it says how many more there are."""
+"""The number of sets of NUMA nodes that a sentence lists before it says how many more there are."""
 
 KEPT = 64
-"""How many sets of NUMA nodes an explanation keeps of each kind; all single nodes are among them."""
+"""The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are among them."""
 
 NodeSet = tuple[int, ...]
 

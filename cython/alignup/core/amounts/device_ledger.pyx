@@ -43,7 +43,7 @@ cdef object read_words(const uint64_t* words, int count):
 
 @cython.final
 cdef class DeviceInventory:
-    """What a plugin reports of one resource, and what is gone but still held; shared by equal nodes.
+    """The devices that a plugin reports of one resource, and those that are gone but still held; shared by equal nodes.
 
     Args:
         numa_nodes: how many NUMA nodes the machine has.

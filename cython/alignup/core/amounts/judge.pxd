@@ -14,7 +14,7 @@ cdef struct Answer:
 
 
 cdef struct Room:
-    # What the largest of some nodes needs.
+    # Room for the largest of some nodes.
     size_t cpus
     size_t memory
     size_t devices

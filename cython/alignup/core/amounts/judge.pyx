@@ -1,6 +1,6 @@
 """Judge a pod on a node: decide and allocate container by container, and change nothing.
 
-What containers take is taken from copies, by the kernels that the node's own providers use. Where these cannot tell,
+Containers take from copies, by the kernels that the node's own providers use. Where these cannot tell,
 the outcome is UNDECIDED, and the node itself has to be asked.
 """
 

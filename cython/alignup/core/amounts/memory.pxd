@@ -51,7 +51,7 @@ cdef struct MemoryState:
 
 
 cdef struct MemoryTaking:
-    # What one container holds.
+    # The memory of one container.
     uint64_t mask
     int nodes                       # in the mask
     uint64_t types                  # bit t: type t was asked for

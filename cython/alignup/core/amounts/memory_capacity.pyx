@@ -10,7 +10,7 @@ LARGEST_REQUEST = (1 << 61) + 1
 
 @cython.final
 cdef class MemoryCapacity:
-    """What a machine has to give of each type of memory, by position of the NUMA node; shared by equal nodes.
+    """The memory of each type that a machine has to give, by position of the NUMA node; shared by equal nodes.
 
     Args:
         allocatable: type name -> bytes of each NUMA node.

@@ -14,7 +14,7 @@ cdef void take_memory(
 ) noexcept nogil:
     """Take the request from the nodes of `taking`, whose mask is set and whose amounts are 0.
 
-    What earlier init containers of the pod hold on the same nodes is handed over first, then the lowest nodes give.
+    Memory of earlier init containers of the pod on the same nodes is handed over first, then the lowest nodes give.
     """
     cdef int index, donor
     cdef int64_t missing

@@ -1,4 +1,4 @@
-"""What the providers of a node offer for one request, described by amounts."""
+"""Describes the offers of a node's providers for one request, by amounts."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -94,7 +94,7 @@ cdef class Row:
 
     @property
     def numa_nodes(self):
-        """How many NUMA nodes the machine has."""
+        """The number of NUMA nodes of the machine."""
         return self.amounts.nodes
 
     @property

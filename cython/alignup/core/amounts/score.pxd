@@ -1,4 +1,4 @@
-"""What a placement is worth under a strategy."""
+"""Scores a placement under a strategy."""
 
 from libc.stdint cimport uint64_t
 

@@ -17,7 +17,7 @@ from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 cdef enum:
     MOST_AMOUNTS = 1 + MOST_TYPES + MOST_RESOURCES
     HIGHEST = 100
-    # What a NUMA node costs under least-numa-nodes: a hundred by eight, whole.
+    # The cost of a NUMA node under least-numa-nodes: a hundred by eight, whole.
     NODE_PRICE = 12
 
 

@@ -29,7 +29,7 @@ cdef enum Outcome:
 
 
 cdef struct Request:
-    # What a container, or a pod as a whole, asks for. Types and resources go by their place in the pod's lists.
+    # The requests of a container, or of a pod as a whole. Types and resources go by their place in the pod's lists.
     int64_t cpus
     int types
     int type[MOST_TYPES]
@@ -100,7 +100,7 @@ cdef struct Trial:
     int64_t devices_left[MOST_RESOURCES]
     bint copied_memory
     uint64_t copied_devices
-    # What init containers that are done leave to those after them.
+    # The resources that init containers that are done leave to those after them.
     bint reuses_cpus
     uint64_t* reusable_cpus
     uint64_t reuses_devices         # bit r: of the pod's resource r

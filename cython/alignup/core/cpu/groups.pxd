@@ -1,4 +1,4 @@
-"""How a machine groups its CPUs: sockets, NUMA nodes, L3 groups and cores, as loops without the GIL see them.
+"""Describes how a machine groups its CPUs: sockets, NUMA nodes, L3 groups and cores, as loops without the GIL see them.
 
 `alignup.core.cpu.topology` makes these and owns what they point to. CPUs go by position: 0 is the lowest number
 that the kernel gave to a CPU, 1 the next one, so that sparse numbers cost nothing. A set of CPUs is an array of

@@ -254,7 +254,7 @@ cdef class CpuTopology:
 
     @property
     def numa_nodes(self):
-        """How many NUMA nodes have CPUs."""
+        """The number of NUMA nodes that have CPUs."""
         return self.groups.numa_nodes
 
     @property

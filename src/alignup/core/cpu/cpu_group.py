@@ -15,7 +15,7 @@ class CpuGroup:
     """The order among groups of a kind. A core goes by its lowest CPU, a NUMA node by the kernel's id."""
     cpus: int
     size: int
-    """How many CPUs there are in it."""
+    """The number of CPUs in it."""
     whole: int
     """With how many free CPUs it counts as wholly free."""
     parts: tuple[CpuGroup, ...] = ()

@@ -27,11 +27,11 @@ __all__ = ["Pick", "Plan", "distribute", "plan_distribution"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many CPUs each NUMA node gives; nodes by their index in the list that was asked about."""
+    """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about."""
 
     nodes: tuple[int, ...]
     share: int
-    """What each of `nodes` gives."""
+    """The number of CPUs that each of `nodes` gives."""
     remainder_nodes: tuple[int, ...]
     """They give the rest, one group of CPUs at a time, in turns."""
     balance: int

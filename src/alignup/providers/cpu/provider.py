@@ -136,7 +136,7 @@ class CpuProvider:
     def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, HintList] | None:
         """Return the sets of NUMA nodes that the container's CPUs could come from; None if it gets none.
 
-        What init containers left must be used: a set that leaves out one of its nodes is no hint. A container
+        CPUs that init containers left must be used: a set that leaves out one of its nodes is no hint. A container
         that has its CPUs already is told where they are.
         """
         request = container.exclusive_cpus

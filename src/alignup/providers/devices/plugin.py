@@ -1,4 +1,4 @@
-"""What a device plugin may say about the choice of devices: GetPreferredAllocation of KEP-693.
+"""Declares what a device plugin may say about the choice of devices: GetPreferredAllocation of KEP-693.
 
 A plugin only advises; the choice is made in `alignup.providers.devices.pool`, where an answer that makes no
 sense is passed over.

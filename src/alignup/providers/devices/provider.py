@@ -29,7 +29,7 @@ __all__ = ["Device", "DevicePlugin", "DeviceProvider"]
 
 
 class _PodDevices(NamedTuple):
-    """What a pod's containers hold, as bits by resource, and what of it later ones may take over."""
+    """The devices of a pod's containers, as bits by resource, and those that later ones may take over."""
 
     containers: Mapping[str, Mapping[str, int]]
     reusable: Mapping[str, int]

@@ -1,6 +1,6 @@
-"""What a Static memory manager may give away on each NUMA node: memory and hugepages less the reservations.
+"""Computes the memory that a Static memory manager may give away on each NUMA node: all less the reservations.
 
-Reads a machine and `reservedMemory`; refuses the combinations that cannot be. Who gets what is decided in
+Reads a machine and `reservedMemory`; refuses the combinations that cannot be. Giving it out is left to
 `alignup.providers.memory.provider`.
 """
 

@@ -127,7 +127,7 @@ class MemoryProvider:
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its memory on the nodes of `affinity`, or on more if those do not suffice.
 
-        What earlier init containers of the pod hold on the same nodes is handed over first.
+        Memory of earlier init containers of the pod on the same nodes is handed over first.
 
         Raises:
             AllocationError: no nodes have enough free, or only nodes that the affinity or the group rule
