@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TextIO
 
@@ -51,6 +52,15 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"alignup.cli.{cmd_name}").command
         command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand by the first word; a misspelt one is answered with the closest name."""
+        close = [] if args[0] in SUBCOMMANDS else get_close_matches(args[0], SUBCOMMANDS, 1)
+        if close:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand and write all its output; a closed pipe has a status of its own, and click's is 1."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.completion import files
 from alignup.cli.failures import complain
 from alignup.cli.inputs import (
     config_option,
@@ -59,7 +60,7 @@ __all__ = ["command"]
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object a pod, or a version, and nothing else."
 )
-@click.argument("pods", nargs=-1, metavar="[POD.yaml]...")
+@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.completion import files, machines
 from alignup.cli.terminal import counted
 from alignup.errors import InputError
 from alignup.machine.load import HERE
@@ -54,6 +55,7 @@ machine_option = click.option(
     metavar="NAME|FILE|ROOT",
     default=HERE,
     show_default="this machine",
+    shell_complete=machines,
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
 )
 near_cpus_option = click.option(
@@ -66,7 +68,9 @@ node_name_option = click.option(
     metavar="NAME",
     help="The pods of this node, and those that are bound to none; needed where pods are bound to several.",
 )
-config_option = click.option("--config", "-c", metavar="FILE", help="A KubeletConfiguration, YAML or JSON.")
+config_option = click.option(
+    "--config", "-c", metavar="FILE", shell_complete=files, help="A KubeletConfiguration, YAML or JSON."
+)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from alignup.cli.completion import files
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import one_line
 
@@ -51,6 +52,7 @@ devices_option = click.option(
     "--devices",
     "inventory",
     metavar="FILE",
+    shell_complete=files,
     help="Device inventory, in place of the machine's: YAML or JSON, as in "
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
 )

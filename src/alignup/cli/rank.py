@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes, read_pods
 from alignup.cli.options import STRATEGIES, kubelet_version_option
 from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
@@ -32,6 +33,7 @@ SHOWN_NAMES = 5
     "-n",
     required=True,
     metavar="FILE",
+    shell_complete=files,
     help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON.",
 )
 @click.option(
@@ -59,7 +61,7 @@ SHOWN_NAMES = 5
 )
 @kubelet_version_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
-@click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...")
+@click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...", shell_complete=files)
 @click.pass_context
 def command(
     ctx: click.Context,

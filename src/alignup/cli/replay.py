@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.completion import files
 from alignup.cli.inputs import open_input, read_lines
 from alignup.cli.options import kubelet_versions_option
 from alignup.cli.terminal import nodes_text
@@ -44,7 +45,7 @@ SHOWN_PROGRESS = 200
     help="Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
     "each of them.",
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...", shell_complete=files)
 @click.pass_context
 def command(
     ctx: click.Context,

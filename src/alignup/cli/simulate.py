@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes
 from alignup.cli.options import STRATEGIES, kubelet_version_option
 from alignup.cli.rank import load_cluster
@@ -31,6 +32,7 @@ SHOWN_PROGRESS = 2000
     "-n",
     required=True,
     metavar="FILE",
+    shell_complete=files,
     help="Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
 )
 @click.option(
