@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import ConfigError
+from alignup.errors import ConfigError, one_line
 from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
 
 if TYPE_CHECKING:
@@ -120,7 +120,10 @@ def _check_one(
     family: OptionFamily, name: str, version: KubeletVersion, gates: Mapping[str, bool], where: str
 ) -> None:
     if name not in family.stages:
-        raise ConfigError.at(where, f"options among {', '.join(_known(family, version))}", name)
+        raise ConfigError(
+            f'unknown {family.words} Policy option: "{one_line(str(name))}" '
+            f"(expected options among {', '.join(_known(family, version))}, got {name!r} at {where})"
+        )
     stage = option_stage(family.stages[name], version)
     if stage is None:
         since = KubeletVersion(family.stages[name][0][0])
