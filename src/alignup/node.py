@@ -284,17 +284,16 @@ class Node:
             other.devices = None if self.devices is None else self.devices.copy()
             other.cpu = None if self.cpu is None else self.cpu.copy()
             other.memory = None if self.memory is None else self.memory.copy()
-            copies = {
-                id(self.devices): other.devices,
-                id(self.cpu): other.cpu,
-                id(self.memory): other.memory,
-            }
+            mine, others = (self.devices, self.cpu, self.memory), (other.devices, other.cpu, other.memory)
+            copies = dict(zip(map(id, mine), others, strict=True))
             other.manager = self.manager.copy(
                 tuple([copies.get(id(one)) or copied_provider(one) for one in self.manager.providers])
             )
             policies = self._pod_policies
             other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
             return other
+
+    __copy__ = copy  # two nodes that share their books would spoil them
 
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, str]:
         """Return the refusal, None for an admission, and the name of the policy of its own that admitted the pod."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,13 @@ def test_a_copy_of_a_copy_is_as_good() -> None:
         wish = pod_for(random, scenario, "new")
         assert attempt(last, wish) == attempt(node, wish)
         assert state_of(last) == state_of(node)
+
+
+def test_the_standard_library_copies_a_node_the_same_way() -> None:
+    """Two nodes that share their books would spoil them."""
+    node = Node(machine_of(2, 4), KUBELET)
+    assert copy(node).admit(pod("a", {"cpu": "2"}))
+    assert not node.pods
 
 
 def test_copying_needs_providers_that_can_be_copied() -> None:

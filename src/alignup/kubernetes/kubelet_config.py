@@ -82,7 +82,7 @@ class KubeletConfig:
     """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
     memory_manager_policy: str = "None"
     reserved_memory: tuple[ReservedMemory, ...] = ()
-    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    feature_gates: Mapping[str, bool] = field(default_factory=dict, hash=False)
     """Those that are given; with none, the gates of policy options are on."""
     version: KubeletVersion = NEWEST
     """The kubelet's release; a text such as `v1.33.4` is parsed."""

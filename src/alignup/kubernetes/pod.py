@@ -34,8 +34,8 @@ class Container:
     """
 
     name: str
-    requests: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict, hash=False)
+    limits: Mapping[str, int] = field(default_factory=dict, hash=False)
     is_init: bool = False
     """An init container of either kind."""
     is_sidecar: bool = False
@@ -60,7 +60,7 @@ class Pod:
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
     qos: QOSClass = QOSClass.BEST_EFFORT
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     exclusive_cpus: int = 0
     memory: tuple[tuple[str, int], ...] = ()
     devices: tuple[tuple[str, int], ...] = ()

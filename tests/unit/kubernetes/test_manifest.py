@@ -331,3 +331,12 @@ def test_errors_can_be_made_anew_with_more_in_front():
 
     assert str(type(error)(f"line 3: {error}")) == f"line 3: {error}"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own
+
+
+def test_pods_can_be_members_of_sets():
+    """Equal pods have one hash, whatever mappings they carry."""
+    manifest = {
+        "metadata": {"name": "p", "annotations": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]},
+    }
+    assert len({Pod.from_manifest(manifest), Pod.from_manifest(manifest)}) == 1
