@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -23,6 +24,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
+from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -170,14 +172,13 @@ def _documents(text: bytes, source: str) -> Iterable[Any]:
 
     The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
     """
-    try:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = msgspec.json.decode(text, type=_List)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            return [msgspec.json.decode(text)]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return read_documents(text, source)
-    return [found] if found.kind.endswith("List") else [msgspec.json.decode(text)]
+        if found.kind.endswith("List"):
+            return [found]
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [msgspec.json.decode(text)]
+    return read_documents(text, source)
 
 
 def _bytes(name: str) -> bytes:
@@ -212,7 +213,8 @@ def _topology(data: Any, place: str) -> Topology:
         try:
             return _described(_DECODER.decode(data), place)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            data = msgspec.json.decode(data)  # to say what is wrong with which field
+            # to say what is wrong with which field
+            data = decode_json(bytes(data), "a JSON object", place)
     if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
         raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
     version = data.get("apiVersion", _GROUP)

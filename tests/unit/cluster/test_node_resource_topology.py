@@ -187,6 +187,14 @@ def test_costs_that_cannot_be_are_refused(cost):
         read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
 
 
+@pytest.mark.parametrize("kind", ["List", "NodeResourceTopology"])
+def test_a_letter_in_an_object_that_is_not_utf8_is_a_clear_error(kind):
+    """Objects of a List are decoded one at a time; what is between them may be fine."""
+    text = json.dumps({"kind": kind, "items": [topology(metadata={"name": "@"})], "note": "@"}).encode()
+    with pytest.raises(InputError, match="(?i)utf-8"):
+        Cluster.from_node_resource_topologies(text.replace(b"@", b"\xff", 1))
+
+
 def test_a_file_that_is_not_utf8_is_a_clear_error(tmp_path):
     """As of any other text."""
     path = tmp_path / "n.yaml"
