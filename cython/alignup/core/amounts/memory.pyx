@@ -38,7 +38,8 @@ cdef void empty_memory(MemoryState* state) noexcept nogil:
     cdef const MemoryLayout* layout = state.layout
     cdef int node
     memset(state.free, 0, memory_bytes(layout))
-    memcpy(state.free, layout.allocatable, layout.types * layout.nodes * sizeof(int64_t))
+    if layout.allocatable is not NULL:      # of a machine without memory there is nothing to copy
+        memcpy(state.free, layout.allocatable, layout.types * layout.nodes * sizeof(int64_t))
     for node in range(layout.nodes):
         state.bound[node] = (<uint64_t>1) << node
     refresh_rule(state)
