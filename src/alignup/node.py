@@ -229,10 +229,7 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        if not isinstance(pod, Pod):
-            pod = Pod.from_manifest(pod)
-        if pod.readings:
-            pod = pod.read_as(self.config.profile.pods)
+        pod = self._read(pod)
         with self.manager.lock:
             restore = None if self._keeps_bindings else self._bindings()
             refusal, own_policy = self._decide(pod, observed=True)
@@ -255,10 +252,7 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        if not isinstance(pod, Pod):
-            pod = Pod.from_manifest(pod)
-        if pod.readings:
-            pod = pod.read_as(self.config.profile.pods)
+        pod = self._read(pod)
         with self.manager.lock:
             restore = self._bindings()
             try:
@@ -269,6 +263,12 @@ class Node:
             finally:
                 restore()
             return admission
+
+    def _read(self, pod: Pod | Mapping[str, Any]) -> Pod:
+        """Return the pod as the kubelet of this node's release reads it."""
+        if not isinstance(pod, Pod):
+            pod = Pod.from_manifest(pod)
+        return pod.read_as(self.config.profile.pods) if pod.readings else pod
 
     def copy(self) -> Node:
         """Return an independent node with the same pods and holdings, without observers, for what-if questions.
