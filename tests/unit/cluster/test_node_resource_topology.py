@@ -191,7 +191,7 @@ def test_costs_that_cannot_be_are_refused(cost):
 def test_a_letter_in_an_object_that_is_not_utf8_is_a_clear_error(kind):
     """Objects of a List are decoded one at a time; what is between them may be fine."""
     text = json.dumps({"kind": kind, "items": [topology(metadata={"name": "@"})], "note": "@"}).encode()
-    with pytest.raises(InputError, match="(?i)utf-8"):
+    with pytest.raises(InputError, match=r"(?i)utf-8"):
         Cluster.from_node_resource_topologies(text.replace(b"@", b"\xff", 1))
 
 
