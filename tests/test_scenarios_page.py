@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from alignup.cluster import Cluster
-from alignup.node_inputs import KEYS
+from alignup.node.inputs import KEYS
 from alignup.replay import replay
 
 PAGE = (Path(__file__).parent.parent / "docs" / "scenarios.md").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ ORDER = (
     {"core"},
     {"topology_manager"},
     {"providers", "koordinator"},
-    {"node", "node_inputs"},
+    {"node"},
     {"replay", "cluster", "leases", "metrics"},
     {"cli", "__main__"},
 )
@@ -55,7 +55,7 @@ LATE = {
     ("leases.placement", "topology_manager.refusal_message"): "only a refusal needs words",
     ("machine.load", "*"): "only the reader of the source at hand is imported",
     ("machine.with_devices", "*"): "only the readers of devices that are asked for are imported",
-    ("node", "koordinator.*"): "few nodes ever see a pod with a policy of its own",
+    ("node.node", "koordinator.*"): "few nodes ever see a pod with a policy of its own",
     ("text.documents", "text.yaml_reader"): "processes that read JSON only must not pay for PyYAML",
     ("topology_manager.admission", "topology_manager.refusal_message"): "only a refusal needs words",
     ("cli.admit", "cli.admit_versions"): "only several versions need it",
@@ -99,6 +99,7 @@ TYPES_ONLY = {
 FILLED_ROOMS = {
     "cli": "the program itself: the console script is `alignup.cli:main`",
     "cluster": "`from alignup.cluster import Cluster, Evaluation, REASONS, STRATEGIES` is public",
+    "node": "`from alignup.node import Node` is public",
 }
 """Rooms whose `__init__` imports something."""
 

@@ -17,7 +17,7 @@ from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.described import described_machine
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
 from alignup.node import Node, plugins_of
-from alignup.node_inputs import check_keys, version_of
+from alignup.node.inputs import check_keys, version_of
 from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 

@@ -14,7 +14,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
-from alignup.node_inputs import (
+from alignup.node.inputs import (
     check_keys,
     checked_config,
     checked_machine,

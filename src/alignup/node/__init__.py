@@ -1,0 +1,8 @@
+"""A machine that admits pods as a kubelet would, and what can be asked of it.
+
+`from alignup.node import Node` is public; the rest of the room is imported by module.
+"""
+
+from alignup.node.node import Node, plugins_of
+
+__all__ = ["Node", "plugins_of"]
