@@ -293,6 +293,7 @@ def test_what_was_answered_before_an_error_stays_answered(alignup, write) -> Non
 def test_long_replays_show_their_progress_on_a_terminal(alignup, write, monkeypatch) -> None:
     """On standard error, so that standard output stays as it is."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal is shown no progress
     few, many = write("few.jsonl", scenario()), write("many.jsonl", f"{scenario()}\n" * 250)
 
     assert alignup("replay", "--json", few).err == ""
