@@ -1,0 +1,314 @@
+"""Reads from a node what there is of each resource, what is reserved and free, and which container holds the rest.
+
+Amounts are told for each place: a NUMA node, or for devices the set of nodes that they are near to. Nothing is decided
+here; `Holdings` is a record of one moment, and stays as it is when pods come and go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alignup.machine.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.node import Node
+    from alignup.providers.devices.pool import DevicePool
+
+__all__ = ["ContainerHolding", "Holdings", "MemoryGroup", "PlaceAmounts", "ResourceAmounts", "holdings_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAmounts:
+    """What there is of one resource in one place: CPUs, bytes, or devices."""
+
+    numa_nodes: tuple[int, ...]
+    """Kernel ids. One id for CPUs and memory; devices may be near to several NUMA nodes, or to none: ()."""
+    capacity: int
+    allocatable: int
+    """The amount that containers can have for themselves: the capacity less what is reserved, or unhealthy."""
+    free: int
+
+    @property
+    def reserved(self) -> int:
+        """The amount that no container can have for itself."""
+        return self.capacity - self.allocatable
+
+    @property
+    def held(self) -> int:
+        """The amount that containers hold; a held device that turned unhealthy is not counted."""
+        return self.allocatable - self.free
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAmounts:
+    """What there is of one resource on a node, place by place."""
+
+    resource: str
+    """`cpu`, `memory`, `hugepages-<size>`, or the resource of a device plugin."""
+    places: tuple[PlaceAmounts, ...]
+    """CPUs and memory: one for each NUMA node, ascending. Devices: NUMA nodes ascending, those near to none last."""
+    devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    """For the resource of a device plugin: the ids of its devices, each with the NUMA nodes that it is near to."""
+    unhealthy: tuple[str, ...] = ()
+    """The ids of devices that the plugin reports as unhealthy, or no more."""
+
+    @property
+    def free(self) -> int:
+        """The amount that is free in all places together."""
+        return sum(place.free for place in self.places)
+
+    @property
+    def allocatable(self) -> int:
+        """The amount that containers can have for themselves in all places together."""
+        return sum(place.allocatable for place in self.places)
+
+    @property
+    def capacity(self) -> int:
+        """The amount that there is in all places together."""
+        return sum(place.capacity for place in self.places)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the amounts in JSON's types."""
+        return {
+            "resource": self.resource,
+            "places": [
+                {
+                    "numaNodes": list(place.numa_nodes),
+                    "capacity": place.capacity,
+                    "allocatable": place.allocatable,
+                    "reserved": place.reserved,
+                    "held": place.held,
+                    "free": place.free,
+                }
+                for place in self.places
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerHolding:
+    """What one container holds for itself."""
+
+    pod_uid: str
+    pod: str
+    """`namespace/name`."""
+    container: str
+    cpus: CPUSet | None = None
+    """Exclusive CPUs; None: it runs in the shared pool. Later containers may have those of an init container too."""
+    memory: Mapping[str, Mapping[int, int]] = field(default_factory=dict, hash=False)
+    """By type, the bytes on each NUMA node of its set, by kernel id; 0 where it took none."""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """Device ids by resource."""
+
+    def __bool__(self) -> bool:
+        return bool(self.cpus or self.memory or self.devices)
+
+    @property
+    def label(self) -> str:
+        """`namespace/name/container`."""
+        return f"{self.pod}/{self.container}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the holding in JSON's types."""
+        return {
+            "uid": self.pod_uid,
+            "pod": self.pod,
+            "container": self.container,
+            "cpus": None if self.cpus is None else str(self.cpus),
+            "memory": [
+                {"numaNode": node, "type": kind, "size": size}
+                for kind, taken in self.memory.items()
+                for node, size in taken.items()
+                if size
+            ],
+            "devices": {resource: list(ids) for resource, ids in self.devices.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """NUMA nodes whose memory is bound together, or one that is bound to itself, and the pods that bind it."""
+
+    numa_nodes: tuple[int, ...]
+    """Kernel ids, ascending."""
+    pods: tuple[str, ...]
+    """`namespace/name` of those that hold memory on exactly these nodes; empty: a pod that is gone left the binding."""
+    usable: bool = True
+    """False: a smaller set has been cut out of it since, so nobody new gets memory on these nodes together."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group in JSON's types."""
+        return {"numaNodes": list(self.numa_nodes), "pods": list(self.pods), "usable": self.usable}
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Who holds what on a node at one moment."""
+
+    numa_node_ids: tuple[int, ...]
+    resources: tuple[ResourceAmounts, ...]
+    """CPUs, then memory, then devices by name; a resource that no manager gives out is not there."""
+    containers: tuple[ContainerHolding, ...]
+    """Those of all pods in the order of admission, init containers first; also those that hold nothing."""
+    memory_groups: tuple[MemoryGroup, ...] = ()
+    """By mask. A NUMA node that is in none is in nobody's use, and combines freely."""
+    reserved_cpus: CPUSet = CPUSet()  # noqa: RUF009  # immutable
+    """The CPUs that no container gets for itself; empty without a static CPU policy."""
+    shared_cpus: CPUSet | None = None
+    """The CPUs of containers without their own; None without a static CPU policy."""
+
+    def amounts(self, resource: str) -> ResourceAmounts | None:
+        """Return what there is of a resource; None where no manager gives it out."""
+        return next((one for one in self.resources if one.resource == resource), None)
+
+    def cpu_holders(self) -> dict[int, list[ContainerHolding]]:
+        """Return by CPU the containers that have it for themselves; several only of one pod."""
+        found: dict[int, list[ContainerHolding]] = {}
+        for holding in self.containers:
+            for cpu in holding.cpus or ():
+                found.setdefault(cpu, []).append(holding)
+        return found
+
+    def device_holders(self, resource: str) -> dict[str, list[ContainerHolding]]:
+        """Return by id of a resource's devices the containers that hold it; several only of one pod."""
+        found: dict[str, list[ContainerHolding]] = {}
+        for holding in self.containers:
+            for identity in holding.devices.get(resource, ()):
+                found.setdefault(identity, []).append(holding)
+        return found
+
+    def memory_holders(self, kind: str, numa_node: int) -> list[tuple[ContainerHolding, int]]:
+        """Return the containers that hold memory of a type on a NUMA node, by kernel id, and how many bytes."""
+        return [
+            (holding, size)
+            for holding in self.containers
+            if (size := holding.memory.get(kind, {}).get(numa_node, 0))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record in JSON's types; containers that hold nothing are left out."""
+        return {
+            "numaNodes": list(self.numa_node_ids),
+            "resources": [one.to_dict() for one in self.resources],
+            "containers": [one.to_dict() for one in self.containers if one],
+            "memoryGroups": [one.to_dict() for one in self.memory_groups],
+            "reservedCpus": str(self.reserved_cpus),
+            "sharedCpus": None if self.shared_cpus is None else str(self.shared_cpus),
+        }
+
+
+def holdings_of(node: Node) -> Holdings:
+    """Return who holds what on a node now."""
+    with node.manager.lock:
+        containers = tuple(_holding(node, pod, one.name) for pod in node.pods for one in pod.all_containers)
+        reserved = 0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
+        return Holdings(
+            node.machine.numa_node_ids,
+            (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
+            containers,
+            tuple(_memory_groups(node)),
+            CPUSet.from_int(reserved),
+            node.shared_cpus,
+        )
+
+
+def _holding(node: Node, pod: Pod, container: str) -> ContainerHolding:
+    """Return what a container of an admitted pod holds."""
+    return ContainerHolding(
+        pod.uid,
+        f"{pod.namespace}/{pod.name}",
+        container,
+        None if node.cpu is None else node.cpu.cpus(pod.uid, container),
+        {} if node.memory is None else node.memory.shares(pod.uid, container),
+        {} if node.devices is None else node.devices.devices(pod.uid, container),
+    )
+
+
+def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
+    """Yield the CPUs of each NUMA node, where there is a static CPU policy."""
+    if node.cpu is None:
+        return
+    allocatable, free = int(node.cpu.allocatable_cpus), int(node.cpu.free_cpus)
+    places = [
+        PlaceAmounts(
+            (numa_id,), cpus.bit_count(), (cpus & allocatable).bit_count(), (cpus & free).bit_count()
+        )
+        for numa_id, cpus in zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)
+    ]
+    yield ResourceAmounts("cpu", tuple(places))
+
+
+def _memory_amounts(node: Node) -> Iterator[ResourceAmounts]:
+    """Yield the bytes of each type on each NUMA node, where there is a Static memory policy."""
+    if node.memory is None:
+        return
+    pages = {f"hugepages-{one.size}" for numa in node.machine.numa_nodes for one in numa.hugepages}
+    capacity: dict[str, list[int]] = {kind: [] for kind in ("memory", *sorted(pages))}
+    for numa in node.machine.numa_nodes:
+        there = {f"hugepages-{one.size}": one.size_bytes * one.count for one in numa.hugepages}
+        there["memory"] = max(0, numa.memory - sum(there.values()))
+        for kind, amounts in capacity.items():
+            amounts.append(there.get(kind, 0))
+    allocatable, free = node.memory.allocatable, node.memory.free
+    for kind, amounts in capacity.items():
+        rows = zip(node.machine.numa_node_ids, amounts, allocatable[kind], free[kind], strict=True)
+        yield ResourceAmounts(kind, tuple(PlaceAmounts((numa_id,), *row) for numa_id, *row in rows))
+
+
+def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
+    """Yield the devices of each resource by the NUMA nodes that they are near to."""
+    if node.devices is None:
+        return
+    ids = node.machine.numa_node_ids
+    for resource, pool in sorted(node.devices.pools.items()):
+        near = dict(_devices_by_mask(pool))
+        places = [
+            PlaceAmounts(
+                _ids_of(mask, ids),
+                members.bit_count(),
+                (members & pool.healthy).bit_count(),
+                (members & pool.ledger.free).bit_count(),
+            )
+            for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
+            if members
+        ]
+        devices = {
+            identity: _ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)
+        }
+        sick = ((1 << len(pool.devices)) - 1) & ~pool.healthy
+        yield ResourceAmounts(resource, tuple(places), dict(sorted(devices.items())), pool.ids(sick))
+
+
+def _devices_by_mask(pool: DevicePool) -> Iterator[tuple[int, int]]:
+    """Yield the masks of NUMA nodes that devices are near to, 0 for none, each with the set of these devices."""
+    rest = (1 << len(pool.devices)) - 1
+    for mask, members in pool.places:
+        yield mask, members
+        rest &= ~members
+    yield 0, rest
+
+
+def _memory_groups(node: Node) -> Iterator[MemoryGroup]:
+    """Yield the NUMA nodes that are bound together, or to themselves, by mask."""
+    if node.memory is None:
+        return
+    ledger, machine = node.memory.ledger, node.machine
+    bound = {mask for mask in ledger.groups if mask & ~ledger.unused}
+    bound |= {1 << bit for bit in range(len(machine.numa_nodes)) if ledger.alone & ~ledger.unused & 1 << bit}
+    pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
+    for pod in node.pods:
+        for container in pod.all_containers:
+            for block in node.memory.blocks(pod.uid, container.name):
+                mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
+                pods.setdefault(mask, {})[f"{pod.namespace}/{pod.name}"] = None
+    for mask, names in sorted(pods.items()):
+        yield MemoryGroup(_ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)
+
+
+def _ids_of(mask: int, numa_node_ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the kernel ids of the NUMA nodes of a mask."""
+    return tuple(numa_id for bit, numa_id in enumerate(numa_node_ids) if mask >> bit & 1)

@@ -1,0 +1,179 @@
+"""What a node has, what is reserved and free, and who holds the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alignup.machine.device_inventory import Device
+from alignup.node import Node
+from alignup.node.holdings import ContainerHolding, PlaceAmounts, holdings_of
+from machines import GIBI, busy_node, machine_of, manifest
+
+
+def two_nodes(**changes: Any) -> Node:
+    """Return a node of 2 NUMA nodes, 4 CPUs and 32 GiB each, CPU 0 and a GiB of node 0 reserved."""
+    description = {
+        "machine": machine_of(2, 2),
+        "kubelet": {
+            "topologyManagerPolicy": "best-effort",
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        },
+        "devices": {
+            "a/gpu": [
+                {"id": "g0", "numa": [0]},
+                {"id": "g1", "numa": [1]},
+                {"id": "g2", "numa": [0, 1]},
+                {"id": "g3"},
+                {"id": "g4", "numa": [1], "healthy": False},
+            ]
+        },
+    }
+    return Node.from_dict({**description, **changes})
+
+
+def wish(uid: str, **limits: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": uid, "uid": uid},
+        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
+    }
+
+
+def test_an_empty_node_has_all_but_what_is_reserved() -> None:
+    seen = holdings_of(two_nodes())
+
+    assert [one.resource for one in seen.resources] == ["cpu", "memory", "a/gpu"]
+    assert seen.amounts("cpu").places == (PlaceAmounts((0,), 4, 3, 3), PlaceAmounts((1,), 4, 4, 4))
+    assert [place.reserved for place in seen.amounts("memory").places] == [GIBI, 0]
+    assert (seen.containers, seen.memory_groups, str(seen.reserved_cpus)) == ((), (), "0")
+    assert str(seen.shared_cpus) == "0-7"
+
+
+def test_devices_are_told_by_the_nodes_that_they_are_near_to() -> None:
+    gpus = holdings_of(two_nodes()).amounts("a/gpu")
+
+    assert gpus.places == (
+        PlaceAmounts((0,), 1, 1, 1),
+        PlaceAmounts((1,), 2, 1, 1),
+        PlaceAmounts((0, 1), 1, 1, 1),
+        PlaceAmounts((), 1, 1, 1),
+    )
+    assert gpus.devices == {"g0": (0,), "g1": (1,), "g2": (0, 1), "g3": (), "g4": (1,)}
+    assert gpus.unhealthy == ("g4",)
+    assert (gpus.capacity, gpus.allocatable, gpus.free) == (5, 4, 4)
+
+
+def test_a_device_that_is_gone_is_still_held() -> None:
+    node = two_nodes()
+    node.admit(wish("p", cpu="1", memory="1Gi", **{"a/gpu": "1"}))
+    [held] = node.allocation("p", "c0").devices["a/gpu"]
+    node.devices.update("a/gpu", [Device("new", (0,))])
+
+    seen = holdings_of(node)
+
+    assert seen.amounts("a/gpu").unhealthy == (held,)
+    assert [one.label for one in seen.device_holders("a/gpu")[held]] == ["default/p/c0"]
+
+
+def test_containers_hold_what_they_were_given() -> None:
+    node = two_nodes()
+    got = node.admit(wish("p", cpu="2", memory="40Gi", **{"a/gpu": "1"})).containers["c0"]
+    node.admit(wish("q", cpu="500m"))
+
+    seen = holdings_of(node)
+
+    first, second = seen.containers
+    assert (first.pod, first.container, first.cpus) == ("default/p", "c0", got.cpus)
+    assert first.devices == got.devices
+    assert first.memory == {"memory": {0: 31 * GIBI, 1: 9 * GIBI}}
+    assert second == ContainerHolding("q", "default/q", "c0")
+    assert (bool(first), bool(second)) == (True, False)
+    assert seen.cpu_holders() == {cpu: [first] for cpu in got.cpus}
+    assert seen.memory_holders("memory", 1) == [(first, 9 * GIBI)]
+    assert [group.to_dict() for group in seen.memory_groups] == [
+        {"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}
+    ]
+
+
+def test_a_node_bound_to_itself_breaks_the_group() -> None:
+    node = two_nodes()
+    node.admit(wish("small", cpu="1", memory="1Gi"))
+    seen = holdings_of(node)
+
+    assert [(group.numa_nodes, group.pods) for group in seen.memory_groups] == [((0,), ("default/small",))]
+
+
+def test_a_pod_that_is_removed_leaves_nothing() -> None:
+    node = two_nodes()
+    before = holdings_of(node)
+    node.admit(wish("p", cpu="2", memory="40Gi", **{"a/gpu": "2"}))
+    assert holdings_of(node) != before
+    node.remove("p")
+    assert holdings_of(node) == before
+
+
+def test_without_managers_there_is_nothing_to_tell() -> None:
+    node = two_nodes(kubelet={}, devices={})
+    node.admit(wish("p", cpu="1", memory="1Gi"))
+    seen = holdings_of(node)
+
+    assert (seen.resources, seen.memory_groups, seen.shared_cpus) == ((), (), None)
+    assert seen.amounts("cpu") is None
+    assert [bool(one) for one in seen.containers] == [False]
+
+
+def test_a_record_is_plain_json() -> None:
+    node = busy_node()
+    node.admit(manifest("p", 2, 1, 1))
+    told = holdings_of(node).to_dict()
+
+    assert json.loads(json.dumps(told)) == told
+    assert told["containers"][0]["memory"] == [{"numaNode": 0, "type": "memory", "size": GIBI}]
+    assert told["resources"][1]["places"][0]["free"] == 30 * GIBI
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=6),
+    st.integers(0, 5),
+)
+def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) -> None:
+    """Whatever came and went, what containers hold is what is not free."""
+    node = busy_node()
+    for index, (cpus, gibi, devices) in enumerate(wishes):
+        node.admit(manifest(f"p{index}", cpus, gibi, devices))
+    if f"p{removed}" in [pod.uid for pod in node.pods]:
+        node.remove(f"p{removed}")
+
+    seen = holdings_of(node)
+
+    for amounts in seen.resources:
+        for place in amounts.places:
+            assert 0 <= place.free <= place.allocatable <= place.capacity
+        held = sum(place.held for place in amounts.places)
+        if amounts.resource == "cpu":
+            assert held == len(seen.cpu_holders())
+        elif amounts.resource == "memory":
+            sizes = [size for id_ in seen.numa_node_ids for _, size in seen.memory_holders("memory", id_)]
+            assert held == sum(sizes)
+        else:
+            assert held == len(seen.device_holders(amounts.resource))
+
+
+@pytest.mark.parametrize("name", ["memory", "cpu"])
+def test_nodes_without_cpus_or_memory_are_places_too(name: str) -> None:
+    """A node for each NUMA node, in the order of their ids, as on a machine with accelerators' memory."""
+    machine = machine_of(2, 2)
+    machine["numaNodes"].append({"id": 9, "memory": GIBI, "cores": [], "distances": None})
+    for one in machine["numaNodes"]:
+        one.pop("distances")
+    seen = holdings_of(two_nodes(machine=machine, devices={}))
+
+    assert [place.numa_nodes for place in seen.amounts(name).places] == [(0,), (1,), (9,)]
