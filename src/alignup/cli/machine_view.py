@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.pci_kinds import PCI_KINDS, VENDORS, kind_of
+from alignup.machine.summary import summary
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -19,35 +21,9 @@ if TYPE_CHECKING:
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
-    from alignup.machine.machine import Machine, NumaNode, PciDevice
+    from alignup.machine.machine import Machine, NumaNode
 
 __all__ = ["show_machine"]
-
-PCI_KINDS: Final = (
-    ("0300", "GPU (VGA)"),
-    ("0302", "GPU"),
-    ("03", "display"),
-    ("12", "accelerator"),
-    ("0207", "InfiniBand"),
-    ("02", "network"),
-    ("0108", "NVMe"),
-)
-"""The first digits of the PCI classes that placement depends on, and their names; the first that fits counts."""
-
-VENDORS: Final = {
-    "1002": "AMD",
-    "1022": "AMD",
-    "10de": "NVIDIA",
-    "14e4": "Broadcom",
-    "144d": "Samsung",
-    "15b3": "Mellanox",
-    "1af4": "virtio",
-    "1d0f": "Amazon",
-    "1da3": "Habana",
-    "1e0f": "KIOXIA",
-    "8086": "Intel",
-}
-"""Names of vendors, by the number that PCI gives them."""
 
 UNKNOWN_VENDOR: Final = "0000"
 
@@ -78,21 +54,6 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         print_whole(console, table)
     for note in notes(loaded):
         console.print(f"\n{safe(note)}")
-
-
-def summary(machine: Machine) -> str:
-    """Return the machine in one line."""
-    l3_groups = {core.l3 for node in machine.numa_nodes for core in node.cores if core.l3 is not None}
-    parts = [
-        counted(len(machine.numa_nodes), "NUMA node"),
-        counted(len(machine.sockets), "socket"),
-        counted(machine.core_count, "core"),
-        counted(machine.cpu_count, "CPU"),
-    ]
-    if l3_groups:
-        parts.append(counted(len(l3_groups), "L3 cache"))
-    parts.append(f"{short_bytes(sum(node.memory for node in machine.numa_nodes))} memory")
-    return ", ".join(parts)
 
 
 def listed(numbers: CPUSet) -> str:
@@ -143,11 +104,6 @@ def runs_of_equal(nodes: Iterable[NumaNode]) -> Iterator[list[NumaNode]]:
 
 def _memory(node: NumaNode) -> object:
     return node.memory, [pages for pages in node.hugepages if pages.count]
-
-
-def kind_of(device: PciDevice) -> str | None:
-    """Return the kind of a PCI device in words; None if placement does not depend on it."""
-    return next((kind for digits, kind in PCI_KINDS if device.class_.startswith(digits)), None)
 
 
 def pci_table(machine: Machine) -> Table:

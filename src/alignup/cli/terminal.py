@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from alignup.text.wording import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -90,7 +92,3 @@ def nodes_text(numa_nodes: Iterable[int] | None) -> str:
     """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
     return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))
 
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import kernel_trees
-from alignup.cli.machine_view import runs_of_alike, show_machine, summary
+from alignup.cli.machine_view import runs_of_alike, show_machine
 from alignup.machine.catalog import catalog_entries
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode
+from alignup.machine.summary import summary
 from kernel_trees import pci, server
 
 

@@ -1,0 +1,164 @@
+"""Holds boxes, the parts of a picture as data, and arranges them: below each other, in rows, in columns, in a frame.
+
+A box knows its place within the box around it. Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, log
+from typing import TYPE_CHECKING, Final
+
+from alignup.node.pictures.measure import text_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = [
+    "FONT",
+    "GAP",
+    "HEADER",
+    "PADDING",
+    "Box",
+    "Key",
+    "columns_for",
+    "framed",
+    "in_columns",
+    "in_rows",
+    "stacked",
+    "walk",
+]
+
+FONT: Final = 11
+"""Pixels of the font of headings; that of cells is smaller."""
+HEADER: Final = 17
+"""Pixels between the top of a frame and its contents."""
+PADDING: Final = 6
+GAP: Final = 5
+
+Key = tuple[str | int, ...]
+"""The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0, "hugepages-2Mi")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it."""
+
+    kind: str
+    """Decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`, `text`..."""
+    width: int
+    height: int
+    label: str = ""
+    """The heading, short enough for the box."""
+    title: str = ""
+    """All that is to be said of it: the tooltip."""
+    key: Key = ()
+    children: tuple[Box, ...] = ()
+    x: int = 0
+    y: int = 0
+
+    def at(self, x: int, y: int) -> Box:
+        """Return the same box in another place."""
+        return replace(self, x=x, y=y)
+
+
+def walk(box: Box, x: int = 0, y: int = 0) -> Iterator[Box]:
+    """Yield a box and those inside it, outer ones first, with their places in the picture as a whole."""
+    placed = box.at(x + box.x, y + box.y)
+    yield placed
+    for child in box.children:
+        yield from walk(child, placed.x, placed.y)
+
+
+def extent(boxes: Iterable[Box]) -> tuple[int, int]:
+    """Return the width and height that placed boxes reach to."""
+    width = height = 0
+    for box in boxes:
+        width, height = max(width, box.x + box.width), max(height, box.y + box.height)
+    return width, height
+
+
+def stacked(boxes: Sequence[Box], gap: int = GAP) -> list[Box]:
+    """Return the boxes below each other."""
+    placed, y = [], 0
+    for box in boxes:
+        placed.append(box.at(0, y))
+        y += box.height + gap
+    return placed
+
+
+def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
+    """Return the boxes side by side, in as many rows as it takes for none to be wider than `width`."""
+    placed: list[Box] = []
+    x = y = tallest = 0
+    for box in boxes:
+        if x and x + box.width > width:
+            x, y, tallest = 0, y + tallest + gap, 0
+        placed.append(box.at(x, y))
+        x += box.width + gap
+        tallest = max(tallest, box.height)
+    return placed
+
+
+def in_columns(boxes: Sequence[Box], columns: int, gap: int = GAP) -> list[Box]:
+    """Return the boxes row by row in so many columns, each as wide as its widest box."""
+    widths = [max(box.width for box in boxes[column::columns]) for column in range(min(columns, len(boxes)))]
+    placed, y = [], 0
+    for start in range(0, len(boxes), columns):
+        row = boxes[start : start + columns]
+        x = 0
+        for box, width in zip(row, widths, strict=False):
+            placed.append(box.at(x, y))
+            x += width + gap
+        y += max(box.height for box in row) + gap
+    return placed
+
+
+def columns_for(boxes: Sequence[Box], shape: float, widest: int = 0, gap: int = GAP) -> int:
+    """Return the number of columns in which boxes make a block about `shape` times as wide as tall, with few gaps.
+
+    Args:
+        boxes: at least one.
+        shape: the width by the height that is wanted.
+        widest: pixels that the block may have in width, unless one column has more; 0: any number.
+        gap: pixels between boxes.
+    """
+    width = max(box.width for box in boxes) + gap
+    height = max(box.height for box in boxes) + gap
+    count = len(boxes)
+
+    def cost(columns: int) -> float:
+        rows = ceil(count / columns)
+        empty = rows * columns - count
+        return abs(log(columns * width / (rows * height) / shape)) + 2 * empty / count
+
+    possible = [one for one in range(1, count + 1) if not widest or one * width - gap <= widest]
+    return min(possible or [1], key=cost)
+
+
+def framed(
+    kind: str,
+    parts: Sequence[Box],
+    label: str = "",
+    title: str = "",
+    *,
+    key: Key = (),
+    padding: int = PADDING,
+    narrowest: int = 0,
+) -> Box:
+    """Return a box around placed boxes, with a heading above them.
+
+    Args:
+        kind: of the frame.
+        parts: placed boxes.
+        label: the heading; empty: none.
+        title: the tooltip.
+        key: of the frame.
+        padding: pixels around the contents.
+        narrowest: pixels that the frame has in width at least.
+    """
+    top = HEADER if label else padding
+    width, height = extent(parts)
+    width = max(width + 2 * padding, text_width(label, FONT) + 2 * padding, narrowest)
+    inside = tuple(box.at(box.x + padding, box.y + top) for box in parts)
+    return Box(kind, width, height + top + (padding if parts else 0), label, title, key, inside)
