@@ -71,6 +71,7 @@ LATE = {
     ("cli.inputs", "text.documents"): "as above",
     ("cli.machine", "cli.machine_view"): "as above",
     ("cli.machine", "machine.*"): "as above",
+    ("cli.machine", "node.pictures.*"): "only a picture needs it",
     ("cli.options", "kubernetes.versions"): "only a version needs it",
     ("cli.ps", "leases.*"): "as for `cli.admit`",
     ("cli.rank", "cli.rank_koordinator"): "as above",

@@ -1,15 +1,20 @@
-"""`alignup machine`: shows a machine to a person, as JSON, or packs its kernel files into an archive."""
+"""`alignup machine`: shows a machine as tables, as JSON or as a picture, or packs its kernel files into an archive."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from alignup.cli.inputs import machine_option, near_cpus_option
 from alignup.cli.options import device_resource_option
+from alignup.cli.output_files import html_option, svg_option, write_text
 from alignup.errors import InputError
 from alignup.machine.load import HERE
+
+if TYPE_CHECKING:
+    from alignup.machine.loaded import LoadedMachine
 
 __all__ = ["command"]
 
@@ -23,6 +28,8 @@ __all__ = ["command"]
 @click.option(
     "--snapshot", metavar="FILE", help="Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz."
 )
+@svg_option
+@html_option
 @device_resource_option
 @click.option("--nvidia", is_flag=True, help="Ask NVIDIA's driver on this machine for its GPUs.")
 @near_cpus_option
@@ -31,11 +38,15 @@ def command(
     root: str | None,
     as_json: bool,
     snapshot: str | None,
+    svg: str | None,
+    html: str | None,
     selectors: tuple[str, ...],
     nvidia: bool,
     near_cpus: bool,
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
+
+    A picture shows sockets, NUMA nodes, L3 caches, cores, CPUs, memory, and devices at their nodes.
 
     With --json, `devices`, `preferredSets` and `kubelet` are further keys of the object: what came with the
     machine, and the devices that an option asks for. A snapshot holds no host names, serial numbers or MAC addresses.
@@ -54,8 +65,13 @@ def command(
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
     )
+    title = "this machine" if source == HERE else source
     if snapshot is not None:
         pack(source, snapshot)
+    if svg is not None or html is not None:
+        draw(title, loaded, svg, html)
+    if "-" in (svg, html):
+        return
     if as_json:
         import msgspec
 
@@ -63,7 +79,23 @@ def command(
         return
     from alignup.cli.machine_view import show_machine
 
-    show_machine("this machine" if source == HERE else source, loaded)
+    show_machine(title, loaded)
+
+
+def draw(title: str, loaded: LoadedMachine, svg: str | None, html: str | None) -> None:
+    """Write the picture of a machine, and its page.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    from alignup.node.pictures.machine_page import machine_page
+    from alignup.node.pictures.picture import Scene, drawing_of
+
+    scene = Scene(title, loaded.machine, loaded.devices)
+    if svg is not None:
+        write_text(svg, drawing_of(scene))
+    if html is not None:
+        write_text(html, machine_page(scene))
 
 
 def pack(source: str, target: str) -> None:

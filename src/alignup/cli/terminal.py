@@ -91,4 +91,3 @@ def safe(text: str) -> str:
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:
     """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
     return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))
-

@@ -71,6 +71,31 @@ def test_a_machine_at_a_glance(alignup, tree) -> None:
     )
 
 
+def test_pictures_and_pages_are_files(alignup, tree, tmp_path) -> None:
+    """They show the machine and its devices; the tables are printed as ever."""
+    svg, html = tmp_path / "machine.svg", tmp_path / "machine.html"
+    ended = alignup("machine", "--root", tree, "--svg", svg, "--html", html)
+
+    assert (ended.status, ended.err) == (0, "")
+    assert "NUMA node" in ended.out
+    assert svg.read_text().startswith("<svg ")
+    assert "GPU 17:00.0" in svg.read_text()
+    assert html.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_picture_on_standard_output_is_alone(alignup) -> None:
+    ended = alignup("machine", "--machine", "gb200", "--svg", "-")
+
+    assert ended.out.startswith("<svg ")
+    assert ended.out.endswith("</svg>\n")
+
+
+def test_a_picture_that_cannot_be_written_is_said(alignup, tmp_path) -> None:
+    ended = alignup("machine", "--machine", "gb200", "--svg", tmp_path / "no" / "such.svg")
+
+    assert ended.complains("a file that can be written", "no such file")
+
+
 def test_json_is_the_machine_and_nothing_else(alignup, tree, write) -> None:
     """It is accepted as a machine again, and says the same."""
     ended = alignup("machine", "--root", tree, "--json")

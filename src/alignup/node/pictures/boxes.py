@@ -101,16 +101,17 @@ def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
 
 
 def in_columns(boxes: Sequence[Box], columns: int, gap: int = GAP) -> list[Box]:
-    """Return the boxes row by row in so many columns, each as wide as its widest box."""
+    """Return the boxes row by row in so many columns, each grown to the widest of its column and tallest of its row."""
     widths = [max(box.width for box in boxes[column::columns]) for column in range(min(columns, len(boxes)))]
     placed, y = [], 0
     for start in range(0, len(boxes), columns):
         row = boxes[start : start + columns]
+        height = max(box.height for box in row)
         x = 0
         for box, width in zip(row, widths, strict=False):
-            placed.append(box.at(x, y))
+            placed.append(replace(box, x=x, y=y, width=width, height=height))
             x += width + gap
-        y += max(box.height for box in row) + gap
+        y += height + gap
     return placed
 
 

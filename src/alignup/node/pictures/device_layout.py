@@ -1,4 +1,4 @@
-"""Lays out devices: those of each resource, and PCI devices that no resource has, by the NUMA nodes they are near to."""
+"""Lays out devices by the NUMA nodes that they are near to: those of each resource, and PCI devices of none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine, PciDevice
     from alignup.node.pictures.boxes import Key
 
-__all__ = ["CELL_FONT", "TEXT_HEIGHT", "Chip", "NearDevices", "device_boxes", "devices_by_place", "text_box"]
+__all__ = [
+    "CELL_FONT",
+    "TEXT_HEIGHT",
+    "NearDevices",
+    "bar_box",
+    "device_boxes",
+    "devices_by_place",
+    "text_box",
+]
 
 CELL_FONT: Final = 9
 TEXT_HEIGHT: Final = 13
 CHIP_HEIGHT: Final = 18
-BAR_HEIGHT: Final = 18
+BAR_HEIGHT: Final = 14
 
 _SIGN_WIDTH: Final = 18
 """Pixels of a device that are left for the sign of its holder."""
@@ -40,6 +48,7 @@ class Chip:
     title: str
     key: Key = ()
     """`("device", resource, id)`; empty for a PCI device that is no resource's."""
+    kind: str = "device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +75,13 @@ def devices_by_place(
             numa_nodes = tuple(sorted(set(device.numa_nodes or ())))
             sick = "" if device.healthy else ", unhealthy"
             title = f"{resource} {device.id}, {_near(numa_nodes)}{sick}"
-            add(numa_nodes, resource, Chip(device.id, title, ("device", resource, device.id)))
+            kind = "device" if device.healthy else "sick"
+            add(numa_nodes, resource, Chip(device.id, title, ("device", resource, device.id), kind))
     named = {device.id for found in devices.values() for device in found}
     for pci in machine.pci_devices:
-        kind = kind_of(pci)
-        if kind is not None and pci.address not in named:
-            add(() if pci.numa_node is None else (pci.numa_node,), _PCI, _pci_chip(pci, kind))
+        known = kind_of(pci)
+        if known is not None and pci.address not in named:
+            add(() if pci.numa_node is None else (pci.numa_node,), _PCI, _pci_chip(pci, known))
     return places
 
 
@@ -80,7 +90,7 @@ def _pci_chip(pci: PciDevice, kind: str) -> Chip:
     vendor = VENDORS.get(pci.vendor, "")
     near = _near(() if pci.numa_node is None else (pci.numa_node,))
     title = f"{kind} {pci.address}, {vendor} {pci.vendor}:{pci.device}, {near}"
-    return Chip(f"{kind} {pci.address.removeprefix('0000:')}", title)
+    return Chip(f"{kind} {pci.address.removeprefix('0000:')}", title, kind="pci")
 
 
 def _near(numa_nodes: tuple[int, ...]) -> str:
@@ -92,22 +102,30 @@ def _near(numa_nodes: tuple[int, ...]) -> str:
 def device_boxes(near: NearDevices, width: int) -> Iterator[Box]:
     """Yield the boxes of each resource's devices, in a width that is exceeded only by a single device."""
     for resource, chips in near.by_resource.items():
-        yield framed("group", stacked([text_box(resource, width), _chips(near, resource, chips, width)], 1), padding=0)
+        yield framed(
+            "group", stacked([text_box(resource, width), _chips(near, resource, chips, width)], 1), padding=0
+        )
 
 
 def _chips(near: NearDevices, resource: str, chips: Sequence[Chip], width: int) -> Box:
     """Return the devices of a resource side by side, or one bar for many."""
     if len(chips) > _MOST_CHIPS:
-        key = ("devices", resource, *near.numa_nodes)
         many = counted(len(chips), "device")
-        return Box("bar", max(width, 100), BAR_HEIGHT, many, f"{resource}: {many}, {_near(near.numa_nodes)}", key)
+        title = f"{resource}: {many}, {_near(near.numa_nodes)}"
+        return bar_box(many, title, ("devices", resource, *near.numa_nodes), max(width, 100))
     boxes = []
     for chip in chips:
         room = min(text_width(drawable(chip.label), CELL_FONT), _WIDEST_CHIP) + 8
         label = fitted(chip.label, room - 6, CELL_FONT)
         full = room + _SIGN_WIDTH if chip.key else room
-        boxes.append(Box("device" if chip.key else "pci", full, CHIP_HEIGHT, label, drawable(chip.title), chip.key))
+        boxes.append(Box(chip.kind, full, CHIP_HEIGHT, label, drawable(chip.title), chip.key))
     return framed("group", in_rows(boxes, width, GAP - 2), padding=0)
+
+
+def bar_box(text: str, title: str, key: Key, width: int) -> Box:
+    """Return a bar whose parts are to show amounts, with a line of text above it."""
+    line = Box("told", width, TEXT_HEIGHT, text, title, ("told", *key))
+    return framed("group", stacked([line, Box("bar", width, BAR_HEIGHT, "", title, key)], 1), padding=0)
 
 
 def text_box(text: str, width: int) -> Box:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
 from alignup.node.pictures.boxes import Box, columns_for, framed, in_columns, in_rows, stacked
-from alignup.node.pictures.device_layout import device_boxes, devices_by_place, text_box
+from alignup.node.pictures.device_layout import CELL_FONT, device_boxes, devices_by_place, text_box
+from alignup.node.pictures.measure import text_width
 from alignup.node.pictures.node_layout import CellSize, cores_box, node_box
 
 if TYPE_CHECKING:
@@ -22,21 +23,31 @@ if TYPE_CHECKING:
 
 __all__ = ["lay_out"]
 
-_WIDEST: Final = 1500
+_WIDEST: Final = 2400
 """Pixels that sockets may take side by side."""
 _SHAPE: Final = 1.5
 _DEVICES_WIDTH: Final = 480
 _BETWEEN: Final = 10
 
 
-def lay_out(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Box:
-    """Return the boxes of a machine and of the devices of each resource."""
+def lay_out(
+    machine: Machine,
+    devices: Mapping[str, Sequence[Device]],
+    remarks: Mapping[int, Sequence[str]] | None = None,
+) -> Box:
+    """Return the boxes of a machine and of the devices of each resource.
+
+    Args:
+        machine: the machine.
+        devices: by resource.
+        remarks: lines to write into NUMA nodes, by kernel id.
+    """
     places = devices_by_place(machine, devices)
     rooms: dict[tuple[int, ...], list[int]] = {}
     for position, sockets in enumerate(_homes(machine)):
         rooms.setdefault(sockets, []).append(position)
     boxes = [
-        _socket_box(machine, sockets, positions, places)
+        _socket_box(machine, sockets, positions, places, remarks or {})
         for sockets, positions in sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
     ]
     columns = columns_for(boxes, _SHAPE, _WIDEST, _BETWEEN)
@@ -74,6 +85,7 @@ def _socket_box(
     sockets: tuple[int, ...],
     positions: Sequence[int],
     places: Mapping[tuple[int, ...], NearDevices],
+    remarks: Mapping[int, Sequence[str]],
 ) -> Box:
     """Return a socket, or the sockets whose nodes have cores of several, or no socket, with NUMA nodes."""
     size = CellSize.of(machine)
@@ -81,26 +93,39 @@ def _socket_box(
     for position in positions:
         node = machine.numa_nodes[position]
         near = places.get((node.id,))
+        told = remarks.get(node.id, ())
         if node.cores:
-            with_cpus.append(node_box(machine, node, near, size))
-        elif node.memory or near:
-            without.append(node_box(machine, node, near, size))
+            with_cpus.append(node_box(machine, node, near, size, told))
+        elif node.memory or near or told:
+            without.append(node_box(machine, node, near, size, told))
         else:
             empty.append(node.id)
-    blocks = [framed("group", in_columns(with_cpus, columns_for(with_cpus, _SHAPE)), padding=0)] if with_cpus else []
+    blocks = (
+        [framed("group", in_columns(with_cpus, columns_for(with_cpus, _SHAPE)), padding=0)]
+        if with_cpus
+        else []
+    )
     if without:
         width = blocks[0].width if blocks else 0
         rows = in_rows(without, width) if width else in_columns(without, columns_for(without, _SHAPE))
         blocks.append(framed("group", rows, padding=0))
     if empty:
-        text = f"NUMA node{'' if len(empty) == 1 else 's'} {CPUSet(empty)}: no CPUs, no memory"
-        blocks.append(text_box(text.replace(",", ", "), max([160, *(block.width for block in blocks)])))
+        blocks.append(_empty_nodes(empty, max((block.width for block in blocks), default=0)))
     label = f"socket{'' if len(sockets) == 1 else 's'} {', '.join(map(str, sockets))}"
     if not sockets:
         label = "NUMA nodes without CPUs"
     cores = [core for position in positions for core in machine.numa_nodes[position].cores]
     cpus = CPUSet(cpu for core in cores for cpu in core.cpus)
-    return framed("socket", stacked(blocks), label, f"{label}: {len(cores)} cores, CPUs {cpus}" if cpus else label)
+    return framed(
+        "socket", stacked(blocks), label, f"{label}: {len(cores)} cores, CPUs {cpus}" if cpus else label
+    )
+
+
+def _empty_nodes(ids: Sequence[int], width: int) -> Box:
+    """Return a line about NUMA nodes that have nothing, in a width that is exceeded if it is very small."""
+    told = str(CPUSet(ids)).replace(",", ", ")
+    text = f"NUMA node{'' if len(ids) == 1 else 's'} {told}: no CPUs, no memory"
+    return text_box(text, max(min(text_width(text, CELL_FONT), _DEVICES_WIDTH), width))
 
 
 def _shared_devices(near: NearDevices) -> Box:

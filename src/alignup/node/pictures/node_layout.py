@@ -1,4 +1,4 @@
-"""Lays out one NUMA node: its caches, cores and CPUs, a bar for each type of memory, and the devices near to it alone."""
+"""Lays out one NUMA node: its caches, cores and CPUs, a bar for each type of memory, and devices near to it alone."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
-from alignup.node.pictures.boxes import GAP, Box, columns_for, framed, in_columns, stacked
-from alignup.node.pictures.device_layout import BAR_HEIGHT, CELL_FONT, device_boxes
+from alignup.node.pictures.boxes import Box, columns_for, framed, in_columns, stacked
+from alignup.node.pictures.device_layout import CELL_FONT, bar_box, device_boxes, text_box
 from alignup.node.pictures.measure import text_width
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from alignup.machine.machine import Core, Machine, NumaNode
     from alignup.node.pictures.device_layout import NearDevices
@@ -43,15 +43,28 @@ class CellSize:
         return cls(max(24, text_width(str(max(numbers, default=0)), CELL_FONT) + 8))
 
 
-def node_box(machine: Machine, node: NumaNode, near: NearDevices | None, size: CellSize) -> Box:
-    """Return a NUMA node with its cores, memory and devices."""
-    blocks = [cores_box(node.cores, size)] if node.cores else []
-    width = max([_NARROWEST, *(block.width for block in blocks)])
+def node_box(
+    machine: Machine,
+    node: NumaNode,
+    near: NearDevices | None,
+    size: CellSize,
+    remarks: Sequence[str] = (),
+) -> Box:
+    """Return a NUMA node with remarks on it, and its cores, memory and devices."""
+    cores = [cores_box(node.cores, size)] if node.cores else []
+    width = max(
+        [_NARROWEST, *(block.width for block in cores), *(text_width(one, CELL_FONT) for one in remarks)]
+    )
+    told = stacked([text_box(remark, width) for remark in remarks], 0)
+    blocks = [*([framed("group", told, padding=0)] if told else []), *cores]
     blocks += [_memory_bar(node, kind, size_bytes, text, width) for kind, size_bytes, text in _memory(node)]
     if near is not None:
         blocks += device_boxes(near, width)
     cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-    parts = [f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs", f"{short_bytes(node.memory)} memory"]
+    parts = [
+        f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs",
+        f"{short_bytes(node.memory)} memory",
+    ]
     if machine.distance_matrix:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
     label = f"NUMA node {node.id}"
@@ -65,12 +78,12 @@ def _memory(node: NumaNode) -> Iterator[tuple[str, int, str]]:
     if rest > 0:
         yield "memory", rest, f"{short_bytes(rest)} memory"
     for one in pages:
-        yield f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} × {one.size}"
+        yield f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} x {one.size}"
 
 
 def _memory_bar(node: NumaNode, kind: str, size_bytes: int, text: str, width: int) -> Box:
     title = f"{kind} of NUMA node {node.id}: {short_bytes(size_bytes)} ({size_bytes} bytes)"
-    return Box("bar", width, BAR_HEIGHT, text, title, ("memory", node.id, kind))
+    return bar_box(text, title, ("memory", node.id, kind), width)
 
 
 def cores_box(cores: Sequence[Core], size: CellSize) -> Box:
@@ -97,7 +110,14 @@ def _core_box(core: Core, size: CellSize) -> Box:
     siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
     cache = "" if core.l3 is None else f", L3 {core.l3}"
     cells = [
-        Box("cpu", size.width, size.height, str(cpu), f"CPU {cpu}{siblings}{cache}, socket {core.socket}", ("cpu", cpu))
+        Box(
+            "cpu",
+            size.width,
+            size.height,
+            str(cpu),
+            f"CPU {cpu}{siblings}{cache}, socket {core.socket}",
+            ("cpu", cpu),
+        )
         for cpu in core.cpus
     ]
     return framed("core", stacked(cells, 0), padding=_CORE_PADDING)

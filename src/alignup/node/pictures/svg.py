@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
     from alignup.node.pictures.boxes import Box
 
-__all__ = ["STYLE", "add", "box_layers", "picture", "svg_text"]
+__all__ = ["add", "box_layers", "picture", "svg_document", "svg_text"]
 
-STYLE: Final = f"""
+_STYLE: Final = f"""
 .au text{{font:{FONT}px "Liberation Sans",Arial,Helvetica,sans-serif;fill:#111}}
 .au .au-label{{font-size:{CELL_FONT}px}}
-.au .au-sign{{font-size:{CELL_FONT + 1}px;font-weight:bold;text-anchor:end;paint-order:stroke;stroke:#fff;stroke-width:2.5px}}
-.au .au-over{{font-size:{CELL_FONT}px;paint-order:stroke;stroke:#fff;stroke-width:2.5px}}
-.au .au-end{{text-anchor:end}}
+.au .au-cell{{font-size:{CELL_FONT}px;paint-order:stroke;stroke:#fff;stroke-width:2px}}
+.au .au-sign{{font-size:{CELL_FONT + 1}px;font-weight:bold;text-anchor:end;paint-order:stroke;stroke:#fff;
+stroke-width:2.5px}}
+.au .au-told{{font-size:{CELL_FONT}px;text-anchor:end}}
 .au .au-title{{font-size:14px;font-weight:bold}}
 .au .au-texts{{pointer-events:none}}
 .au rect{{stroke:#555;stroke-width:1;fill:#fff}}
@@ -33,15 +34,18 @@ STYLE: Final = f"""
 .au .au-node{{fill:#dfe8d8;stroke:#444}}
 .au .au-apart{{fill:#f4f1e8;stroke:#888;stroke-dasharray:4 2}}
 .au .au-l3{{fill:#f7f7f7;stroke:#888}}
-.au .au-core{{fill:#c9ced6;stroke:#777}}
+.au .au-core{{fill:#dde1e7;stroke:#999}}
 .au .au-cpu{{fill:#fff;stroke:#999}}
 .au .au-pci{{fill:#e8e8ee;stroke:#999}}
 .au .au-device{{fill:#fff;stroke:#555}}
+.au .au-sick{{fill:#fff;stroke:#b00;stroke-dasharray:2 2}}
+.au .au-held path{{stroke:#444;stroke-width:1}}
+.au .au-subject path{{stroke:#000;stroke-width:2.5}}
 """
 """The look of every picture; its classes begin with `au`, since a notebook's page has others."""
 
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
-_UNSEEN: Final = frozenset({"group", "text"})
+_UNSEEN: Final = frozenset({"group", "text", "told"})
 
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
@@ -64,7 +68,9 @@ def box_layers(boxes: Box) -> tuple[Element, Element]:
     shapes, texts = Element("g"), Element("g", {"class": "au-texts"})
     for box in walk(boxes):
         if box.kind not in _UNSEEN:
-            shape = add(shapes, "rect", x=box.x, y=box.y, width=box.width, height=box.height, class_=f"au-{box.kind}")
+            shape = add(
+                shapes, "rect", x=box.x, y=box.y, width=box.width, height=box.height, class_=f"au-{box.kind}"
+            )
             if box.kind in _FRAMES:
                 shape.set("rx", "3")
             if box.title:
@@ -78,23 +84,23 @@ def _write_label(texts: Element, box: Box) -> None:
     if box.kind in _FRAMES:
         svg_text(texts, box.x + PADDING, box.y + HEADER - 5, box.label)
     elif box.kind == "cpu":
-        svg_text(texts, box.x + 3, box.y + CELL_FONT + 1, box.label, "au-label")
-    elif box.kind == "bar":
-        svg_text(texts, box.x + 4, box.y + box.height - 5, box.label, "au-over")
-    elif box.kind == "text":
+        svg_text(texts, box.x + 3, box.y + CELL_FONT + 1, box.label, "au-cell")
+    elif box.kind in _UNSEEN:
         svg_text(texts, box.x, box.y + box.height - 3, box.label, "au-label")
     elif box.label:
-        svg_text(texts, box.x + 4, box.y + box.height - 5, box.label, "au-label")
+        svg_text(texts, box.x + 4, box.y + box.height - 5, box.label, "au-cell")
 
 
-def picture(width: int, height: int, title: str, layers: Iterable[Element], patterns: Sequence[Element] = ()) -> Element:
+def picture(
+    width: int, height: int, title: str, layers: Iterable[Element], patterns: Sequence[Element] = ()
+) -> Element:
     """Return an SVG element of layers, the lowest first, with its style and the patterns that it uses."""
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img"})
     root.set("width", str(width))
     root.set("height", str(height))
     root.set("viewBox", f"0 0 {width} {height}")
     add(root, "title", title)
-    add(root, "style").text = STYLE
+    add(root, "style").text = _STYLE
     if patterns:
         add(root, "defs").extend(patterns)
     add(root, "rect", width=width, height=height, class_="au-machine")

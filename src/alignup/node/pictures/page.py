@@ -1,0 +1,105 @@
+"""Writes pages of HTML: one self-contained file of headings, tables and pictures, without scripts.
+
+Elements are built with the standard library, which escapes what it is given; text is made drawable before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element, tostring
+
+from alignup.node.pictures.measure import drawable
+from alignup.node.pictures.svg import add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Table", "fragment", "heading", "page", "paragraph", "scrolling"]
+
+_STYLE: Final = """
+body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
+h1{font-size:1.4em}h2{font-size:1.15em;margin-top:1.6em}
+table{border-collapse:collapse;margin:.6em 0}
+th,td{text-align:left;padding:.2em .9em .2em 0;vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
+th{border-bottom:1px solid #555}
+.number{text-align:right}
+.scrolling{overflow-x:auto}
+.scrolling>svg{max-width:none}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of texts."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: frozenset[str] = frozenset()
+    """The columns that hold numbers, which are aligned at the right."""
+
+    def element(self) -> Element:
+        """Return the table as an HTML element."""
+        made = Element("table")
+        head = add(add(made, "thead"), "tr")
+        for column in self.columns:
+            self._cell(head, "th", column, column)
+        body = add(made, "tbody")
+        for row in self.rows:
+            line = add(body, "tr")
+            for column, text in zip(self.columns, row, strict=True):
+                self._cell(line, "td", column, text)
+        return made
+
+    def _cell(self, line: Element, tag: str, column: str, text: str) -> None:
+        cell = add(line, tag, text)
+        if column in self.numbers:
+            cell.set("class", "number")
+
+
+def heading(text: str, level: int = 2) -> Element:
+    """Return a heading."""
+    made = Element(f"h{level}")
+    made.text = drawable(text)
+    return made
+
+
+def paragraph(text: str) -> Element:
+    """Return a paragraph."""
+    made = Element("p")
+    made.text = drawable(text)
+    return made
+
+
+def scrolling(element: Element) -> Element:
+    """Return an element in a box of its own that scrolls when it is wider than the page."""
+    made = Element("div", {"class": "scrolling"})
+    made.append(element)
+    return made
+
+
+def page(title: str, parts: Iterable[Element], style: str = "") -> str:
+    """Return a whole page.
+
+    Args:
+        title: in the browser's tab, and above all else.
+        parts: the elements of the body, in order.
+        style: further rules of CSS.
+    """
+    root = Element("html", {"lang": "en"})
+    head = add(root, "head")
+    add(head, "meta", charset="utf-8")
+    add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
+    add(head, "title", title)
+    add(head, "style").text = _STYLE + style
+    body = add(root, "body")
+    body.append(heading(title, 1))
+    body.extend(parts)
+    return "<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def fragment(parts: Iterable[Element]) -> str:
+    """Return elements as HTML to be shown within another page, such as a notebook."""
+    root = Element("div")
+    root.extend(parts)
+    return tostring(root, encoding="unicode", method="html")

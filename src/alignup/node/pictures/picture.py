@@ -1,0 +1,127 @@
+"""Makes whole pictures: a machine, perhaps with what the containers of a node hold, under a title, with a legend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element
+
+from alignup.machine.summary import summary
+from alignup.node.pictures.legend import legend
+from alignup.node.pictures.machine_layout import lay_out
+from alignup.node.pictures.measure import fitted
+from alignup.node.pictures.overlay import Layer, amounts_layer, holding_layer, places_of, reserved_layer
+from alignup.node.pictures.signs import RESERVED, Sign, patterns, signs_of
+from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+    from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.node.pictures.boxes import Box, Key
+
+__all__ = ["Scene", "assembled", "draw", "drawing_of"]
+
+_HEADING: Final = 46
+_LEAST_WIDTH: Final = 460
+_MARGIN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a picture shows."""
+
+    title: str
+    machine: Machine
+    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
+    holdings: Holdings | None = None
+    """None: the machine alone."""
+    subject: str = ""
+    """The uid of a pod to be drawn with heavy lines."""
+    remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Lines to write into NUMA nodes, by kernel id."""
+    subtitle: str = ""
+    """Empty: the machine in one line."""
+    is_headed: bool = True
+    """False: title and subtitle stand elsewhere on the page."""
+
+    @property
+    def signs(self) -> dict[str, Sign]:
+        """The sign of each pod that holds something, by uid."""
+        return signs_of(one.pod_uid for one in self.holders)
+
+    @property
+    def holders(self) -> list[ContainerHolding]:
+        """The containers that hold something."""
+        return [one for one in self.holdings.containers if one] if self.holdings else []
+
+
+def drawing_of(scene: Scene) -> str:
+    """Return a picture as the text of an SVG file."""
+    return svg_document(draw(scene))
+
+
+def draw(scene: Scene) -> Element:
+    """Return a picture as an SVG element."""
+    boxes = lay_out(scene.machine, scene.devices, scene.remarks).at(0, _HEADING if scene.is_headed else 0)
+    signs = scene.signs
+    layers = _layers(scene, places_of(boxes), signs) if scene.holdings else []
+    names = {signs[one.pod_uid]: one.pod for one in scene.holders} if scene.holdings else None
+    subject = signs.get(scene.subject)
+    return assembled(scene, boxes, layers, names, subject)
+
+
+def _layers(scene: Scene, places: Mapping[Key, Box], signs: Mapping[str, Sign]) -> list[Layer]:
+    """Return what is reserved and held; that of the subject last, so that no neighbour hides its lines."""
+    assert scene.holdings  # noqa: S101  # by the caller
+    holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
+    return [
+        reserved_layer(places, scene.holdings.reserved_cpus),
+        amounts_layer(places, scene.holdings, signs, scene.subject),
+        *(
+            holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
+            for one in holders
+        ),
+    ]
+
+
+def assembled(
+    scene: Scene,
+    boxes: Box,
+    layers: Sequence[Layer],
+    names: Mapping[Sign, str] | None,
+    subject: Sign | None = None,
+) -> Element:
+    """Return the picture of a machine with layers upon it.
+
+    Args:
+        scene: title, and the machine.
+        boxes: of the machine.
+        layers: the lowest first.
+        names: for the legend; None: the machine alone, without a legend.
+        subject: the sign that is drawn with heavy lines.
+    """
+    width, height = max(boxes.width, _LEAST_WIDTH), boxes.y + boxes.height
+    shapes, texts = box_layers(boxes)
+    all_layers = [Layer(shapes, texts), *layers, *([_heading(scene, width)] if scene.is_headed else [])]
+    used: list[Sign] = []
+    if names is not None:
+        box, layer = legend(names, subject, width)
+        for element in (layer.shapes, layer.texts):
+            element.set("transform", f"translate(0 {height})")
+        all_layers.append(layer)
+        height += box.height
+        used = [RESERVED, *names]
+    drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
+    return picture(width, height, scene.title, drawn, patterns(used))
+
+
+def _heading(scene: Scene, width: int) -> Layer:
+    """Return the title, and a line below it."""
+    layer = Layer(Element("g"), Element("g"))
+    svg_text(layer.texts, _MARGIN, 20, fitted(scene.title, width - 2 * _MARGIN, 15), "au-title")
+    below = fitted(scene.subtitle or summary(scene.machine), width - 2 * _MARGIN, 11)
+    svg_text(layer.texts, _MARGIN, 37, below)
+    return layer
