@@ -9,7 +9,8 @@ import pytest
 from alignup.cluster import REASONS, Cluster
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
-from alignup.replay import admission_dict, replay
+from alignup.replay import replay
+from alignup.replay.scenario import admission_dict
 from kubelet_answers import check_case
 from kubelet_steps import compact_container
 from vectors import vectors, vectors_file

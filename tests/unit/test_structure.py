@@ -60,7 +60,7 @@ LATE = {
     ("topology_manager.admission", "topology_manager.refusal_message"): "only a refusal needs words",
     ("cli.admit", "cli.admit_versions"): "only several versions need it",
     ("cli.admit", "kubernetes.*"): "help, and wrong usage, are shown without it",
-    ("cli.admit", "replay"): "as above",
+    ("cli.admit", "replay.scenario"): "as above",
     ("cli.admit", "text.byte_sizes"): "as above",
     ("cli.admit", "topology_manager.refusal_message"): "as above",
     ("cli.completion", "machine.catalog"): "only a shell that completes a machine's name needs it",
@@ -101,6 +101,7 @@ FILLED_ROOMS = {
     "cli": "the program itself: the console script is `alignup.cli:main`",
     "cluster": "`from alignup.cluster import Cluster, Evaluation, REASONS, STRATEGIES` is public",
     "node": "`from alignup.node import Node` is public",
+    "replay": "`from alignup.replay import replay, replay_steps, RecordingProvider` is public",
 }
 """Rooms whose `__init__` imports something."""
 

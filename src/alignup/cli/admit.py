@@ -164,7 +164,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
 
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     """Return the answer for one pod in JSON's types."""
-    from alignup.replay import admission_dict
+    from alignup.replay.scenario import admission_dict
     from alignup.topology_manager.refusal_message import explain
 
     answer = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["legend"]
 
-_WIDEST_NAME: Final = 260
+_WIDEST_NAME: Final = 200
 _HEIGHT: Final = 18
 _SWATCH_HEIGHT: Final = 15
 _FREE: Final = Sign("", 0)

@@ -9,7 +9,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.node import Node
-from alignup.replay import MOST_SHOWN_HINTS, RecordingProvider, admission_dict, hints_dict, replay
+from alignup.replay.scenario import MOST_SHOWN_HINTS, RecordingProvider, admission_dict, hints_dict, replay
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from fakes import Licences, hint, pod_of
 from machines import machine_of, manifest

@@ -1,0 +1,85 @@
+"""Runs a headless Chromium, where one is installed, and asks it how it laid a page out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+MEASURE = """
+<script>
+const found = [];
+for (const svg of document.querySelectorAll("svg.au")) {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll("text")].filter(one => one.getClientRects().length);
+  const boxes = texts.map(one => { const r = one.getBoundingClientRect();
+    return {text: one.textContent, left: r.left, right: r.right, top: r.top + 1, bottom: r.bottom - 2}; });
+  boxes.forEach((a, i) => {
+    if (a.left < frame.left || a.right > frame.right + 1 || a.top < frame.top || a.bottom > frame.bottom + 1)
+      found.push("outside: " + a.text);
+    boxes.slice(i + 1).forEach(b => {
+      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom && b.top < a.bottom)
+        found.push("overlap: " + a.text + " and " + b.text);
+    });
+  });
+}
+const seen = document.createElement("pre");
+seen.id = "measured";
+seen.textContent = JSON.stringify({found: found.slice(0, 20), texts: document.querySelectorAll("svg.au text").length,
+  width: document.documentElement.scrollWidth});
+document.body.appendChild(seen);
+</script>
+"""
+
+
+def browser() -> str:
+    """Return the program; skip the test where there is none."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"none of {', '.join(NAMES)} is installed")
+    return found
+
+
+def run(page: Path, *options: str) -> str:
+    """Show a page without a window, and return the standard output."""
+    words = [
+        browser(),
+        "--headless",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={page.parent}/profile",
+    ]
+    if os.geteuid() == 0:
+        words.append("--no-sandbox")  # it refuses to run as root with one
+    done = subprocess.run(  # noqa: S603  # a browser on a page of ours
+        [*words, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+def measured(page: Path) -> dict[str, Any]:
+    """Return what a browser finds in a page that ends in `MEASURE`."""
+    seen = re.search(
+        r'<pre id="measured">(.*?)</pre>', run(page, "--dump-dom", "--window-size=1600,1200"), re.DOTALL
+    )
+    assert seen
+    answer: dict[str, Any] = json.loads(unescape(seen[1]))
+    return answer
+
+
+def screenshot(page: Path, width: int, height: int) -> bytes:
+    """Return what a browser shows, as a PNG file."""
+    path = page.with_suffix(".png")
+    run(page, f"--screenshot={path}", f"--window-size={width},{height}")
+    return path.read_bytes()

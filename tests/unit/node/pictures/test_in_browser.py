@@ -1,0 +1,64 @@
+"""What a real browser makes of the pictures: no text overlaps another or leaves the picture, and something is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+import browser
+from alignup import Node
+from alignup.node.holdings import holdings_of
+from alignup.node.pictures.machine_page import machine_page
+from alignup.node.pictures.picture import Scene
+from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
+
+pytestmark = pytest.mark.slow
+
+
+def crowded() -> Scene:
+    """Return a node of 256 CPUs that holds a hundred pods, some of them with names that are anything but polite."""
+    kubelet = {
+        "topologyManagerPolicy": "best-effort",
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "reservedSystemCPUs": "0,128",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    node = Node(machine(8, 256, smt=2, sockets=2, l3=8), kubelet)
+    for number in range(100):
+        manifest = pod(f"pod-{number}", 1 + number % 3)
+        manifest["metadata"]["name"] += HOSTILE if number % 10 == 0 else ""
+        node.admit(manifest)
+    return Scene("crowded", node.machine, {}, holdings_of(node), "pod-7", {0: ["cpu: 4 asked, 0 free"]})
+
+
+def used() -> Scene:
+    node = used_node()
+    devices = {name: pool.devices for name, pool in node.devices.pools.items()}
+    return Scene("used", node.machine, devices, holdings_of(node))
+
+
+SCENES = {
+    **{name: Scene(name, one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()},
+    "crowded": crowded(),
+    "used": used(),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(machine_page(SCENES[name]) + browser.MEASURE, "utf-8")
+    seen = browser.measured(page)
+
+    assert seen["found"] == []
+    assert seen["texts"] > 5
+
+
+@pytest.mark.parametrize("name", ["4 CPUs", "34 nodes", "crowded"])
+def test_something_is_seen(name: str, tmp_path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(machine_page(SCENES[name]), "utf-8")
+    image = browser.screenshot(page, 1300, 900)
+
+    assert image.startswith(b"\x89PNG\r\n")
+    assert len(image) > 10_000
