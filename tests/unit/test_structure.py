@@ -46,6 +46,10 @@ CONVENIENCE = {
 """Public convenience methods of a record that import the reader which makes it: the only imports against the order."""
 
 LATE = {
+    (
+        "kubernetes.kubelet_config",
+        "kubernetes.other_gates",
+    ): "few configurations set gates, whose list is long",
     ("cluster.cluster", "cluster.json_lines"): "only Cluster.from_file reads files",
     ("cluster.cluster", "cluster.node_resource_topology"): "only Cluster.from_file reads files",
     ("leases.child_process", "errors"): "the child imports after the fork, and only what it needs",
@@ -75,9 +79,10 @@ LATE = {
     ("cli.options", "kubernetes.versions"): "only a version needs it",
     ("cli.ps", "leases.*"): "as for `cli.admit`",
     ("cli.rank", "cli.rank_koordinator"): "as above",
+    ("cli.rank", "cli.rank_replicas"): "as above",
+    ("cli.rank_replicas", "cluster.capacity"): "as above",
     ("cli.rank", "cluster"): "as above",
     ("cli.rank", "cluster.*"): "as above",
-    ("cli.rank", "kubernetes.versions"): "as above",
     ("cli.rank", "text.json_text"): "as above",
     ("cli.rank_koordinator", "cluster.koordinator"): "as above",
     ("cli.release", "cli.ps"): "as above",

@@ -17,7 +17,7 @@ from alignup.cli.inputs import (
     node_name_option,
     read_pods,
 )
-from alignup.cli.options import device_resource_option, devices_option, kubelet_versions_option
+from alignup.cli.options import WholeNumber, device_resource_option, devices_option, kubelet_versions_option
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
@@ -47,7 +47,7 @@ __all__ = ["command"]
 @near_cpus_option
 @click.option(
     "--replicas",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     help="Admit every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
 )
 @node_name_option
@@ -171,6 +171,7 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
         "pod": pod.name,
         "namespace": pod.namespace,
         "uid": pod.uid,
+        "qosClass": str(pod.read_as(node.config.profile.pods).qos),
         **admission_dict(node, pod, admission),
     }
     if admission.refusal is not None:
@@ -206,6 +207,23 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
     print_whole(console, table)
+    for line in sharing_lines(node, pod):
+        console.print(f"  {safe(line)}")
+
+
+def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
+    """Yield why containers share CPUs although the node's CPU manager gives some away."""
+    from alignup.kubernetes.shared_pool import why_shared
+
+    if node.cpu is None:
+        return
+    names: dict[str, list[str]] = {}
+    read = pod.read_as(node.config.profile.pods)
+    for container in read.all_containers:
+        names.setdefault(why_shared(read, container), []).append(container.name)
+    for reason, containers in names.items():
+        if reason:
+            yield f"{', '.join(containers)} in the shared pool: {reason}"
 
 
 def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:

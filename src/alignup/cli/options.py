@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STRATEGIES",
+    "WholeNumber",
     "device_option",
     "device_resource_option",
     "devices_option",
@@ -36,6 +37,24 @@ STRATEGIES: Final = (
     "document",
 )
 """Those of `alignup.cluster`, which is not imported for a help text."""
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds, with errors that say so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number.
+
+        Raises:
+            BadParameter: it is none, or out of bounds.
+        """
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            most = "" if self.max is None else f" and at most {self.max}"
+            self.fail(f"expected a whole number of at least {self.min or 0}{most}, got {value!r}", param, ctx)
+        return number
+
 
 device_option = click.option(
     "--device", "-d", "devices", multiple=True, metavar="RESOURCE=N", help="Devices: as in nvidia.com/gpu=1."

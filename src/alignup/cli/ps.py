@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
     from alignup.leases.process import Liveness  # startup counts
     from alignup.leases.record import LeaseRecord  # startup counts
 
-__all__ = ["command"]
+__all__ = ["age", "command"]
 
 
 @click.command(name="ps")
 @state_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a lease, and nothing else.")
 def command(state: Path | None, as_json: bool) -> None:
-    """List the leases: who holds which CPUs, memory and devices.
+    """List the leases of this user: who holds which CPUs, memory and devices, and for how long.
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
@@ -34,6 +36,8 @@ def command(state: Path | None, as_json: bool) -> None:
     from alignup.leases.process import joint_liveness  # startup counts
     from alignup.leases.store import LeaseFile  # startup counts
 
+    if state is not None and not state.parent.is_dir():
+        complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
     leases = LeaseFile(state, complain).read().leases
     states = [joint_liveness(lease.processes) for lease in leases]
     if as_json:
@@ -53,6 +57,7 @@ def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
         "state": alive.value,
         "command": lease.command,
         "policy": lease.policy,
+        "takenAt": _time_text(lease.taken_at) or None,
         "cpus": str(lease.cpus),
         "numaNodes": list(lease.numa_nodes),
         "memory": [
@@ -66,18 +71,42 @@ def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
 
 def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
     """Print a table."""
-    headings = ("name", "pid", "state", "NUMA nodes", "CPUs", "memory", "devices", "command")
+    headings = ("name", "pid", "state", "age", "NUMA nodes", "CPUs", "memory", "devices", "command")
     rows = (
         (
             lease.name,
             str(lease.process.pid),
             alive.value,
-            nodes_text(lease.numa_nodes) or "-",
-            str(lease.cpus) or "-",
-            " ".join(short_bytes(size) for size in lease.memory_sizes.values()) or "-",
-            devices_text(lease.devices),
+            age(lease.taken_at, time.time()),
+            *(("-",) * 4 if alive == "gone" else _held(lease)),
             lease.command,
         )
         for lease, alive in zip(leases, states, strict=True)
     )
     print_table(headings, rows)
+
+
+def _held(lease: LeaseRecord) -> tuple[str, ...]:
+    """Return the cells of what a lease has."""
+    return (
+        nodes_text(lease.numa_nodes) or "-",
+        str(lease.cpus) or "-",
+        " ".join(short_bytes(size) for size in lease.memory_sizes.values()) or "-",
+        devices_text(lease.devices),
+    )
+
+
+def age(since: int, now: float) -> str:
+    """Return how long ago something was, in its largest unit but one, as `ps` and `kubectl` do; `-`: not known."""
+    seconds = max(0, int(now) - since)
+    if not since:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _time_text(since: int) -> str:
+    """Return a time as RFC 3339 writes it; empty: not known."""
+    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""

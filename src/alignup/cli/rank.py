@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import STRATEGIES, kubelet_version_option
+from alignup.cli.options import STRATEGIES, WholeNumber, kubelet_version_option
 from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
@@ -34,7 +35,8 @@ SHOWN_NAMES = 5
     required=True,
     metavar="FILE",
     shell_complete=files,
-    help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON.",
+    help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
+    "kubelets' releases.",
 )
 @click.option(
     "--strategy",
@@ -45,11 +47,9 @@ SHOWN_NAMES = 5
     help="How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
     "CPU, memory and devices in balance, or as Koordinator's design document does.",
 )
+@click.option("--top", default=10, show_default=True, type=WholeNumber(min=0), help="How many nodes to show.")
 @click.option(
-    "--top", default=10, show_default=True, type=click.IntRange(min=0), help="How many nodes to show."
-)
-@click.option(
-    "--threads", default=1, show_default=True, type=click.IntRange(min=1, max=256), help="Threads to use."
+    "--threads", default=1, show_default=True, type=WholeNumber(min=1, max=256), help="Threads to use."
 )
 @click.option(
     "--exact", is_flag=True, help="Where amounts cannot tell, ask the node itself (JSON lines only)."
@@ -60,6 +60,12 @@ SHOWN_NAMES = 5
     help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
 )
 @kubelet_version_option
+@click.option(
+    "--replicas",
+    "counts",
+    is_flag=True,
+    help="Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
 @click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...", shell_complete=files)
 @click.pass_context
@@ -72,41 +78,44 @@ def command(
     exact: bool,
     koordinator_profile: str | None,
     version: KubeletVersion | None,
+    counts: bool,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
     A node counts if its kubelet would admit the pod and it has enough of everything in sum. Nodes without NUMA
-    management come last. `certain` is no where only amounts are known of a node, which may refuse the pod all the
-    same. Strategies are for kubelets; under --koordinator-profile the profile filters and scores.
+    management come last, equal nodes in the order of the file. `certain` is no where only amounts are known of a
+    node, which may refuse the pod all the same; counts of replicas are then upper bounds. Strategies are for
+    kubelets; under --koordinator-profile the profile filters and scores.
     """
     import msgspec
 
+    from alignup.cli.rank_replicas import count_replicas, nodes_to_fill, replicas_dict, show_replicas
     from alignup.cluster.fit import Fit
     from alignup.cluster.ranking import rank
 
     cluster = load_cluster(nodes, version)
+    asking = read_pods(pods, replicas=1, one_node=False)
     if koordinator_profile is not None:
         from alignup.cli.rank_koordinator import rank_pods
 
-        taken = rank_pods(
-            cluster, read_pods(pods, replicas=1, one_node=False), koordinator_profile, top, as_json=as_json
-        )
-        ctx.exit(0 if taken else 1)
-    fit = Fit(cluster)
-    found = False
-    for number, pod in enumerate(read_pods(pods, replicas=1, one_node=False)):
+        ctx.exit(0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1)
+    again = partial(load_cluster, nodes, version, can_admit=True)
+    members = nodes_to_fill(cluster, nodes, again) if counts else ()
+    fit, most = Fit(cluster), 0
+    for number, pod in enumerate(asking):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
         ranking = rank(cluster, pod, answer, fit)
+        most, replicas = max(most, len(ranking.order)), count_replicas(cluster, members, pod)
         if as_json:
-            click.echo(msgspec.json.encode(answer_dict(cluster, pod, answer, ranking, strategy, top)))
-        else:
-            if number:
-                click.echo()
-            show(cluster, pod, answer, ranking, top)
-        found = found or len(ranking.order) > 0
-    ctx.exit(0 if found else 1)
+            told = answer_dict(cluster, pod, answer, ranking, strategy, top) | replicas_dict(replicas)
+            click.echo(msgspec.json.encode(told))
+            continue
+        click.echo(nl=number > 0)
+        show(cluster, pod, answer, ranking, top)
+        show_replicas(replicas, top)
+    ctx.exit(0 if most else 1)
 
 
 def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit: bool = False) -> Cluster:
@@ -114,16 +123,14 @@ def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit:
 
     Args:
         name: of the file.
-        version: the release of all kubelets; None: what node lines say, or the newest known.
+        version: the release of all kubelets; None: what node lines or Node objects say, or the newest known.
         can_admit: make nodes up where only amounts are known, so that pods can be admitted.
 
     Raises:
         InputError: it holds neither.
     """
     from alignup.cluster import Cluster
-    from alignup.kubernetes.versions import NEWEST
 
-    release = version or NEWEST
     data = read_bytes(name)
     if is_json_lines(data):
         return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
@@ -132,8 +139,8 @@ def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit:
             from alignup.cluster.node_resource_topology import read_topologies
             from alignup.cluster.topology_nodes import nodes_of
 
-            return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), release))
-        return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=release)
+            return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), version))
+        return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=version)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 

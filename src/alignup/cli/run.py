@@ -17,15 +17,18 @@ import click
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
+    WholeNumber,
     device_option,
     device_resource_option,
     devices_option,
+    kubelet_version_option,
     state_option,
 )
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.child_process import WaitingCommand
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
@@ -51,6 +54,9 @@ class RunCommand(click.Command):
         except click.ClickException as error:
             error.exit_code = OWN_FAILURE  # type: ignore[misc]  # of this one error
             raise
+        except InputError as error:
+            complain(str(error))
+            raise click.exceptions.Exit(OWN_FAILURE) from None
 
 
 @click.command(
@@ -61,7 +67,7 @@ class RunCommand(click.Command):
     "refusal, bad usage or bad input.",
 )
 @click.option(
-    "--cpus", type=click.IntRange(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
+    "--cpus", type=WholeNumber(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
 )
 @click.option("--memory", default="0", metavar="SIZE", help="Memory, as in 8Gi.")
 @device_option
@@ -79,6 +85,7 @@ class RunCommand(click.Command):
 @machine_option
 @device_resource_option
 @devices_option
+@kubelet_version_option
 @state_option
 @click.option(
     "--wait",
@@ -114,6 +121,8 @@ def command(
 
     Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
     single-numa-node. Processes that the command leaves running keep what they have until they end too.
+    OMP_NUM_THREADS and the like are left alone: OpenMP and whoever else asks for the CPUs of a process see these.
+    Standard output is the command's; the lease as JSON is in ALIGNUP_LEASE.
 
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
     executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
@@ -140,7 +149,14 @@ def command(
 
 
 def _request(
-    *, cpus: int, memory: str, devices: tuple[str, ...], policy: str, name: str, part: str | None
+    *,
+    cpus: int,
+    memory: str,
+    devices: tuple[str, ...],
+    policy: str,
+    name: str,
+    part: str | None,
+    version: KubeletVersion | None,
 ) -> Request:
     """Return what is asked for."""
     return make_request(
@@ -150,6 +166,7 @@ def _request(
         policy=policy,
         name=name,
         part=None if part is None else parse_part(part, os.environ),
+        kubelet_version=version,
         prefix="--",
     )
 

@@ -9,7 +9,7 @@ import click
 
 from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import STRATEGIES, kubelet_version_option
+from alignup.cli.options import STRATEGIES, WholeNumber, kubelet_version_option
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
@@ -39,7 +39,7 @@ SHOWN_PROGRESS = 2000
     "--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove."
 )
 @click.option(
-    "--generate", type=click.IntRange(min=1), metavar="N", help="Make up N arrivals instead of --pods."
+    "--generate", type=WholeNumber(min=1), metavar="N", help="Make up N arrivals instead of --pods."
 )
 @click.option(
     "--strategy",
@@ -57,7 +57,7 @@ SHOWN_PROGRESS = 2000
     "--attempts",
     default=1,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Nodes to try before a pod is given up.",
 )
 @kubelet_version_option

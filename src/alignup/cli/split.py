@@ -10,6 +10,7 @@ import click
 
 from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
+    WholeNumber,
     device_option,
     device_resource_option,
     devices_option,
@@ -30,10 +31,10 @@ __all__ = ["command"]
 
 
 @click.command(name="split")
-@click.argument("parts", type=click.IntRange(min=1), metavar="N")
+@click.argument("parts", type=WholeNumber(min=1), metavar="N")
 @click.option(
     "--cpus-per-part",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     help="CPUs of each part; as many as there are if not given.",
 )
@@ -63,6 +64,8 @@ def command(
     from alignup.leases.local_machine import load_site  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts
 
+    if as_json and as_env:
+        raise click.UsageError("expected either --json or --env, got both")
     counts = parse_device_counts(devices)
     site = load_site(
         machine,

@@ -51,7 +51,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 def mark(console: Console, *, good: bool) -> str:
     """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
-    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "refused", "red")
+    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "no", "red")
     try:
         sign.encode(console.encoding)
     except UnicodeEncodeError:

@@ -10,16 +10,17 @@ from alignup.cluster.evaluation import REASONS, STRATEGIES
 from alignup.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from alignup.cluster.evaluation import Evaluation
     from alignup.core.amounts.board import Board, Job
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import VersionProfile
     from alignup.node import Node
 
-__all__ = ["ask_nodes", "doubt_other_readings"]
+__all__ = ["ask_nodes", "doubt_other_readings", "other_readings"]
 
 _MISMATCHED: Final = len(REASONS) - 1
 _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
@@ -84,6 +85,29 @@ def doubt_other_readings(nodes: Sequence[Node], pod: Pod, answer: Evaluation, in
     for index in indices:
         if differs[nodes[index].config.profile.pods]:
             answer.exact[index] = False
+
+
+def other_readings(
+    profiles: Sequence[VersionProfile], pod: Pod, indices: Iterable[int]
+) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
+    """Yield a pod as kubelets read it that read it otherwise than the first one of a cluster, with their indices.
+
+    Args:
+        profiles: of the kubelets of all nodes.
+        pod: as it was given.
+        indices: which nodes are concerned.
+    """
+    if not pod.readings or not profiles:
+        return
+    groups: dict[Pod, list[int]] = {}
+    first = pod.read_as(profiles[0].pods)
+    for index in indices:
+        read = pod.read_as(profiles[index].pods)
+        if read is not first:
+            groups.setdefault(read, []).append(index)
+    for read, where in groups.items():
+        if read != first:
+            yield read, np.array(where, np.int64)
 
 
 def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alignup.cluster.asking import ask_nodes, doubt_other_readings
+from alignup.cluster.asking import ask_nodes, doubt_other_readings, other_readings
 from alignup.cluster.evaluation import STRATEGIES, Evaluation
 from alignup.cluster.requests import request_of
-from alignup.cluster.rows import row_of_amounts, row_of_node
+from alignup.cluster.rows import one_default, row_of_amounts, row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
 from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
@@ -61,20 +61,21 @@ class Cluster:
         "_lock",
         "_members",
         "_nodes",
-        "_profile",
+        "_profiles",
         "names",
     )
 
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
-        self._profile = VersionProfile()  # of kubelets of which only amounts are known
+        # of kubelets of which only amounts are known
+        self._profiles = [] if self._members else [VersionProfile()] * len(self.names)
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
             twice = next(name for index, name in enumerate(self.names) if self._indices[name] != index)
             raise InputError.at("the cluster", "a name that no other node has", twice)
-        self._default_exclusive = _one_default([node.single_numa_node_exclusive for node in self._members])
+        self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
         self._lock = RLock()
 
@@ -125,16 +126,17 @@ class Cluster:
         source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
         *,
         skip_bad: bool = False,
-        kubelet_version: KubeletVersion | str = NEWEST,
+        kubelet_version: KubeletVersion | str | None = None,
     ) -> Cluster:
         """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
 
-        They know amounts and nothing else, so whatever is admitted is an upper bound (`Evaluation.exact`).
+        They know amounts and nothing else, so whatever is admitted is an upper bound (`Evaluation.exact`). They do not
+        name the kubelet's release; Node objects among them do (`status.nodeInfo.kubeletVersion`).
 
         Args:
             source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or several.
             skip_bad: warn of an object that is wrong, and go on with the others.
-            kubelet_version: the release of all kubelets, which the objects do not name.
+            kubelet_version: the release of all kubelets; None: that of the Node object, or the newest known.
 
         Raises:
             InputError: something is no such object.
@@ -142,9 +144,13 @@ class Cluster:
         from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
 
         found = read_topologies(source, skip_bad=skip_bad)
-        profile = KubeletConfig(version=parse_version(kubelet_version)).profile
-        made = cls([one.name for one in found], [row_of_amounts(one.amounts, profile) for one in found])
-        made._profile = profile
+        of_all = None if kubelet_version is None else parse_version(kubelet_version)
+        versions = [of_all or one.version or NEWEST for one in found]
+        by_version = {version: KubeletConfig(version=version).profile for version in set(versions)}
+        profiles = [by_version[version] for version in versions]
+        rows = [row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)]
+        made = cls([one.name for one in found], rows)
+        made._profiles = profiles
         return made
 
     def update(self, name: str, node: Node | Mapping[str, Any]) -> None:
@@ -163,7 +169,7 @@ class Cluster:
         else:
             from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
 
-            row = row_of_amounts(read_topology(node, name).amounts, self._profile)
+            row = row_of_amounts(read_topology(node, name).amounts, self._profiles[index])
         with self._lock:
             self._board.replace(index, row)
             if isinstance(node, Node):
@@ -238,7 +244,8 @@ class Cluster:
         Raises:
             InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
-        pod = pod.read_as(self._profile.pods)
+        if self._profiles:  # those that read it otherwise are judged again: see `judge_other_readings`
+            pod = pod.read_as(self._profiles[0].pods)
         wanted = pod_policy(pod, self._default_exclusive)
         asking: list[Pod | Container] = [pod, *pod.all_containers]
         types = {kind for one in asking for kind, _ in one.memory}
@@ -293,14 +300,22 @@ class Cluster:
         """
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, into, start, stop, nodes)
+            if pod.readings:
+                self._read_again(
+                    pod, strategy, into, range(start, stop) if nodes is None else nodes[start:stop]
+                )
             if self._members:
-                if pod.readings:
-                    asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
-                    doubt_other_readings(self._members, pod, into, asked.tolist())
                 where = slice(start, stop) if nodes is None else nodes[start:stop]
                 if not into.exact[where].all() or job.policy >= 0:
                     asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
                     ask_nodes(self._members, self._board, job, pod, strategy, into, asked)
+
+    def _read_again(self, pod: Pod, strategy: str, into: Evaluation, indices: Iterable[int]) -> None:
+        """Judge once more where the kubelet reads the pod otherwise, or mark for asking the node."""
+        if self._members:
+            doubt_other_readings(self._members, pod, into, indices)
+        for other, where in other_readings(self._profiles, pod, indices):
+            self._run(self.job(other), strategy, into, 0, len(where), where)
 
     def _run(
         self,
@@ -370,18 +385,9 @@ class Cluster:
                 with ThreadPoolExecutor(threads) as pool:
                     for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
                         done.result()
-            if self._members:
-                doubt_other_readings(self._members, parsed, answer, range(len(self)))
+            if parsed.readings:
+                self._read_again(parsed, strategy, answer, range(len(self)))
             if self._members and (job.policy >= 0 or not answer.exact.all()):
                 everyone = np.arange(len(self))
                 ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)
         return answer
-
-
-def _one_default(defaults: Sequence[str]) -> str:
-    """Return the default of exclusivity that all nodes share; `Required` if there is no node."""
-    found = sorted(set(defaults))
-    if len(found) > 1:
-        expected = "the same value for every node of a cluster"
-        raise InputError.at("singleNUMANodeExclusive", expected, found)
-    return found[0] if found else "Required"

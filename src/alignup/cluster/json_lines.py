@@ -17,7 +17,7 @@ from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.described import described_machine
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
 from alignup.node import Node, plugins_of
-from alignup.node.inputs import check_keys, version_of
+from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
@@ -43,6 +43,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     pods: list[dict[str, Any]] = []
     labels: dict[str, str] = {}
     kubelet_version: str | None = None
+    node: dict[str, Any] | None = None
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
@@ -98,7 +99,8 @@ class _Reader:
         check_keys(self._keys.decode(line), f"node {wire.name!r}")
         loaded: LoadedMachine = self._once("machine", wire.machine, described_machine)
         whole = bytes(wire.machine)
-        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version)
+        known = node_object_of({"node": wire.node})
+        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
 
         def read_config(data: Any) -> KubeletConfig:
             return KubeletConfig.from_dict(loaded.kubelet if data is None else data, version=version)
@@ -118,7 +120,7 @@ class _Reader:
             config,
             inventory,
             plugins_of(sets),
-            labels=wire.labels,
+            labels=wire.labels or (known.labels if known else None),
             single_numa_node_exclusive=wire.single_numa_node_exclusive,
         )
         for index, manifest in enumerate(wire.pods):

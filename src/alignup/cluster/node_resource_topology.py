@@ -3,7 +3,7 @@
 They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
 amounts, costs between them, and the Topology Manager's policy and scope. That CPUs and memory are given out
 exclusively is assumed wherever a zone counts them; which CPUs and devices are meant, and which zones' memory is bound
-together, nobody can tell from such an object.
+together, nobody can tell from such an object. Node objects among them tell the kubelets' releases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,8 +20,10 @@ import msgspec
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Topology", "read_topologies", "read_topology"]
 
 _KIND: Final = "NodeResourceTopology"
+_NODE_KIND: Final = "Node"
 _GROUP: Final = "topology.node.k8s.io"
 _LEGACY_NAMES: Final = {
     "SingleNUMANode": "single-numa-node",
@@ -92,6 +95,8 @@ class Topology:
 
     name: str
     amounts: NodeAmounts
+    version: KubeletVersion | None = None
+    """The kubelet's release, where a Node object beside it says so."""
 
     @property
     def row(self) -> Row:
@@ -116,26 +121,24 @@ def read_topologies(
 ) -> list[Topology]:
     """Return the nodes that the objects describe, in order; see `Cluster.from_node_resource_topologies`.
 
-    A policy or scope that is not known is warned of, and none or `container` taken instead.
+    A policy or scope that is not known is warned of, and none or `container` taken instead. Node objects among them,
+    before or after, tell the release of the kubelet of that name.
 
     Raises:
         InputError: something is no such object, or there is none.
     """
-    where = "the objects"
-    documents: Iterable[Any]
-    if isinstance(source, str | os.PathLike):
-        where = os.fspath(source)
-        documents = _documents(_bytes(where), where)
-    elif isinstance(source, bytes):
-        documents = _documents(source, where)
-    else:
-        documents = [source] if isinstance(source, Mapping) else source
+    documents, where = _opened(source)
     found: list[Topology] = []
+    nodes: dict[str, NodeObject] = {}
     errors: list[InputError] = []
     try:
         for one, place in _objects(documents):
             try:
-                found.append(_topology(one, place))
+                read = _object(one, place)
+                if isinstance(read, Topology):
+                    found.append(read)
+                else:
+                    nodes[read.name] = read
             except InputError as error:
                 if not skip_bad:
                     raise
@@ -148,7 +151,42 @@ def read_topologies(
         warn(f"an object is passed over: {complaint} in {where}")
     if not found:
         raise InputError(f"expected at least one {_KIND}, got none in {where}")
-    return found
+    return _with_releases(found, nodes, where) if nodes else found
+
+
+def _opened(
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+) -> tuple[Iterable[Any], str]:
+    """Return the documents in a source, and what errors call it."""
+    where = "the objects"
+    if isinstance(source, str | os.PathLike):
+        where = os.fspath(source)
+        return _documents(_bytes(where), where), where
+    if isinstance(source, bytes):
+        return _documents(source, where), where
+    return ([source] if isinstance(source, Mapping) else source), where
+
+
+def _with_releases(found: list[Topology], nodes: Mapping[str, NodeObject], where: str) -> list[Topology]:
+    """Return the nodes with the releases that their Node objects name.
+
+    Raises:
+        InputError: one of them is no version of a kubelet, or too old.
+    """
+    alone = sorted(nodes.keys() - {one.name for one in found})
+    if alone:
+        warn(f"Node objects without a {_KIND} are passed over: {', '.join(alone)} in {where}")
+    known: dict[str, KubeletVersion] = {}
+
+    def release(name: str) -> KubeletVersion | None:
+        text = nodes[name].kubelet_version if name in nodes else None
+        if text is None:
+            return None
+        if text not in known:
+            known[text] = parse_version(text, f"status.nodeInfo.kubeletVersion of node {name}")
+        return known[text]
+
+    return [replace(one, version=release(one.name)) for one in found]
 
 
 def read_topology(data: Mapping[str, Any], name: str) -> Topology:
@@ -157,7 +195,10 @@ def read_topology(data: Mapping[str, Any], name: str) -> Topology:
     Raises:
         InputError: it is no such object.
     """
-    return _topology(data, name)
+    found = _object(data, name)
+    if not isinstance(found, Topology):
+        raise InputError.at(f"{name}, kind", _KIND, "Node")
+    return found
 
 
 class _List(msgspec.Struct):
@@ -207,14 +248,18 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
             yield document, place
 
 
-def _topology(data: Any, place: str) -> Topology:
+def _object(data: Any, place: str) -> Topology | NodeObject:
     """Return what one object says."""
     if isinstance(data, msgspec.Raw):
         try:
-            return _described(_DECODER.decode(data), place)
+            wire = _DECODER.decode(data)
+            if wire.kind != _NODE_KIND:
+                return _described(wire, place)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # to say what is wrong with which field
-            data = decode_json(bytes(data), "a JSON object", place)
+            pass  # to say what is wrong with which field
+        data = decode_json(bytes(data), "a JSON object", place)
+    if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
+        return node_object(data, place)
     if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
         raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
     version = data.get("apiVersion", _GROUP)

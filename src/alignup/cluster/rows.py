@@ -11,15 +11,16 @@ from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
 from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.amounts.memory_ledger import MemoryLedger
 from alignup.core.amounts.row import Distances, Row
+from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.versions import VersionProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from alignup.node import Node
 
-__all__ = ["NodeAmounts", "row_of_amounts", "row_of_node"]
+__all__ = ["NodeAmounts", "one_default", "row_of_amounts", "row_of_node"]
 
 _shared_distances = lru_cache(maxsize=1024)(Distances)
 _counted_cpus = lru_cache(maxsize=1024)(
@@ -105,3 +106,16 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         distances=None if amounts.distances is None else _shared_distances(amounts.distances),
         upper_bound=True,
     )
+
+
+def one_default(defaults: Sequence[str]) -> str:
+    """Return the default of exclusivity that all nodes share; `Required` if there is no node.
+
+    Raises:
+        InputError: they differ.
+    """
+    found = sorted(set(defaults))
+    if len(found) > 1:
+        expected = "the same value for every node of a cluster"
+        raise InputError.at("singleNUMANodeExclusive", expected, found)
+    return found[0] if found else "Required"

@@ -30,9 +30,14 @@ _PAGE: Final = 4096
 _IN_USE: Final = "in use"
 
 
-def nodes_of(topologies: Iterable[Topology], version: KubeletVersion = NEWEST) -> dict[str, Node]:
-    """Return a node for each object, by name; all kubelets are of one release."""
-    return {one.name: node_of(one, version) for one in topologies}
+def nodes_of(topologies: Iterable[Topology], version: KubeletVersion | None = None) -> dict[str, Node]:
+    """Return a node for each object, by name.
+
+    Args:
+        topologies: what the objects say.
+        version: the release of all kubelets; None: what is known of each, or the newest known.
+    """
+    return {one.name: node_of(one, version or one.version or NEWEST) for one in topologies}
 
 
 def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:

@@ -1,6 +1,7 @@
 """Knows the feature gates of kubelets that concern the resource managers: in which release each is on, locked or gone.
 
-Checks the `featureGates` of a configuration as a kubelet of that release would. Other gates are passed over.
+Checks the `featureGates` of a configuration as a kubelet of that release would. The gates of other parts of a kubelet
+are left to `alignup.kubernetes.other_gates`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,20 @@ from alignup.errors import ConfigError
 from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["FEATURE_GATES", "OPTION_GATES", "GateStage", "effective_gates", "gate_stage"]
+__all__ = [
+    "ALL_OF",
+    "FEATURE_GATES",
+    "OPTION_GATES",
+    "GateStage",
+    "effective_gates",
+    "gate_stage",
+    "in_release",
+    "not_followed",
+    "refused_value",
+    "unrecognized",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +66,7 @@ FEATURE_GATES: Final[dict[str, tuple[GateStage, ...]]] = {
     "PodLevelResources": _stages((32, "alpha", False, False), (34, "beta", True, False)),
     "PodLevelResourceManagers": _stages((36, "alpha", False, False)),
     "InPlacePodVerticalScaling": _stages(
-        (_FROM, "alpha", False, False), (33, "beta", True, False), (35, "GA", True, False)
+        (_FROM, "alpha", False, False), (33, "beta", True, False), (35, "GA", True, True)
     ),
     "InPlacePodVerticalScalingExclusiveCPUs": _stages((32, "alpha", False, False)),
     "InPlacePodVerticalScalingExclusiveMemory": _stages((34, "alpha", False, False)),
@@ -69,16 +81,60 @@ OPTION_GATES: Final = (
 )
 """The gates of policy options that are not yet stable."""
 
-_ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
+ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
+"""The gates that set all gates of a stage, with that stage."""
+
+_NOT_FOLLOWED: Final = {
+    "SidecarContainers": (
+        False,
+        "pods with restartable init containers, which that kubelet refuses, are judged as with it on",
+    ),
+    "PodLevelResourceManagers": (
+        True,
+        "pods with resources of their own are judged as with it off: their containers share CPUs and memory",
+    ),
+}
+"""Gates with the value under which kubelets decide something that is not modelled, and what is done instead."""
 
 
 def gate_stage(name: str, version: KubeletVersion = NEWEST) -> GateStage | None:
-    """Return how a gate is in a release; None where the release does not know it."""
+    """Return how a gate of `FEATURE_GATES` is in a release; None where the release does not know it."""
+    return in_release(FEATURE_GATES.get(name, ()), version)
+
+
+def in_release(stages: Sequence[GateStage], version: KubeletVersion) -> GateStage | None:
+    """Return the stage of a gate in a release, of its stages in ascending order; None: the release lacks it."""
     found = None
-    for stage in FEATURE_GATES.get(name, ()):
+    for stage in stages:
         if stage.first <= version:
             found = stage
     return None if found is None or found.maturity == "gone" else found
+
+
+def not_followed(gates: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence for each gate whose value makes that kubelet decide something that is not modelled here.
+
+    Args:
+        gates: which gates are on, as `effective_gates` returns them.
+        version: the kubelet's release.
+    """
+    for name, (value, instead) in _NOT_FOLLOWED.items():
+        if gates.get(name) is value:
+            yield f"the feature gate {name}={str(value).lower()} of kubelet {version} is not followed: {instead}"
+
+
+def unrecognized(name: str, version: KubeletVersion) -> str:
+    """Return a kubelet's words for a gate that its release does not know."""
+    return f"unrecognized feature gate: {name} (featureGates of kubelet {version})"
+
+
+def refused_value(name: str, value: bool, stage: GateStage, version: KubeletVersion) -> str:
+    """Return a kubelet's words for another value of a locked gate."""
+    wanted, fixed = str(value).lower(), str(stage.is_on).lower()
+    return (
+        f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed} "
+        f"(featureGates of kubelet {version})"
+    )
 
 
 def effective_gates(
@@ -98,18 +154,14 @@ def effective_gates(
     on = {name: stage.is_on for name, stage in stages.items()}
     if given is None:
         return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
-    for name, maturity in _ALL_OF.items():
+    for name, maturity in ALL_OF.items():
         if name in given:
             on.update({gate: given[name] for gate, stage in stages.items() if stage.maturity == maturity})
     for name in sorted(FEATURE_GATES.keys() & given.keys()):
         stage = stages.get(name)
         if stage is None:
-            raise ConfigError(f"unrecognized feature gate: {name} (featureGates of kubelet {version})")
+            raise ConfigError(unrecognized(name, version))
         if stage.is_locked and given[name] != stage.is_on:
-            wanted, fixed = str(given[name]).lower(), str(stage.is_on).lower()
-            raise ConfigError(
-                f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed} "
-                f"(featureGates of kubelet {version})"
-            )
+            raise ConfigError(refused_value(name, given[name], stage, version))
         on[name] = given[name]
     return on

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from alignup.errors import ConfigError, InputError, warn
-from alignup.kubernetes.feature_gates import effective_gates
+from alignup.kubernetes.feature_gates import effective_gates, not_followed
 from alignup.kubernetes.kubelet_fields import check_fields
 from alignup.kubernetes.option_values import (
     CpuOptions,
@@ -125,7 +125,8 @@ class KubeletConfig:
             source: where it stands, for warnings.
             version: the kubelet's release.
             option_gates_on: where `featureGates` are missing, accept alpha and beta options as if their gates were
-                on; else as a kubelet of that release does by default.
+                on, and warn of gates of other parts of the kubelet that it refuses; else judge as a kubelet of that
+                release does by default.
 
         Raises:
             InputError: a field is of the wrong type, or named as the attributes of this class are.
@@ -137,6 +138,7 @@ class KubeletConfig:
         wire = decode(configuration, _Configuration)
         release = parse_version(version)
         gates = effective_gates(wire.feature_gates or None, release, option_gates_on=option_gates_on)
+        _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
         policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
@@ -228,6 +230,32 @@ def _from_document(
         made = KubeletConfig.from_dict(configuration, source, version=version)
         warn(f"let pass, though kubelet {made.version} refuses it by default: {error}")
         return made
+
+
+def _check_gates(
+    given: Mapping[str, bool], gates: Mapping[str, bool], version: KubeletVersion, *, is_strict: bool
+) -> None:
+    """Refuse gates that the kubelet refuses, or warn of them; warn of those that are not followed here.
+
+    Args:
+        given: the gates that the configuration sets.
+        gates: which of the managers' gates are on.
+        version: the kubelet's release.
+        is_strict: refuse.
+
+    Raises:
+        ConfigError: the kubelet refuses a gate.
+    """
+    if not given:
+        return
+    from alignup.kubernetes.other_gates import gate_complaints  # noqa: PLC0415  # few configurations set gates
+
+    for complaint in gate_complaints(given, version):
+        if is_strict:
+            raise ConfigError(complaint)
+        warn(f"let pass, though a kubelet refuses it: {complaint}")
+    for sentence in not_followed(gates, version):
+        warn(sentence)
 
 
 def _memory_policy(value: str | None, gates: Mapping[str, bool]) -> str:

@@ -154,6 +154,7 @@ def lease(
     inventory: Mapping[str, Any] | None = None,
     state: str | os.PathLike[str] | None = None,
     wait: float | None = None,
+    kubelet_version: str | None = None,
 ) -> Lease:
     """Take CPUs, memory and devices of this machine that nobody else has a lease of.
 
@@ -180,12 +181,15 @@ def lease(
         state: the file of leases; by default in the user's XDG state directory.
         wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`: as long as it
             takes); None: not at all.
+        kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the newest known.
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.
         InputError: an argument cannot be, or the file of leases cannot be used.
     """
-    request = make_request(cpus=cpus, memory=memory, devices=devices, policy=policy, name=name)
+    request = make_request(
+        cpus=cpus, memory=memory, devices=devices, policy=policy, name=name, kubelet_version=kubelet_version
+    )
     site = load_site(
         machine,
         resources=[resource for resource, _ in request.devices],
@@ -215,7 +219,7 @@ def _take(request: Request, site: Site, file: LeaseFile, wait: float | None) -> 
         claim = Claim(
             request,
             identify(os.getpid()),
-            command=_text(" ".join(sys.argv))[:100] or "python",
+            command=_text(" ".join(sys.orig_argv))[:100] or "python",
             name=f"python-{os.getpid()}",
             show=lambda record: show_evidence(evidence_of(record, site.identity, file.path), evidence),
         )

@@ -8,11 +8,14 @@ that part. Writing the lease down is left to `alignup.leases.acquire`.
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.errors import AllocationError, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
+from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
 from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.policy_options import TOPOLOGY_OPTION_STAGES, option_stage
 from alignup.leases.record import LeaseRecord, MemoryShare, holders
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
@@ -98,6 +101,7 @@ class Placer:
             name=name,
             process=holder,
             command=command,
+            taken_at=int(time.time()),
             policy=self._request.policy,
             cpus=cpus,
             numa_nodes=self._numa_nodes(cpus, shares, devices),
@@ -235,15 +239,18 @@ def _node(site: Site, request: Request) -> Node:
         if roomy.memory <= _PAGE:
             raise InputError.at("memory", "a machine with memory that this process may use", request.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
+    version = request.kubelet_version
+    wide = option_stage(TOPOLOGY_OPTION_STAGES["max-allowable-numa-nodes"], version) is not None
     config = KubeletConfig(
         topology_manager_policy=request.policy,
         topology_manager_policy_options=TopologyOptions(
             prefer_closest_numa_nodes=machine.distance_matrix is not None,
-            max_allowable_numa_nodes=MAX_NUMA_NODES,
+            max_allowable_numa_nodes=MAX_NUMA_NODES if wide else DEFAULT_MAXIMUM,
         ),
         cpu_manager_policy="static",
         memory_manager_policy="Static" if request.memory else "None",
         reserved_memory=reserved,
+        version=version,
     )
     inventory = {resource: site.inventory[resource] for resource, _ in request.devices}
     sets = {resource: sets for resource, sets in site.preferred_sets.items() if resource in inventory}

@@ -58,6 +58,8 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     memory: tuple[MemoryShare, ...] = ()
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Device ids by resource."""
+    taken_at: int = 0
+    """Seconds since 1970, when it was given; 0: not known."""
     keeper: ProcessIdentity | None = None
     """The process that lasts as long as the command and whatever the command started."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,6 +61,8 @@ class Request:
     name: str = ""
     """Empty: one is made up."""
     part: PartOf | None = None
+    kubelet_version: KubeletVersion = NEWEST
+    """The release whose managers decide."""
 
 
 def make_request(
@@ -70,6 +73,7 @@ def make_request(
     policy: str = DEFAULT_POLICY,
     name: str = "",
     part: PartOf | None = None,
+    kubelet_version: KubeletVersion | str | None = None,
     prefix: str = "",
 ) -> Request:
     """Return the request with these wishes, checked.
@@ -81,6 +85,7 @@ def make_request(
         policy: how well they must be aligned.
         name: the name of the lease.
         part: the part of the machine.
+        kubelet_version: the release of a kubelet whose managers decide; None: the newest known.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
@@ -100,7 +105,8 @@ def make_request(
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
     counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
-    return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part)
+    release = parse_version(kubelet_version or NEWEST, "kubelet_version")
+    return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part, release)
 
 
 def parse_memory(amount: int | str, where: str = "memory") -> int:

@@ -72,9 +72,7 @@ def _import_nvml() -> Any:
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
     except ImportError as error:
-        message = (
-            "expected nvidia-ml-py for NVIDIA GPUs, which is not installed: pip install 'alignup[nvidia]'"
-        )
+        message = "expected nvidia-ml-py for NVIDIA GPUs, which is not installed: pip install nvidia-ml-py"
         raise InputError(message) from error
     return pynvml
 

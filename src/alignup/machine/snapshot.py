@@ -125,7 +125,10 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
                 files[f"{link}/{name}"] = files[f"{folder}/{name}"]
     kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
     if not kept:
-        raise InputError(f"expected a snapshot with files of sys and proc, got none at {source}")
+        raise InputError(
+            f"expected a snapshot with files of sys and proc, got none at {source}; "
+            "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
+        )
     return MemoryTree(source, kept)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine
@@ -26,6 +27,7 @@ __all__ = [
     "copied_provider",
     "keeps_bindings",
     "node_labels",
+    "node_object_of",
     "version_of",
 ]
 
@@ -36,6 +38,7 @@ KEYS: Final = (
     "singleNUMANodeExclusive",
     "keepRefusedBindings",
     "kubeletVersion",
+    "node",
     "name",
     "steps",
     "pods",
@@ -93,14 +96,34 @@ def checked_config(config: object, version: KubeletVersion | str | None = None) 
     raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
 
 
-def version_of(data: Mapping[str, object], given: KubeletVersion | str | None = None) -> KubeletVersion:
-    """Return the release that is given, or that the key `kubeletVersion` names; the newest known if neither is there.
+def version_of(
+    data: Mapping[str, object], given: KubeletVersion | str | None = None, node: NodeObject | None = None
+) -> KubeletVersion:
+    """Return the release of a node's kubelet.
+
+    Args:
+        data: has perhaps the key `kubeletVersion`.
+        given: goes before it.
+        node: the Node object of the API, which counts where neither is there; without any it is the newest known.
 
     Raises:
         InputError: it is no version of a kubelet, or too old.
     """
     named = data.get("kubeletVersion") if given is None else given
-    return NEWEST if named is None else parse_version(named)
+    if named is not None:
+        return parse_version(named)
+    told = None if node is None else node.kubelet_version
+    return NEWEST if told is None else parse_version(told, "node.status.nodeInfo.kubeletVersion")
+
+
+def node_object_of(data: Mapping[str, Any]) -> NodeObject | None:
+    """Return the Node object of the API under the key `node`; None: there is none.
+
+    Raises:
+        InputError: it is something else.
+    """
+    found = data.get("node")
+    return None if found is None else node_object(found)
 
 
 def keeps_bindings(data: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from alignup.node.inputs import (
     copied_provider,
     keeps_bindings,
     node_labels,
+    node_object_of,
     version_of,
 )
 from alignup.providers.cpu.provider import cpu_provider
@@ -155,7 +156,7 @@ class Node:
         but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
         of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
         it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
-        `kubelet_version` goes before the key `kubeletVersion`.
+        `kubelet_version` goes before the key `kubeletVersion`, which goes before what the Node object `node` says.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -164,16 +165,16 @@ class Node:
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
         check_keys(data, "a node")
-        loaded = machine_with_devices_from_dict(data)
+        loaded, known = machine_with_devices_from_dict(data), node_object_of(data)
         return cls(
             loaded.machine,
-            KubeletConfig.from_dict(loaded.kubelet, version=version_of(data, kubelet_version)),
+            KubeletConfig.from_dict(loaded.kubelet, version=version_of(data, kubelet_version, known)),
             loaded.devices,
             {**(plugins or {}), **plugins_of(loaded.preferred_sets)},
             providers=providers,
             observer=observer,
             wrap=wrap,
-            labels=node_labels(mapping_under(data, "labels")),
+            labels=node_labels(mapping_under(data, "labels")) or (known.labels if known else None),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
             keep_refused_bindings=keeps_bindings(data),
         )

@@ -43,6 +43,15 @@ def decode_json(
     except RecursionError:
         why = "values are nested too deeply"
     except (msgspec.MsgspecError, UnicodeError) as error:
-        why = str(error)
+        why = _in_our_words(str(error))
     place = f" at {where}" if where else ""
-    raise InputError(f"expected {expected}, got {text[:_SHOWN]!r} ({why}){place}")
+    start = text[:_SHOWN]
+    shown = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
+    more = "..." if len(text) > _SHOWN else ""
+    raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
+
+
+def _in_our_words(complaint: str) -> str:
+    """Return a decoder's complaint as a clause of a sentence."""
+    words = complaint.replace("Input data was truncated", "the text is truncated: it ends within a value")
+    return words.replace("Object missing required field", "it lacks the key")

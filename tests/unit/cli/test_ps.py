@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import leasing
-from alignup.cli.ps import command
+from alignup.cli.ps import age, command
 from alignup.leases.record import MachineIdentity, MemoryShare
 from alignup.leases.store import LeaseFile
 from alignup.machine.cpuset import CPUSet
@@ -23,6 +23,7 @@ def state(tmp_path):
         "mine",
         command="train [x]",
         policy="restricted",
+        taken_at=86400,
         cpus=CPUSet.parse("0-3"),
         numa_nodes=(0,),
         memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
@@ -54,6 +55,7 @@ def test_lines_for_programs(state):
     done = CliRunner().invoke(command, ["--json"], env={"ALIGNUP_STATE": str(state)})
     mine, gone, other = map(json.loads, done.output.splitlines())
     assert mine.pop("pid") > 0
+    assert mine.pop("takenAt") == "1970-01-02T00:00:00Z"
     assert mine == {
         "name": "mine",
         "state": "running",
@@ -65,6 +67,7 @@ def test_lines_for_programs(state):
         "devices": {leasing.GPU: ["gpu0", "gpu1"]},
     }
     assert (gone["state"], other["state"]) == ("gone", "unknown")
+    assert gone["takenAt"] is None
 
 
 def test_nobody_holds_anything(tmp_path):
@@ -91,3 +94,23 @@ def test_a_file_that_may_not_be_read_is_no_bad_usage(tmp_path, monkeypatch):
     path.touch()
     monkeypatch.setattr("os.access", lambda *_arguments, **_options: False)
     assert CliRunner().invoke(command, ["--state", str(path)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")]
+)
+def test_ages_are_short(seconds, text):
+    assert age(1000, 1000 + seconds) == text
+    assert age(0, 1000 + seconds) == "-"
+
+
+def test_a_lease_that_is_gone_holds_nothing(state):
+    with LeaseFile(state, pytest.fail).change() as change:
+        change.leases[1] = msgspec.structs.replace(change.leases[1], cpus=CPUSet.parse("7-9"))
+    assert "7-9" not in CliRunner().invoke(command, ["--state", str(state)]).output
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    done = CliRunner().invoke(command, ["--state", str(tmp_path / "none" / "leases.json")])
+    assert done.exit_code == 0
+    assert "there is no folder" in done.output

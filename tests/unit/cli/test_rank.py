@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -186,3 +188,25 @@ def test_nodes_without_numa_management_are_named(alignup, files):
 
 def test_the_strategies_of_the_help_are_those_that_there_are():
     assert STRATEGIES == evaluation.STRATEGIES
+
+
+def test_replicas_are_counted(files, tmp_path):
+    nodes, pod = files
+    result = run("rank", "--nodes", nodes, "--replicas", pod)
+    assert "5 replicas would fit, one after the other: 3 on empty, 2 on full" in result.output
+    told = json.loads(run("rank", "--nodes", nodes, "--replicas", "--json", pod).output)
+    assert (told["replicas"], told["replicasByNode"]) == (5, {"full": 2, "empty": 3})
+    amounts = tmp_path / "amounts.json"
+    amounts.write_text(TOPOLOGY)
+    assert json.loads(run("rank", "--nodes", amounts, "--replicas", "--json", pod).output)["replicas"] > 0
+
+
+def test_amounts_from_standard_input_cannot_be_filled(files):
+    _, pod = files
+    words = ["rank", "--nodes", "-", "--replicas", str(pod)]
+    program_text = f"import sys; from alignup.cli import main; sys.argv[1:] = {words!r}; main()"
+    done = subprocess.run(  # noqa: S603  # ours
+        [sys.executable, "-c", program_text], input=TOPOLOGY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--replicas needs a file" in done.stderr

@@ -69,3 +69,12 @@ def test_a_name_that_nobody_has_is_refused(file):
     done = release(file, "mine", "--force")
     assert done.exit_code == 1
     assert "expected the name of a lease, got 'mine'" in done.output
+
+
+def test_several_are_freed_at_once_and_each_that_is_not_is_named(file):
+    hold(file, start_time=1)
+    done = release(file, "nobody", "mine", "--json")
+    assert done.exit_code == 1
+    assert "got 'nobody'" in done.output
+    assert '"name":"mine"' in done.output
+    assert file.read().leases == ()

@@ -348,3 +348,21 @@ def test_closed_streams_change_nothing(state, closed):
         check=False,
     )
     assert done.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "words"),
+    [
+        ("v1.33.4-eks-1", 0, ""),
+        ("1.29", 125, "expected 1 to 8 NUMA nodes"),
+        ("1.12", 125, "expected kubelet 1.29 or later"),
+        ("1.33,1.36", 125, "expected one version, got several"),
+    ],
+)
+def test_the_managers_of_a_release_decide(state, version, status, words):
+    """Kubelets up to 1.30 know no option for more than 8 NUMA nodes."""
+    done = alignup(
+        state, "--machine", "gb200", "--no-bind", "--kubelet-version", version, "--cpus", "1", "--", "true"
+    )
+    assert done.returncode == status
+    assert words in done.stderr

@@ -93,3 +93,9 @@ def test_an_affinity_mask_is_named(alignup):
     finally:
         os.sched_setaffinity(0, before)
     assert ended.complains("the machine's 1 CPUs", f"may use only CPUs {min(before)} of ")
+
+
+def test_one_form_of_output_at_a_time():
+    done = CliRunner().invoke(command, ["1", "--json", "--env"])
+    assert done.exit_code == 2
+    assert "expected either --json or --env, got both" in done.output

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from random import Random
 
+import numpy as np
 import pytest
 
 from alignup.cluster import REASONS, Cluster
-from alignup.errors import ConfigError
+from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubernetes.pod import Pod
 from alignup.machine.machine import Machine
 from alignup.node import Node
@@ -157,3 +158,117 @@ def test_amounts_are_judged_by_a_release_too():
         for version in ("1.35", "1.36")
     }
     assert affinity == {"1.35": 3, "1.36": 1}
+
+
+def api_node(name, version):
+    """Return a Node object as the API has it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"zone": "z"}},
+        "status": {"nodeInfo": {"kubeletVersion": version}},
+    }
+
+
+def topology_named(name, policy="BestEffort"):
+    """Return a NodeResourceTopology object of two NUMA nodes."""
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": "cpu", "available": cpus},
+                {"name": "memory", "available": "8Gi"},
+                {"name": "a/gpu", "available": gpus},
+            ],
+        }
+        for number, (cpus, gpus) in enumerate((("2", "2"), ("4", "0")))
+    ]
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name},
+        "topologyPolicies": [policy],
+        "zones": zones,
+    }
+
+
+ACROSS = {
+    "metadata": {"name": "p"},
+    "spec": {
+        "containers": [{"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}]
+    },
+}
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_node_objects_beside_topologies_tell_the_releases(as_text):
+    """As `kubectl get nodes,noderesourcetopologies -o json` prints both in one List."""
+    items = [
+        api_node("old", "v1.35.4-gke.1"),
+        topology_named("old"),
+        topology_named("unknown"),
+        topology_named("new"),
+        api_node("new", "v1.36.1"),
+    ]
+    data = {"kind": "List", "apiVersion": "v1", "items": items}
+    source = json.dumps(data).encode() if as_text else data
+    cluster = Cluster.from_node_resource_topologies(source)
+    assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
+    cluster.update("old", topology_named("old"))  # of the same kubelet
+    assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
+    given = Cluster.from_node_resource_topologies(source, kubelet_version="1.35")
+    assert given.evaluate(ACROSS).affinity.tolist() == [3, 3, 3]
+
+
+def test_node_objects_that_do_not_help_are_named():
+    with pytest.warns(
+        AlignupWarning, match="Node objects without a NodeResourceTopology are passed over: b, c"
+    ):
+        Cluster.from_node_resource_topologies(
+            [api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")]
+        )
+    with pytest.raises(
+        InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"
+    ):
+        Cluster.from_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
+    with pytest.raises(InputError, match="expected at least one NodeResourceTopology, got none"):
+        Cluster.from_node_resource_topologies([api_node("a", "v1.33.1")])
+
+
+def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
+    """1.33 pins the containers of a pod with resources of its own; 1.36 lets them share, so that nothing is aligned."""
+    objects = [
+        one
+        for name, version in (("a", "v1.33.1"), ("b", "v1.36.1"), ("c", "v1.33.9"))
+        for one in (api_node(name, version), topology_named(name, "SingleNUMANode"))
+    ]
+    limits = {"cpu": "5", "memory": "1Gi"}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "resources": {"limits": limits},
+            "containers": [{"name": "c0", "resources": {"limits": limits}}],
+        },
+    }
+    for order in (objects, objects[2:] + objects[:2]):
+        cluster = Cluster.from_node_resource_topologies(order)
+        expected = [name == "b" for name in cluster.names]
+        assert cluster.evaluate(manifest).admitted.tolist() == expected
+        made = Pod.from_manifest(manifest)
+        into = cluster.empty_evaluation()
+        cluster.judge(cluster.job(made), made, "least-numa-nodes", into, 0, 2, np.array([1, 2]))
+        assert into.admitted.tolist() == [False, *expected[1:]]
+
+
+def test_a_node_line_may_carry_the_node_object():
+    line = {"machine": "align-up-article", "kubelet": FIELDS, "node": api_node("a", "v1.33.4-eks-1")}
+    newer = {**line, "name": "b", "kubeletVersion": "1.35"}
+    cluster = Cluster.from_json_lines("\n".join(map(json.dumps, ({**line, "name": "a"}, newer))))
+    assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.35"]
+    assert [node.labels for node in cluster.nodes] == [{"zone": "z"}] * 2
+    node = Node.from_dict({**line, "labels": {"zone": "y"}})
+    assert (str(node.config.version), node.labels) == ("1.33", {"zone": "y"})
+    assert str(Node.from_dict(line, kubelet_version="1.31").config.version) == "1.31"
+    with pytest.raises(InputError, match="a Node object, got 3 at node"):
+        Node.from_dict({**line, "node": 3})

@@ -231,6 +231,7 @@ def test_the_first_wrong_option_is_reported_whatever_the_order():
             parse_cpu_options(options)
 
 
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @given(
     st.sampled_from(sorted(FULL)),
     st.recursive(

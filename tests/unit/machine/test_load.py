@@ -92,8 +92,8 @@ def test_what_does_not_exist_names_what_does():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "got b'' "),
-        (b"numaNodes: []", "JSON, hwloc's XML or a snapshot, got b'numaNodes: \\[\\]'"),
+        (b"", "got '' "),
+        (b"numaNodes: []", "JSON, hwloc's XML or a snapshot, got 'numaNodes: \\[\\]'"),
         (b"\xff\xfe\x00", "a snapshot, got"),
         (b'{"a":' * 50_000, "nested too deeply"),
         (b"[1]", r"a mapping with 'numaNodes' or 'machine', got \[1\] at x"),

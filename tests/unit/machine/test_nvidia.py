@@ -151,7 +151,7 @@ def test_a_driver_that_fails_later_is_let_go():
 def test_without_the_library_there_is_a_clear_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    with pytest.raises(InputError, match=r"pip install 'alignup\[nvidia\]'"):
+    with pytest.raises(InputError, match=r"pip install nvidia-ml-py"):
         read_gpus(MACHINE)
 
 

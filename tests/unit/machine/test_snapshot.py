@@ -95,7 +95,9 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
     """Nothing is unpacked, so nothing can be written where it should not be."""
     members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
 
-    with pytest.raises(InputError, match="files of sys and proc, got none at"):
+    with pytest.raises(
+        InputError, match=r"files of sys and proc, got none at .*tar czf FILE -C / sys/devices/system"
+    ):
         load_snapshot(archive(tmp_path / "evil.tgz", members))
 
 

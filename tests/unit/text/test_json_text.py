@@ -41,5 +41,11 @@ def test_whatever_is_wrong_is_one_short_line(text, why):
 
 
 def test_a_caller_may_add_the_place():
-    with pytest.raises(InputError, match=r"^expected a name, got b'x' \(.*\)$"):
+    with pytest.raises(InputError, match=r"^expected a name, got 'x' \(.*\)$"):
         decode_json(b"x", "a name")
+
+
+def test_the_decoders_words_are_put_in_ours():
+    with pytest.raises(InputError) as caught:
+        decode_json(b"{}", "a name", "line 3", msgspec.json.Decoder(Named).decode)
+    assert str(caught.value) == "expected a name, got '{}' (it lacks the key `name`) at line 3"

@@ -37,6 +37,12 @@ def read_machine(root: str | os.PathLike[str] = "/") -> Machine:
     return describe(DirectoryTree(root))
 
 
+def _hint(tree: KernelTree) -> str:
+    """Return what probably went wrong where a tree describes no CPU."""
+    inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
+    return f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+
+
 def describe(tree: KernelTree) -> Machine:
     """Return the machine that the files in `tree` describe.
 
@@ -49,7 +55,7 @@ def describe(tree: KernelTree) -> Machine:
     numbers = cpu_numbers(tree)
     if not numbers.online:
         expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
-        raise InputError(f"expected {expected}, got none at {tree.source}")
+        raise InputError(f"expected {expected}, got none at {tree.source}{_hint(tree)}")
     count = numbers.online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(

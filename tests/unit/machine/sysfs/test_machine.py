@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.machine.sysfs.machine import describe
+from alignup.machine.sysfs.machine import describe, read_machine
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, NODE, pci, server, write
 
@@ -169,3 +169,12 @@ def test_more_cpus_or_nodes_than_a_kernel_can_have_are_refused():
     nodes = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in range(65)}
     with pytest.raises(InputError, match="machines may have up to 64 NUMA nodes, and this one has 65"):
         describe(MemoryTree("t", {**files, **nodes, "sys/devices/system/node/online": "0-64"}))
+
+
+def test_the_top_of_a_copied_sysfs_is_told_from_the_root_above_it(tmp_path):
+    (tmp_path / "sys" / "devices" / "system" / "cpu" / "cpu0").mkdir(parents=True)
+    for folder, inside in (("sys", "devices"), ("sys/devices", "system"), ("sys/devices/system", "cpu")):
+        with pytest.raises(
+            InputError, match=f"; {inside} lies at its top, so a folder above it is probably meant"
+        ):
+            read_machine(tmp_path / folder)

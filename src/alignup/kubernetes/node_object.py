@@ -1,0 +1,69 @@
+"""Reads a Node object of the Kubernetes API, as `kubectl get node -o json` prints it: name, labels and release.
+
+`alignup.kubernetes.versions` reads the release itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.text.typed import decode
+
+__all__ = ["NodeObject", "node_object"]
+
+_KIND = "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """The fields of a Node object that matter here."""
+
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kubelet_version: str | None = None
+    """`status.nodeInfo.kubeletVersion` as it stands there, such as `v1.33.4-eks-1`; None: not known."""
+
+
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    kubelet_version: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    node_info: _NodeInfo | None = None
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Node(msgspec.Struct):
+    """A Node on the wire."""
+
+    kind: str = _KIND
+    metadata: _Metadata | None = None
+    status: _Status | None = None
+
+
+def node_object(data: object, where: str = "node") -> NodeObject:
+    """Return the facts in a Node object, as plain objects.
+
+    Args:
+        data: the object.
+        where: the place that an error names.
+
+    Raises:
+        InputError: it is no Node object.
+    """
+    if not isinstance(data, Mapping):
+        raise InputError.at(where, "a Node object", data)
+    wire = decode(data, _Node, where)
+    if wire.kind != _KIND:
+        raise InputError.at(f"{where}.kind", _KIND, wire.kind)
+    metadata = wire.metadata or _Metadata()
+    info = (wire.status or _Status()).node_info or _NodeInfo()
+    return NodeObject(metadata.name, metadata.labels or {}, info.kubelet_version or None)

@@ -1,0 +1,39 @@
+"""Behaviour of `alignup.kubernetes.node_object`."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.kubernetes.node_object import NodeObject, node_object
+
+
+def test_name_labels_and_release_are_read():
+    data = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "labels": {"zone": "z"}, "uid": "1"},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.33.4-eks-1", "osImage": "x"}, "capacity": {"cpu": "4"}},
+    }
+    assert node_object(data) == NodeObject("a", {"zone": "z"}, "v1.33.4-eks-1")
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}]
+)
+def test_what_is_not_there_is_not_known(data):
+    assert node_object(data) == NodeObject()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "a Node object, got [] at node"),
+        ({"kind": "Pod"}, "expected Node, got 'Pod' at node.kind"),
+        ({"status": {"nodeInfo": 3}}, "got 3 at node.status.nodeInfo"),
+    ],
+)
+def test_something_else_is_refused(data, words):
+    with pytest.raises(InputError) as caught:
+        node_object(data)
+    assert words in str(caught.value)

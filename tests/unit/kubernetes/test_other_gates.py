@@ -1,0 +1,109 @@
+"""Behaviour of `alignup.kubernetes.other_gates`, and of configurations that set such gates."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import AlignupWarning, ConfigError
+from alignup.kubernetes.feature_gates import FEATURE_GATES, gate_stage
+from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+from alignup.kubernetes.other_gates import gate_complaints, gates_of
+from alignup.kubernetes.versions import KNOWN_VERSIONS, KubeletVersion
+
+COUNTS = {29: 159, 30: 166, 31: 164, 32: 176, 33: 188, 34: 205, 35: 216, 36: 238}
+
+
+@pytest.mark.parametrize(
+    ("minor", "given", "complaint"),
+    [
+        (33, {"CPUManager": False}, "unrecognized feature gate: CPUManager (featureGates of kubelet 1.33)"),
+        (
+            30,
+            {"CPUManager": False},
+            "cannot set feature gate CPUManager to false, feature is locked to true (featureGates of kubelet 1.30)",
+        ),
+        (
+            36,
+            {"CPUManagerPolicyAlphaOption": True},
+            (
+                "unrecognized feature gate: CPUManagerPolicyAlphaOption (featureGates of kubelet 1.36); "
+                "CPUManagerPolicyAlphaOptions is one"
+            ),
+        ),
+        (36, {"": True}, "unrecognized feature gate:  (featureGates of kubelet 1.36)"),
+        (
+            36,
+            {"PodLevelResources": False},
+            (
+                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
+                "[PodLevelResources] (featureGates of kubelet 1.36)"
+            ),
+        ),
+        (
+            36,
+            {"AllBeta": False, "PodLevelResourceManagers": True},
+            (
+                "PodLevelResourceManagers is enabled, but depends on features that are disabled: [PodLevelResources] "
+                "(featureGates of kubelet 1.36)"
+            ),
+        ),
+    ],
+)
+def test_what_a_kubelet_refuses_is_said_in_its_words(minor, given, complaint):
+    assert next(gate_complaints(given, KubeletVersion(minor))) == complaint
+
+
+@pytest.mark.parametrize(
+    ("minor", "given"),
+    [
+        (29, {"CPUManager": True, "AllAlpha": True}),
+        (34, {"PodLevelResources": False}),
+        (36, {"AllBeta": False}),
+        (36, {"MemoryQoS": True, "ContextualLogging": False}),
+        (36, {"PodLevelResourceManagers": True}),
+    ],
+)
+def test_what_a_kubelet_takes_is_taken(minor, given):
+    assert list(gate_complaints(given, KubeletVersion(minor))) == []
+
+
+@pytest.mark.parametrize("version", KNOWN_VERSIONS)
+def test_the_gates_of_each_release_are_all_there(version):
+    """The numbers are those of the kubelets' own lists, without AllAlpha and AllBeta."""
+    known = gates_of(version)
+    assert len(known) == COUNTS[version.minor]
+    assert {name: known.get(name) for name in FEATURE_GATES} == {
+        name: gate_stage(name, version) for name in FEATURE_GATES
+    }
+
+
+def test_documents_are_refused_and_descriptions_warned_of():
+    text = "kind: KubeletConfiguration\nfeatureGates: {NoSuchGate: true}\n"
+    with pytest.raises(ConfigError, match=r"unrecognized feature gate: NoSuchGate .* in config\.yaml"):
+        load_config(text, "config.yaml")
+    with pytest.warns(AlignupWarning, match="let pass, though .*NoSuchGate"):
+        load_config(text, "config.yaml", lenient=True)
+    with pytest.warns(
+        AlignupWarning, match="let pass, though a kubelet refuses it: unrecognized .*NoSuchGate"
+    ):
+        KubeletConfig.from_dict({"featureGates": {"NoSuchGate": True}})
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "words"),
+    [
+        ("1.32", {"SidecarContainers": False}, r"SidecarContainers=false of kubelet 1\.32 is not followed"),
+        (
+            "1.36",
+            {"PodLevelResourceManagers": True},
+            "PodLevelResourceManagers=true .* is not followed: pods",
+        ),
+        ("1.36", {"AllAlpha": True}, "PodLevelResourceManagers=true .* is not followed: pods"),
+    ],
+)
+def test_gates_that_are_not_followed_are_said(version, gates, words):
+    with pytest.warns(AlignupWarning, match=words):
+        KubeletConfig.from_dict({"featureGates": gates}, version=version)
+    if "AllAlpha" not in gates:
+        opposite = {name: not value for name, value in gates.items()}
+        KubeletConfig.from_dict({"featureGates": opposite}, version=version)

@@ -1,0 +1,51 @@
+"""Behaviour of `alignup.kubernetes.shared_pool`."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.shared_pool import why_shared
+
+WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
+
+
+def pod_of(*resources, **spec):
+    """Return a pod with these containers."""
+    containers = [{"name": f"c{number}", "resources": one} for number, one in enumerate(resources)]
+    return Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}})
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (pod_of(WHOLE), ""),
+        (pod_of({}), "its pod is BestEffort: container 'c0' has no limit of cpu"),
+        (
+            pod_of(WHOLE, {"limits": {"cpu": "1"}}),
+            "its pod is Burstable: container 'c1' has no limit of memory",
+        ),
+        (
+            pod_of(WHOLE, {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
+            "its pod is Burstable: container 'c1' requests less cpu than its limit",
+        ),
+        (
+            pod_of({"limits": {"cpu": "2500m", "memory": "1Gi"}}),
+            "it requests 2500m CPU, which is not a whole number",
+        ),
+        (
+            pod_of(WHOLE, resources={}),
+            "its pod is BestEffort: the resources of the pod as a whole (spec.resources) decide that",
+        ),
+        (
+            pod_of(WHOLE, resources={"limits": {"cpu": "4", "memory": "2Gi"}}),
+            "its pod is Burstable: the resources of the pod as a whole (spec.resources) decide that",
+        ),
+        (
+            pod_of(WHOLE, resources=WHOLE),
+            "spec.resources of its pod, or its pod's status, count instead of its own requests",
+        ),
+    ],
+)
+def test_the_first_container_is_told_why_it_shares(pod, reason):
+    assert why_shared(pod, pod.containers[0]) == reason
