@@ -183,6 +183,69 @@ def test_what_does_not_fit_one_numa_node(kinds):
     assert several > 300
 
 
+def alike_containers(random, resource):
+    """Return a pod of runs of containers that ask for the same: one run, or two, or a run with others around it."""
+    containers = []
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
+        if random.random() < 0.5:
+            limits[resource] = str(random.choice([1, 1, 2]))
+        if random.random() < 0.1:
+            limits["hugepages-2Mi"] = "64Mi"
+        if random.random() < 0.2:
+            limits = {name: amount for name, amount in limits.items() if name in {"memory", "hugepages-2Mi"}}
+        containers += [limits] * random.choice([1, 2, 4, 8, 16])
+    return Pod.from_manifest(
+        {
+            "metadata": {"name": "new", "uid": "new"},
+            "spec": {
+                "containers": [
+                    {"name": f"c{number}", "image": "i", "resources": {"limits": limits}}
+                    for number, limits in enumerate(containers)
+                ]
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_containers_that_are_alike(seed):
+    """They are placed at once, where amounts tell; what the pod gets is what the node gives one after the other."""
+    random = Random(seed)
+    cluster = Cluster.from_nodes([node for _, node in kinds_of(30 + seed, 80)])
+    admitted = 0
+    for _ in range(40):
+        admitted += assert_agreement(cluster, alike_containers(random, random.choice(RESOURCES)))
+    assert 80 * 40 // 20 < admitted < 80 * 40
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
+    """Down to the last container, and one more: the reason is the policy's, or that of the manager that ran out."""
+    nodes = [
+        {"id": i, "memory": 4 * GIBI, "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)]}
+        for i in range(4)
+    ]
+    kubelet = {
+        "topologyManagerPolicy": policy,
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "reservedSystemCPUs": "0",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "512Mi"}}],
+    }
+    cluster = Cluster.from_nodes([Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet})])
+    verdicts = set()
+    for limits in ({"memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "512Mi"}):
+        for count in range(1, 20):
+            container = {"image": "i", "resources": {"limits": limits}}
+            containers = [{**container, "name": f"c{number}"} for number in range(count)]
+            manifest = {"metadata": {"name": "new", "uid": "new"}, "spec": {"containers": containers}}
+            assert_agreement(cluster, Pod.from_manifest(manifest))
+            verdicts.add(REASONS[cluster.evaluate(manifest).reason[0]])
+    assert "" in verdicts
+    assert len(verdicts) > 1
+
+
 @pytest.mark.parametrize(
     ("places", "policy", "wishes"),
     [

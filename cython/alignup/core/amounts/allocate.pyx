@@ -5,7 +5,7 @@ more is done: under policy none nobody asks where anything is, and a container t
 its CPUs there, whichever they are.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 from alignup.core.amounts.cpus cimport CPUS_CHOSEN, CpuLayout, check_whole_cores, choose_cpus, copy_cpus, give_cpus
@@ -15,7 +15,7 @@ from alignup.core.amounts.devices cimport (
 )
 from alignup.core.amounts.memory cimport (
     MEMORY_CHOSEN, MemoryHints, MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory,
-    holds_memory, smallest_memory_size,
+    has_memory_hint, holds_memory, memory_size,
 )
 from alignup.core.amounts.memory_taking cimport take_memory
 from alignup.core.amounts.trial cimport (
@@ -43,109 +43,12 @@ cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bi
         outcome = allocate_cpus(trial, request, hint, last)
         if outcome != ADMITTED:
             return outcome
-    if trial.memory != NULL and request.types:
+    if trial.memory != NULL and request.types and not (last and hint.holds_memory):
         outcome = allocate_memory(trial, request, hint, last)
     return outcome
 
 
-cdef int take_repeats(Trial* trial, const Request* request, const Hint* hint, bint by_pod) noexcept nogil:
-    """Take for those of the next containers, alike, that get the same NUMA node for sure; return how many these are.
-
-    The best single node for a container is the best one for the next like it, as long as it has as much left: the
-    other nodes did not change. All it takes is to divide what is left there.
-    """
-    cdef int node, index, resource, place, count = request.repeats
-    cdef int16_t type
-    if trial.sums_only:
-        return repeat_sums(trial, request)
-    if by_pod or hint.anywhere or not hint.preferred or not is_single(hint.mask) or trial.pod.hands_on:
-        return 0
-    node = lowest(hint.mask)
-    if trial.cpu != NULL and request.cpus:
-        if not can_count_cpus(trial, request, hint):
-            return 0
-        count = min(count, trial.cpu.free[node] // request.cpus)
-    if trial.memory != NULL and request.types:
-        if request.types > 1:
-            return 0
-        type = trial.type[request.type[0]]
-        if type < 0 or not trial.memory.alone & hint.mask:
-            return 0
-        if request.size[0]:
-            count = min(count, trial.memory.free[type * trial.row.nodes + node] // request.size[0])
-    for index in range(request.resources):
-        resource = request.resource[index]
-        if not has_devices(trial, resource) or not request.count[index]:
-            continue
-        if not trial.devices[resource].layout.single_places or not trial.devices[resource].layout.universe & hint.mask:
-            return 0
-        for place in range(trial.devices[resource].layout.places):
-            if trial.devices[resource].layout.place[place] == hint.mask:
-                count = min(count, trial.devices[resource].free[place] // request.count[index])
-    if count > 0:
-        take_alike(trial, request, hint, count)
-    return max(0, count)
-
-
-cdef int repeat_sums(Trial* trial, const Request* request) noexcept nogil:
-    """Do the same where no policy asks where anything is; memory comes from the lowest NUMA node that holds it."""
-    cdef const MemoryTaking* before = &trial.holder[trial.holders]
-    cdef int64_t* free = NULL
-    cdef int index, resource, node = 0, count = request.repeats
-    if trial.memory != NULL and request.types:
-        if request.types > 1 or trial.type[request.type[0]] < 0 or not is_single(before.mask):
-            return 0
-        node = lowest(before.mask)
-        free = trial.memory_copy.free + trial.type[request.type[0]] * trial.row.nodes
-        if request.size[0]:
-            count = min(count, free[node] // request.size[0])
-    if trial.cpu != NULL and request.cpus:
-        count = min(count, trial.cpus_left // request.cpus)
-    for index in range(request.resources):
-        resource = request.resource[index]
-        if has_devices(trial, resource) and request.count[index]:
-            count = min(count, trial.devices_left[resource] // request.count[index])
-    if count <= 0:
-        return 0
-    if free != NULL:
-        free[node] -= count * request.size[0]
-    trial.cpus_left -= count * request.cpus
-    for index in range(request.resources):
-        trial.devices_left[request.resource[index]] -= count * request.count[index]
-    return count
-
-
-cdef void take_alike(Trial* trial, const Request* request, const Hint* hint, int count) noexcept nogil:
-    """Take for some more containers like the one before, which had the same NUMA node; there is enough."""
-    cdef int node = lowest(hint.mask), index, resource
-    cdef int64_t* free
-    cdef uint64_t* chosen = trial.sets
-    if trial.cpu != NULL and request.cpus:
-        count_cpus(trial, node, request.cpus, count)
-    if trial.memory != NULL and request.types:
-        free = trial.memory_copy.free + trial.type[request.type[0]] * trial.row.nodes
-        free[node] -= count * request.size[0]
-    for index in range(request.resources):
-        resource = request.resource[index]
-        if not has_devices(trial, resource):
-            continue
-        if not trial.devices[resource].layout.words:
-            trial.device_copies[resource].free[node] -= count * request.count[index]
-            trial.device_copies[resource].free_in_all -= count * request.count[index]
-            continue
-        # one choice of all is what several in turn come to: the first devices of the inventory
-        start_choice(
-            trial.devices[resource], count * request.count[index], NULL, False, hint.mask, chosen,
-            chosen + trial.devices[resource].layout.words,
-        )
-        finish_choice(
-            trial.devices[resource], DEVICES_ASK_NEAR, count * request.count[index], False, chosen,
-            chosen + trial.devices[resource].layout.words,
-        )
-        give_devices(&trial.device_copies[resource], chosen)
-
-
-cdef inline bint can_count_cpus(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+cdef bint can_count_cpus(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
     """Return whether it is enough to count the CPUs that a container gets: all are of the one NUMA node of its hint."""
     cdef const CpuLayout* layout = trial.cpu.layout
     return (
@@ -154,7 +57,7 @@ cdef inline bint can_count_cpus(const Trial* trial, const Request* request, cons
     )
 
 
-cdef inline void count_cpus(Trial* trial, int node, int64_t count, int64_t times) noexcept nogil:
+cdef void count_cpus(Trial* trial, int node, int64_t count, int64_t times) noexcept nogil:
     """Take CPUs of a NUMA node as a count, several times in turn; which ones is settled when it matters."""
     trial.pending_node[trial.pending] = node
     trial.pending_count[trial.pending] = count
@@ -366,7 +269,10 @@ cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* h
     hints.donor_count = trial.holders
     if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask)):
         return UNDECIDED  # it takes a search to find the best hint
-    hints.preferred_size = 0 if memory.unknown_type else smallest_memory_size(trial.memory.layout, &memory)
+    if last and not hint.preferred and not trial.holders:
+        if hint.anywhere or not holds_memory(trial.memory, &memory, mask):  # then any hint will do
+            return ADMITTED if has_memory_hint(trial.memory, &memory, mask) else UNEXPECTED_ADMISSION_ERROR
+    hints.preferred_size = 0 if memory.unknown_type else memory_size(trial.memory.layout, &memory)
     if choose_memory(
         trial.memory, &memory, best_memory_hint, &hints, hint.anywhere, hint.preferred, &mask
     ) != MEMORY_CHOSEN:

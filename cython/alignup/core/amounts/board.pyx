@@ -13,12 +13,12 @@ from libc.stdlib cimport calloc, free
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.devices cimport DeviceState
 from alignup.core.amounts.judge cimport (
-    Answer, asks_for_anything, judge, place_scratch, scratch_bytes, start_trial, widen,
+    asks_for_anything, judge, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
-    ADMITTED, MOST_RESOURCES, POLICY_BEST_EFFORT, UNDECIDED, NodeRow, Request, Trial,
+    ADMITTED, MOST_RESOURCES, POLICY_BEST_EFFORT, UNDECIDED, Answer, NodeRow, Request, Trial,
 )
 from alignup.core.bits cimport all_nodes
 

@@ -60,6 +60,11 @@ cdef uint64_t add_reusable(
 cdef bint cpu_family(
     const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, Family* family
 ) noexcept nogil
+cdef inline int cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil:
+    """Return the same as `smallest_cpu_size`; nearly always the largest node is enough."""
+    return 1 if layout.largest_sums[1] >= request else smallest_cpu_size(layout, request)
+
+
 cdef CpuOutcome check_whole_cores(const CpuState* state, int64_t request) noexcept nogil
 cdef int choice_sets() noexcept nogil
 cdef CpuOutcome choose_cpus(

@@ -34,21 +34,23 @@ cdef inline Outcome keep_hint(const Trial* trial, Hint* hint, uint64_t mask, bin
     return ADMITTED
 
 
-cdef Outcome decide(const Trial* trial, const Request* request, Hint* hint) noexcept nogil:
-    """Return ADMITTED with the merged hint, TOPOLOGY_AFFINITY_ERROR, or UNDECIDED."""
-    cdef Offers offers
+cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, Hint* hint) noexcept nogil:
+    """Return ADMITTED with the merged hint, TOPOLOGY_AFFINITY_ERROR, or UNDECIDED.
+
+    `offers` is what was merged; without a policy nothing is.
+    """
     cdef uint64_t singles = all_nodes(trial.row.nodes)
     cdef int index
-    hint.mask = 0
+    hint.mask = hint.singles = 0
     hint.anywhere = True
-    hint.preferred = False
+    hint.preferred = hint.holds_memory = False
     if trial.policy == POLICY_NONE:
         return ADMITTED
-    collect_offers(trial, request, &offers)
+    collect_offers(trial, request, offers)
     if offers.spoiled:
         if trial.policy != POLICY_BEST_EFFORT:
             return TOPOLOGY_AFFINITY_ERROR
-        return decide_merged(trial, request, &offers, hint)
+        return decide_merged(trial, request, offers, hint)
     if not offers.count and not offers.has_memory:
         return keep_hint(trial, hint, singles, True)
     for index in range(offers.count):
@@ -56,11 +58,12 @@ cdef Outcome decide(const Trial* trial, const Request* request, Hint* hint) noex
     if offers.has_memory:
         singles &= offers.memory_singles if offers.memory_size == 1 else 0
     if singles:
+        hint.singles, hint.holds_memory = singles, offers.has_memory
         singles = best_single(singles, NULL if trial.policy == POLICY_SINGLE_NUMA_NODE else trial.row.distances)
         return keep_hint(trial, hint, singles, True)
     if trial.policy == POLICY_SINGLE_NUMA_NODE:
         return TOPOLOGY_AFFINITY_ERROR
-    return decide_merged(trial, request, &offers, hint)
+    return decide_merged(trial, request, offers, hint)
 
 
 cdef bint all_prefer_singles(const Offers* offers) noexcept nogil:
@@ -87,6 +90,7 @@ cdef Outcome decide_merged(const Trial* trial, const Request* request, const Off
     size = 0 if offers.spoiled else common_size(offers)
     best.mask = common_mask(trial, offers, size, trial.row.distances) if size > 1 else 0
     if best.mask:
+        hint.holds_memory = offers.has_memory
         return keep_hint(trial, hint, best.mask, True)
     if trial.policy != POLICY_BEST_EFFORT:
         return TOPOLOGY_AFFINITY_ERROR

@@ -111,7 +111,7 @@ cdef class DeviceInventory:
         made.layout.nodes = made.layout.places = nodes
         made.layout.place, made.layout.totals = at, <int64_t*>(at + nodes)
         made.layout.largest_sums = <int64_t*>(at + 2 * nodes)
-        made.layout.single_places = made.layout.any_healthy = True
+        made.layout.single_places = made.layout.in_order = made.layout.any_healthy = True
         for node in range(nodes):
             made.layout.place[node] = (<uint64_t>1) << node
             made.layout.totals[node] = totals[node]
@@ -130,6 +130,9 @@ cdef class DeviceInventory:
         numbers = {self.layout.place[place]: place for place in range(self.layout.places)}
         self.layout.universe = 0
         self.layout.single_places = True
+        self.layout.in_order = self.layout.places == self.layout.nodes
+        for place in range(self.layout.places):
+            self.layout.in_order = self.layout.in_order and self.layout.place[place] == (<uint64_t>1) << place
         for index, mask in enumerate(places):
             bit = (<uint64_t>1) << (index & 63)
             if not mask:

@@ -1,16 +1,6 @@
 """The judgement of one pod on one node."""
 
-from libc.stdint cimport uint64_t
-
-from alignup.core.amounts.trial cimport NodeRow, Outcome, PodRequest, Request, Trial
-
-
-cdef struct Answer:
-    Outcome outcome
-    uint64_t affinity       # of all containers together
-    uint64_t asked          # of those that ask for anything that a provider gives
-    bint aligned            # each of these has an affinity of its own
-    bint preferred
+from alignup.core.amounts.trial cimport Answer, NodeRow, PodRequest, Request, Trial
 
 
 cdef struct Room:

@@ -7,13 +7,15 @@ the outcome is UNDECIDED, and the node itself has to be asked.
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from alignup.core.amounts.allocate cimport allocate, take_repeats
+from alignup.core.amounts.alike cimport can_place_alike, place_alike, repeat_sums
+from alignup.core.amounts.allocate cimport allocate
 from alignup.core.amounts.cpus cimport choice_sets, cpu_bytes
 from alignup.core.amounts.decide cimport decide
 from alignup.core.amounts.devices cimport device_bytes
 from alignup.core.amounts.memory cimport memory_bytes
+from alignup.core.amounts.offers cimport Offers
 from alignup.core.amounts.trial cimport (
-    ADMITTED, MISMATCHED, POLICY_NONE, UNDECIDED, Hint, NodeRow, PodRequest, Request, Trial, has_devices,
+    ADMITTED, MISMATCHED, POLICY_NONE, UNDECIDED, Answer, Hint, NodeRow, PodRequest, Request, Trial, has_devices,
 )
 from alignup.core.bits cimport NARROW_NODES, all_nodes
 
@@ -115,24 +117,32 @@ cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) no
 cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     """Decide and allocate container by container, as the scope has it."""
     cdef const PodRequest* pod = trial.pod
+    cdef const Request* request
     cdef bint by_pod = trial.pod_scope and trial.policy != POLICY_NONE
+    cdef Offers offers
     cdef Hint hint
-    cdef int index
+    cdef int index = 1
     answer.aligned = answer.preferred = trial.policy != POLICY_NONE
     answer.outcome = ADMITTED
     if by_pod:
-        answer.outcome = decide(trial, &pod.requests[0], &hint)
+        answer.outcome = decide(trial, &pod.requests[0], &offers, &hint)
         note_hint(trial, &pod.requests[0], &hint, answer)
-    index = 1
+        hint.holds_memory = False  # of the pod's containers together, not of each in its turn
     while index <= pod.containers and answer.outcome == ADMITTED:
+        request = &pod.requests[index]
         if not by_pod:
-            answer.outcome = decide(trial, &pod.requests[index], &hint)
+            answer.outcome = decide(trial, request, &offers, &hint)
             if answer.outcome != ADMITTED:
                 return
-            note_hint(trial, &pod.requests[index], &hint, answer)
-        answer.outcome = allocate(trial, &pod.requests[index], &hint, index == pod.containers)
-        if answer.outcome == ADMITTED and pod.requests[index].repeats:
-            index += take_repeats(trial, &pod.requests[index], &hint, by_pod)
+            note_hint(trial, request, &hint, answer)
+            if request.repeats and hint.singles and can_place_alike(trial, request, &hint):
+                index += place_alike(
+                    trial, request, &offers, &hint, index + request.repeats == pod.containers, answer
+                )
+                continue
+        answer.outcome = allocate(trial, request, &hint, index == pod.containers)
+        if trial.sums_only and request.repeats and answer.outcome == ADMITTED:
+            index += repeat_sums(trial, request)
         index += 1
 
 

@@ -79,10 +79,19 @@ cdef void refresh_rule(MemoryState* state) noexcept nogil
 cdef bint rule_allows(const MemoryState* state, uint64_t mask) noexcept nogil
 cdef bint holds_memory(const MemoryState* state, const MemoryRequest* request, uint64_t mask) noexcept nogil
 cdef int smallest_memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil
+cdef inline int memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:
+    """Return the same as `smallest_memory_size`; nearly always one type is asked for that the largest node can hold."""
+    if request.types == 1 and not request.unknown_type:
+        if layout.largest_sums[request.type[0] * (layout.nodes + 1) + 1] >= request.size[0]:
+            return 1
+    return smallest_memory_size(layout, request)
+
+
 cdef bint suffices_with_reuse(
     const MemoryState* state, const MemoryRequest* request, MemoryTaking** donors, int donor_count, uint64_t mask
 ) noexcept nogil
 cdef bint memory_family(const MemoryHints* hints, Family* family) noexcept nogil
+cdef bint has_memory_hint(const MemoryState* state, const MemoryRequest* request, uint64_t inner) noexcept nogil
 cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* preferred) noexcept nogil
 cdef MemoryOutcome choose_memory(
     const MemoryState* state, const MemoryRequest* request, BestHint best, void* context, bint anywhere,

@@ -8,7 +8,9 @@ to `alignup.providers.memory`; masks of more than 8 nodes are searched in `align
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.amounts.halves cimport Halves, halve, least_count, sort_amounts, sum_of
+from alignup.core.amounts.halves cimport (
+    Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_within,
+)
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount
 from alignup.core.narrow.family cimport Family, has, keep_holding, smallest_count
 from alignup.core.narrow.pack cimport pack_family, start_keeping
@@ -100,21 +102,13 @@ cdef bint rule_allows(const MemoryState* state, uint64_t mask) noexcept nogil:
 
 # Amounts
 
-cdef inline int64_t sum_of_nodes(const int64_t* amounts, uint64_t mask) noexcept nogil:
-    cdef int64_t total = 0
-    while mask:
-        total += amounts[lowest(mask)]
-        mask &= mask - 1
-    return total
-
-
 cdef bint holds_memory(const MemoryState* state, const MemoryRequest* request, uint64_t mask) noexcept nogil:
     """Return whether the nodes have as much free as is asked for, of every type."""
     cdef int index
     if request.unknown_type:
         return False
     for index in range(request.types):
-        if sum_of_nodes(state.free + request.type[index] * state.layout.nodes, mask) < request.size[index]:
+        if sum_within(state.free + request.type[index] * state.layout.nodes, mask) < request.size[index]:
             return False
     return True
 
@@ -191,7 +185,7 @@ cdef bint suffices_with_reuse(
         for donor in range(donor_count):
             if donors[donor].mask == mask:
                 missing -= size_held(donors[donor], request.type[index])
-        if missing > 0 and sum_of_nodes(state.free + request.type[index] * state.layout.nodes, mask) < missing:
+        if missing > 0 and sum_within(state.free + request.type[index] * state.layout.nodes, mask) < missing:
             return False
     return True
 
@@ -217,6 +211,25 @@ cdef bint memory_family(const MemoryHints* hints, Family* family) noexcept nogil
         if not keeps[mask] and suffices_with_reuse(state, request, hints.donors, hints.donor_count, mask):
             keeps[mask] = 1
     return pack_family(family, keeps, size, hints.preferred_size)
+
+
+cdef bint has_memory_hint(const MemoryState* state, const MemoryRequest* request, uint64_t inner) noexcept nogil:
+    """Return whether there is any hint that includes the nodes of `inner`, which have too little by themselves.
+
+    Of the masks of several nodes the largest tell. Memory that init containers hand over is left out of account.
+    """
+    cdef int index, nodes = state.layout.nodes
+    cdef uint64_t lone = state.alone if not inner else 0
+    if request.unknown_type:
+        return False
+    if state.unused and not inner & ~state.unused and holds_memory(state, request, state.unused):
+        return True
+    for index in range(state.group_count):
+        if not inner & ~state.groups[index] and holds_memory(state, request, state.groups[index]):
+            return True
+    for index in range(request.types):
+        lone &= nodes_with(state.free + request.type[index] * nodes, nodes, request.size[index])
+    return lone != 0
 
 
 cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* preferred) noexcept nogil:

@@ -11,7 +11,9 @@ rest:
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.halves cimport Halves, halve, least_count, sort_amounts, sum_of
+from alignup.core.amounts.halves cimport (
+    Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_of_all, sum_within,
+)
 from alignup.core.amounts.memory cimport MemoryState, rule_allows
 from alignup.core.amounts.offers cimport MOST_OFFERS, Offer, Offers
 from alignup.core.amounts.trial cimport Trial
@@ -116,34 +118,33 @@ cdef struct Dealing:
     int lists
     const int64_t* amounts[MOST_OFFERS]     # memory's last
     int64_t spare[MOST_OFFERS]              # how much each list can leave out
+    int64_t memory_spare                    # memory: within the nodes that nobody uses
     uint64_t universe                       # nodes that every list can have
     uint64_t costless                       # nodes that some list leaves out at no cost
+    uint64_t must                           # nodes that no list can leave out
     int steps
 
 
-cdef int most_spared(const int64_t* ordered, int nodes, int64_t spare) noexcept nogil:
-    """Return how many nodes a list can leave out at most: those with the least; amounts come largest first."""
+cdef int most_spared(const Offer* offer, int nodes) noexcept nogil:
+    """Return how many nodes a list can leave out at most: those with the least."""
+    cdef int64_t ordered[NARROW_NODES]
+    cdef int64_t spare = sum_of_all(offer.amounts, nodes) - offer.request
     cdef int most = 0
+    sort_amounts(offer.amounts, nodes, ordered)
     while most < nodes and ordered[nodes - 1 - most] <= spare:
         spare -= ordered[nodes - 1 - most]
         most += 1
     return most
 
 
-cdef int64_t sum_within(const int64_t* amounts, uint64_t mask) noexcept nogil:
-    cdef int64_t total = 0
-    while mask:
-        total += amounts[lowest(mask)]
-        mask &= mask - 1
-    return total
-
-
-cdef inline uint64_t nodes_without(const int64_t* amounts, int nodes) noexcept nogil:
-    cdef uint64_t found = 0
-    cdef int node
-    for node in range(nodes):
-        found |= (<uint64_t>(amounts[node] == 0)) << node
-    return found
+cdef int fewest_common(const Offers* offers, int nodes) noexcept nogil:
+    """Return how few nodes the lists may have in common, each leaving out as many as it can; memory is not counted."""
+    cdef int index, left = nodes
+    if offers.has_memory:
+        return 1
+    for index in range(offers.count):
+        left -= most_spared(&offers.offer[index], nodes)
+    return max(1, left)
 
 
 cdef int smallest_memory(const Trial* trial, const Offers* offers) noexcept nogil:
@@ -165,47 +166,69 @@ cdef int smallest_memory(const Trial* trial, const Offers* offers) noexcept nogi
     return best
 
 
-cdef bint reach_best(const Trial* trial, const Offers* offers, const int64_t* distances, Best* best) noexcept nogil:
-    """Find the best mask that is reached, nearest in size to what the neediest list needs; False: gave up.
-
-    The result is not preferred. If nothing is reached but the empty mask, the result is all nodes.
-    """
+cdef int start_dealing(const Trial* trial, const Offers* offers, Dealing* dealing) noexcept nogil:
+    """Note what each list can leave out; return the largest of the lists' smallest sizes."""
     cdef int64_t ordered[NARROW_NODES]
-    cdef Dealing dealing
     cdef const Offer* offer
-    cdef int index, size, wanted = 1, most_left_out = 0, fewest = 1, nodes = trial.row.nodes
+    cdef int index, wanted = 1, nodes = trial.row.nodes
     dealing.nodes = nodes
     dealing.steps = 0
-    dealing.universe = all_nodes(nodes)
+    dealing.universe = dealing.must = all_nodes(nodes)
     dealing.costless = 0
-    best.preferred = False
-    best.mask = 0
     for index in range(offers.count):
         offer = &offers.offer[index]
         dealing.amounts[index] = offer.amounts
         dealing.universe &= offer.universe
         # what lies outside a list's universe has nothing for it, and is left out by all its masks
-        dealing.costless |= nodes_without(offer.amounts, nodes)
-        dealing.spare[index] = sum_within(offer.amounts, all_nodes(nodes)) - offer.request
-        if not offer.singles or not offers.has_memory:
+        dealing.costless |= ~nodes_with(offer.amounts, nodes, 1)
+        dealing.spare[index] = sum_of_all(offer.amounts, nodes) - offer.request
+        dealing.must &= nodes_with(offer.amounts, nodes, dealing.spare[index] + 1)
+        if not offer.singles:
             sort_amounts(offer.amounts, nodes, ordered)
             wanted = max(wanted, least_count(ordered, nodes, offer.request))
-            most_left_out += most_spared(ordered, nodes, dealing.spare[index])
     if offers.has_memory:
+        start_dealing_memory(trial, offers, dealing)
         wanted = max(wanted, smallest_memory(trial, offers))
-    else:
-        fewest = max(1, nodes - most_left_out)
-    for size in range(wanted, fewest - 1, -1):
-        if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
-            return False
-        if best.mask:
-            break
+    return wanted
+
+
+cdef void start_dealing_memory(const Trial* trial, const Offers* offers, Dealing* dealing) noexcept nogil:
+    """Note what memory can leave out: the nodes in use, and some of the others."""
+    cdef const MemoryState* state = trial.memory
+    cdef const int64_t* free = free_memory(trial, offers)
+    dealing.memory_spare = sum_within(free, state.unused) - offers.memory.size[0]
+    dealing.amounts[offers.count] = free
+    dealing.spare[offers.count] = dealing.memory_spare
+    if state.group_count or offers.memory_singles:
+        dealing.must = 0
+    elif dealing.memory_spare >= 0:
+        dealing.must &= state.unused & nodes_with(free, dealing.nodes, dealing.memory_spare + 1)
+
+
+cdef bint reach_best(const Trial* trial, const Offers* offers, const int64_t* distances, Best* best) noexcept nogil:
+    """Find the best mask that is reached, nearest in size to what the neediest list needs; False: gave up.
+
+    The result is not preferred. If nothing is reached but the empty mask, the result is all nodes.
+    """
+    cdef Dealing dealing
+    cdef int size, fewest, nodes = trial.row.nodes, wanted = start_dealing(trial, offers, &dealing)
+    best.preferred = False
+    best.mask = 0
+    if wanted <= nodes and not reach_size(trial, offers, &dealing, wanted, distances, &best.mask):
+        return False
     if not best.mask:
-        for size in range(max(wanted + 1, fewest), nodes + 1):
+        fewest = fewest_common(offers, nodes)
+        for size in range(wanted - 1, fewest - 1, -1):
             if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
                 return False
             if best.mask:
                 break
+        if not best.mask:
+            for size in range(max(wanted + 1, fewest), nodes + 1):
+                if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
+                    return False
+                if best.mask:
+                    break
     best.found = best.mask != 0
     best.mask = best.mask or all_nodes(nodes)
     return True
@@ -216,11 +239,13 @@ cdef bint reach_size(
 ) noexcept nogil:
     """Find the best reached mask of a size, 0 if there is none; False: gave up."""
     cdef int place
-    cdef uint64_t mask
+    cdef uint64_t mask, without = ~dealing.universe
     for place in range(SIZE_STARTS[size], SIZE_STARTS[size + 1]):
         mask = BY_SIZE[place]
         if mask >> dealing.nodes:
             break
+        if mask & without or dealing.must & ~mask:
+            continue
         if best[0] and distances[mask] >= distances[best[0]]:
             continue
         if is_reached(trial, offers, dealing, mask):
@@ -235,30 +260,22 @@ cdef bint reach_size(
 cdef bint is_reached(const Trial* trial, const Offers* offers, Dealing* dealing, uint64_t mask) noexcept nogil:
     """Return whether some choice of one mask from each list has exactly these nodes in common."""
     cdef const MemoryState* state = trial.memory
-    cdef uint64_t outside = all_nodes(dealing.nodes) & ~mask
-    cdef const int64_t* free
+    cdef uint64_t outside = all_nodes(dealing.nodes) & ~mask & ~dealing.costless
     cdef int index
-    if mask & ~dealing.universe:
-        return False
-    outside &= ~dealing.costless
     dealing.lists = offers.count
     if not offers.has_memory:
         return deal(dealing, outside)
-    free = free_memory(trial, offers)
-    if not mask & ~state.unused:
-        dealing.amounts[offers.count] = free
-        dealing.spare[offers.count] = sum_within(free, state.unused) - offers.memory.size[0]
-        if dealing.spare[offers.count] >= 0:
-            dealing.lists = offers.count + 1
-            if deal(dealing, outside & state.unused):
-                return True
-            dealing.lists = offers.count
+    if not mask & ~state.unused and dealing.memory_spare >= 0:
+        dealing.lists = offers.count + 1
+        if deal(dealing, outside & state.unused):
+            return True
+        dealing.lists = offers.count
     if is_single(mask) and mask & offers.memory_singles:
         return True
     for index in range(state.group_count):
         if mask & ~state.groups[index]:
             continue
-        if sum_within(free, state.groups[index]) >= offers.memory.size[0]:
+        if sum_within(dealing.amounts[offers.count], state.groups[index]) >= offers.memory.size[0]:
             if deal(dealing, outside & state.groups[index]):
                 return True
     return False

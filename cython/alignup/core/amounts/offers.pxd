@@ -15,7 +15,8 @@ cdef enum:
 cdef struct Offer:
     # One list of hints. If `by_node`, its masks are exactly those within the universe whose amounts suffice.
     bint by_node
-    int64_t amounts[WIDEST]
+    const int64_t* amounts          # [nodes] the node's own, or those below
+    int64_t counted[WIDEST]
     int64_t request
     uint64_t universe
     int size                        # how many nodes a preferred mask has; 0: more than 8 would have to be searched

@@ -5,12 +5,13 @@ need no more than that; `families_of` lists all masks where they do.
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from alignup.core.amounts.cpus cimport CpuState, add_reusable, cpu_family, smallest_cpu_size, sockets_for
-from alignup.core.amounts.devices cimport DeviceLayout, DeviceState, device_family, smallest_device_size
+from alignup.core.amounts.cpus cimport CpuState, add_reusable, cpu_family, cpu_size, sockets_for
+from alignup.core.amounts.devices cimport DeviceLayout, DeviceState, device_family, device_size
+from alignup.core.amounts.halves cimport nodes_with, sum_of_all
 from alignup.core.amounts.memory cimport (
-    MemoryHints, MemoryRequest, MemoryState, MemoryTaking, holds_memory, memory_family, smallest_memory_size,
+    MemoryHints, MemoryRequest, MemoryState, MemoryTaking, has_memory_hint, memory_family, memory_size,
     suffices_with_reuse,
 )
 from alignup.core.amounts.trial cimport Request, Trial, has_devices, read_memory_request
@@ -32,15 +33,6 @@ cdef void collect_offers(const Trial* trial, const Request* request, Offers* off
         offer_memory(trial, request, offers)
 
 
-cdef inline uint64_t nodes_with(const int64_t* amounts, int nodes, int64_t request) noexcept nogil:
-    """Return the nodes that have as much by themselves."""
-    cdef uint64_t found = 0
-    cdef int node
-    for node in range(nodes):
-        found |= (<uint64_t>(amounts[node] >= request)) << node
-    return found
-
-
 # CPUs
 
 cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers) noexcept nogil:
@@ -48,20 +40,21 @@ cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers)
     cdef Offer* offer = &offers.offer[offers.count]
     cdef int64_t total = state.free_in_all
     cdef uint64_t must = 0
-    cdef int node, nodes = trial.row.nodes
-    for node in range(nodes):
-        offer.amounts[node] = state.free[node]
+    cdef int nodes = trial.row.nodes
+    offer.amounts = state.free
     offer.by_node = True
     if trial.reuses_cpus:
-        must = add_reusable(state, trial.reusable_cpus, offer.amounts, &total)
+        memcpy(offer.counted, state.free, nodes * sizeof(int64_t))
+        offer.amounts = offer.counted
+        must = add_reusable(state, trial.reusable_cpus, offer.counted, &total)
         offer.by_node = must == 0
     if total < request.cpus:
         offers.spoiled = True
         return
     offer.request = request.cpus
     offer.universe = state.layout.universe
-    offer.size = smallest_cpu_size(state.layout, request.cpus)
-    offer.sockets = sockets_for(state.layout, offer.size)
+    offer.size = cpu_size(state.layout, request.cpus)
+    offer.sockets = sockets_for(state.layout, offer.size) if state.layout.sockets else -1
     offer.resource = -1
     offer.singles = nodes_with(offer.amounts, nodes, request.cpus) & offer.universe
     if must:
@@ -115,12 +108,11 @@ cdef int64_t count_at(const Trial* trial, int resource, int place) noexcept nogi
 
 
 cdef void offer_devices(const Trial* trial, const Request* request, int index, Offers* offers) noexcept nogil:
-    cdef int resource = request.resource[index], place
+    cdef int resource = request.resource[index]
     cdef const DeviceState* state = trial.devices[resource]
     cdef const DeviceLayout* layout = state.layout
     cdef Offer* offer = &offers.offer[offers.count]
     cdef bint reuses = (trial.reuses_devices >> resource) & 1
-    cdef int64_t near = 0
     if not layout.universe:
         return
     if state.free_in_all + (reusable_in(trial, resource) if reuses else 0) < request.count[index]:
@@ -129,22 +121,28 @@ cdef void offer_devices(const Trial* trial, const Request* request, int index, O
     offer.by_node = layout.single_places and not reuses
     offer.request = request.count[index]
     offer.universe = layout.universe
-    offer.size = smallest_device_size(layout, request.count[index])
+    offer.size = device_size(layout, request.count[index])
     offer.sockets = -1
     offer.resource = resource
     if not offer.by_node:
         offer.singles = near_singles(trial, resource, request.count[index])
     else:
-        memset(offer.amounts, 0, layout.nodes * sizeof(int64_t))
-        for place in range(layout.places):
-            offer.amounts[lowest(layout.place[place])] = state.free[place]
-            near += state.free[place]
-        if near < offer.request:  # the others are near to no node, so that no mask has enough
-            offers.spoiled = True
-            return
+        offer.amounts = state.free if layout.in_order else counted_by_node(state, offer.counted)
         offer.singles = nodes_with(offer.amounts, layout.nodes, offer.request) & layout.universe
+        if not offer.singles and sum_of_all(offer.amounts, layout.nodes) < offer.request:
+            offers.spoiled = True  # the others are near to no node, so that no mask has enough
+            return
     offer.preferred_singles = offer.singles if offer.size == 1 else 0
     offers.count += 1
+
+
+cdef const int64_t* counted_by_node(const DeviceState* state, int64_t* counted) noexcept nogil:
+    """Count what is free by node, where every place is one node."""
+    cdef int place
+    memset(counted, 0, state.layout.nodes * sizeof(int64_t))
+    for place in range(state.layout.places):
+        counted[lowest(state.layout.place[place])] = state.free[place]
+    return counted
 
 
 cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) noexcept nogil:
@@ -189,20 +187,17 @@ cdef void offer_memory(const Trial* trial, const Request* request, Offers* offer
             if suffices_with_reuse(state, &offers.memory, trial.donors, trial.holders, trial.donors[donor].mask):
                 fitting |= trial.donors[donor].mask
     offers.memory_singles = fitting
-    offers.has_memory = fitting != 0 or has_memory_anywhere(trial, &offers.memory)
+    offers.has_memory = fitting != 0 or has_has_memory_hint(trial, &offers.memory)
     if offers.has_memory:
-        offers.memory_size = smallest_memory_size(state.layout, &offers.memory)
+        offers.memory_size = memory_size(state.layout, &offers.memory)
 
 
-cdef bint has_memory_anywhere(const Trial* trial, const MemoryRequest* request) noexcept nogil:
+cdef bint has_has_memory_hint(const Trial* trial, const MemoryRequest* request) noexcept nogil:
     """Return whether the memory manager has any hint of several nodes: the largest masks are enough to look at."""
     cdef const MemoryState* state = trial.memory
     cdef int index
-    if state.unused and holds_memory(state, request, state.unused):
+    if has_memory_hint(state, request, 0):
         return True
-    for index in range(state.group_count):
-        if holds_memory(state, request, state.groups[index]):
-            return True
     for index in range(trial.holders):
         if suffices_with_reuse(state, request, trial.donors, trial.holders, trial.donors[index].mask):
             return True

@@ -71,6 +71,16 @@ cdef struct Hint:
     uint64_t mask
     bint anywhere
     bint preferred
+    uint64_t singles        # single NUMA nodes that every list prefers, if `mask` is the best of them; else 0
+    bint holds_memory       # the memory manager offers each of them too
+
+
+cdef struct Answer:
+    Outcome outcome
+    uint64_t affinity       # of all containers together
+    uint64_t asked          # of those that ask for anything that a provider gives
+    bint aligned            # each of these has an affinity of its own
+    bint preferred
 
 
 cdef struct Trial:
