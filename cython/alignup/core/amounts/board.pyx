@@ -220,7 +220,7 @@ cdef class Board:
             raise ValueError("expected a job of this board, got another one's")
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
-        for room in (len(admitted), len(reason), len(affinity), len(preferred), len(score), len(exact)):
+        for room in map(len, (admitted, reason, affinity, preferred, score, exact)):
             if room != self.row_count:
                 raise ValueError(f"expected answers of {self.row_count} nodes, got room for {room}")
         if start < 0 or stop > (self.row_count if nodes is None else nodes.shape[0]):
@@ -344,10 +344,40 @@ cdef class Job:
         for number, asked in enumerate(requests):
             read_request(&self.pod.requests[<int>number], asked, types, resources)
             self.pod.hands_on = self.pod.hands_on or self.pod.requests[<int>number].hands_on
+            if number:
+                add_request(&self.pod.total, &self.pod.requests[<int>number])
         for number in range(len(requests) - 2, 0, -1):
             if requests[number] == requests[number + 1]:
                 self.pod.requests[<int>number].repeats = self.pod.requests[<int>number + 1].repeats + 1
         return 0
+
+
+cdef void add_request(Request* total, const Request* request) noexcept nogil:
+    """Add what a container asks for; each sum stops at the largest request, which no node can meet."""
+    cdef int64_t largest = ((<int64_t>1) << 61) + 1
+    cdef int index, place
+    total.cpus = min(total.cpus + request.cpus, largest)
+    for index in range(request.types):
+        place = place_in(total.type, total.types, request.type[index])
+        if place == total.types:
+            total.type[place] = request.type[index]
+            total.types += 1
+        total.size[place] = min(total.size[place] + request.size[index], largest)
+    for index in range(request.resources):
+        place = place_in(total.resource, total.resources, request.resource[index])
+        if place == total.resources:
+            total.resource[place] = request.resource[index]
+            total.resources += 1
+        total.count[place] = min(total.count[place] + request.count[index], largest)
+
+
+cdef inline int place_in(const int* numbers, int count, int number) noexcept nogil:
+    """Return where a number is, or the count if it is not there."""
+    cdef int place
+    for place in range(count):
+        if numbers[place] == number:
+            return place
+    return count
 
 
 cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:

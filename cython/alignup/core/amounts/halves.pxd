@@ -12,6 +12,8 @@ cdef extern from *:
     """
     #if defined(__SSE2__)
     #include <emmintrin.h>
+    #define ALIGNUP_TWO(node) _mm_movemask_pd(_mm_castsi128_pd(_mm_sub_epi64( \
+        _mm_loadu_si128((const __m128i*)(amounts + (node))), asked)))
     #endif
     /* The nodes that have less than is asked for, two at a time where the machine can. Amounts lie between 0 and 2**62,
        so that a difference does not overflow, and is negative exactly if something is missing. */
@@ -20,10 +22,10 @@ cdef extern from *:
         int node = 0;
     #if defined(__SSE2__)
         const __m128i asked = _mm_set1_epi64x(request);
-        for (; node + 1 < nodes; node += 2) {
-            const __m128i two = _mm_loadu_si128((const __m128i*)(amounts + node));
-            below |= (uint64_t)_mm_movemask_pd(_mm_castsi128_pd(_mm_sub_epi64(two, asked))) << node;
+        if (nodes == 8) {
+            return ALIGNUP_TWO(0) | ALIGNUP_TWO(2) << 2 | ALIGNUP_TWO(4) << 4 | ALIGNUP_TWO(6) << 6;
         }
+        for (; node + 1 < nodes; node += 2) below |= (uint64_t)ALIGNUP_TWO(node) << node;
     #endif
         for (; node < nodes; node++) below |= (uint64_t)(amounts[node] < request) << node;
         return below;

@@ -12,10 +12,12 @@ from alignup.core.amounts.allocate cimport allocate
 from alignup.core.amounts.cpus cimport choice_sets, cpu_bytes
 from alignup.core.amounts.decide cimport decide
 from alignup.core.amounts.devices cimport device_bytes
+from alignup.core.amounts.halves cimport sum_of_all
 from alignup.core.amounts.memory cimport memory_bytes
 from alignup.core.amounts.offers cimport Offers
 from alignup.core.amounts.trial cimport (
-    ADMITTED, MISMATCHED, POLICY_NONE, UNDECIDED, Answer, Hint, NodeRow, PodRequest, Request, Trial, has_devices,
+    ADMITTED, MISMATCHED, POLICY_BEST_EFFORT, POLICY_NONE, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint,
+    NodeRow, PodRequest, Request, Trial, has_devices,
 )
 from alignup.core.bits cimport NARROW_NODES, all_nodes
 
@@ -114,6 +116,34 @@ cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) no
     judge_containers(trial, answer)
 
 
+cdef bint falls_short(const Trial* trial) noexcept nogil:
+    """Return whether some container will get nothing for sure, as the node has too little for all of them together.
+
+    Only where no policy can refuse one before that, and no other reason can come first.
+    """
+    cdef const Request* total = &trial.pod.total
+    cdef int index, type
+    if trial.pod.containers < 2 or trial.pod.hands_on or trial.policy > POLICY_BEST_EFFORT:
+        return False
+    if trial.cpu != NULL and total.cpus:
+        if trial.cpu.layout.full_pcpus_only:
+            return False
+        if trial.cpu.free_in_all < total.cpus:
+            return True
+    for index in range(total.resources):
+        if has_devices(trial, total.resource[index]):
+            if trial.devices[total.resource[index]].free_in_all < total.count[index]:
+                return True
+    if trial.memory != NULL:
+        for index in range(total.types):
+            type = trial.type[total.type[index]]
+            if type >= 0 and total.size[index] > sum_of_all(
+                trial.memory.free + type * trial.row.nodes, trial.row.nodes
+            ):
+                return True
+    return False
+
+
 cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     """Decide and allocate container by container, as the scope has it."""
     cdef const PodRequest* pod = trial.pod
@@ -123,8 +153,8 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     cdef Hint hint
     cdef int index = 1
     answer.aligned = answer.preferred = trial.policy != POLICY_NONE
-    answer.outcome = ADMITTED
-    if by_pod:
+    answer.outcome = UNEXPECTED_ADMISSION_ERROR if falls_short(trial) else ADMITTED
+    if by_pod and answer.outcome == ADMITTED:
         answer.outcome = decide(trial, &pod.requests[0], &offers, &hint)
         note_hint(trial, &pod.requests[0], &hint, answer)
         hint.holds_memory = False  # of the pod's containers together, not of each in its turn

@@ -8,10 +8,11 @@ document. Whether there is a placement at all is decided in `alignup.core.amount
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.devices cimport DeviceLayout, DeviceState
+from alignup.core.amounts.halves cimport sum_within
 from alignup.core.amounts.memory cimport MOST_TYPES
 from alignup.core.amounts.trial cimport MOST_RESOURCES, NodeRow, PodRequest, Request
-from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
+from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
 
 
 cdef enum:
@@ -28,23 +29,35 @@ cdef struct Amount:
     double allocatable
 
 
-cdef inline double sum_over(const int64_t* amounts, uint64_t mask) noexcept nogil:
-    cdef int64_t total = 0
-    while mask:
-        total += amounts[lowest(mask)]
-        mask &= mask - 1
-    return total
+cdef inline Amount amount_within(
+    int64_t asked, const int64_t* free, const int64_t* allocatable, uint64_t mask
+) noexcept nogil:
+    return Amount(asked, sum_within(free, mask), sum_within(allocatable, mask))
+
+
+cdef Amount devices_within(int64_t asked, const DeviceState* state, uint64_t mask, bint everywhere) noexcept nogil:
+    """Sum the devices near to some nodes; `everywhere` is all of them, those near to none too."""
+    cdef const DeviceLayout* layout = state.layout
+    cdef int64_t free = 0, allocatable = 0
+    cdef int place
+    if everywhere:
+        return Amount(asked, state.free_in_all, layout.reported)
+    if layout.in_order:
+        return amount_within(asked, state.free, layout.totals, mask)
+    for place in range(layout.places):
+        if layout.place[place] & mask:
+            free += state.free[place]
+            allocatable += layout.totals[place]
+    return Amount(asked, free, allocatable)
 
 
 cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Amount* amounts) noexcept nogil:
     """List the resources that are asked for and that the node has."""
     cdef const Request* request = &pod.requests[0]
     cdef const DeviceState* devices
-    cdef int index, place, type, count = 0
+    cdef int index, type, count = 0
     if row.cpu != NULL and request.cpus:
-        amounts[count] = Amount(
-            request.cpus, sum_over(row.cpu.free, mask), sum_over(row.cpu.layout.allocatable_count, mask)
-        )
+        amounts[count] = amount_within(request.cpus, row.cpu.free, row.cpu.layout.allocatable_count, mask)
         count += 1
     if row.memory != NULL:
         for index in range(request.types):
@@ -52,23 +65,16 @@ cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Am
             type = -1 if type < 0 else row.type_of[type]
             amounts[count] = Amount(request.size[index], 0, 0)
             if type >= 0:
-                amounts[count].free = sum_over(row.memory.free + type * row.nodes, mask)
-                amounts[count].allocatable = sum_over(row.memory.layout.allocatable + type * row.nodes, mask)
+                amounts[count] = amount_within(
+                    request.size[index], row.memory.free + type * row.nodes,
+                    row.memory.layout.allocatable + type * row.nodes, mask,
+                )
             count += 1
     for index in range(request.resources):
         devices = row.devices[pod.resource[request.resource[index]]]
-        if devices == NULL:
-            continue
-        amounts[count] = Amount(request.count[index], 0, 0)
-        if mask == all_nodes(row.nodes):  # those without a place count too
-            amounts[count].free = devices.free_in_all
-            amounts[count].allocatable = devices.layout.reported
-        else:
-            for place in range(devices.layout.places):
-                if devices.layout.place[place] & mask:
-                    amounts[count].free += devices.free[place]
-                    amounts[count].allocatable += devices.layout.totals[place]
-        count += 1
+        if devices != NULL:
+            amounts[count] = devices_within(request.count[index], devices, mask, mask == all_nodes(row.nodes))
+            count += 1
     return count
 
 

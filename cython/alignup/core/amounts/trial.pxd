@@ -48,6 +48,7 @@ cdef struct PodRequest:
     int resource[MOST_RESOURCES]    # numbers of the cluster
     int containers
     bint hands_on                   # some container does
+    Request total                   # of all containers together, if none hands anything on
     Request* requests               # [1 + containers], the pod as a whole first
 
 
