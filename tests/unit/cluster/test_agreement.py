@@ -187,7 +187,10 @@ def alike_containers(random, resource):
     """Return a pod of runs of containers that ask for the same: one run, or two, or a run with others around it."""
     containers = []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
+        limits = {
+            "cpu": str(random.choice([1, 1, 2, 2, 4])),
+            "memory": f"{random.choice([128, 512, 1500])}Mi",
+        }
         if random.random() < 0.5:
             limits[resource] = str(random.choice([1, 1, 2]))
         if random.random() < 0.1:
