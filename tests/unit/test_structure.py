@@ -69,6 +69,7 @@ LATE = {
     ("cli.admit", "topology_manager.refusal_message"): "as above",
     ("cli.completion", "machine.catalog"): "only a shell that completes a machine's name needs it",
     ("cli.comparison", "kubernetes.policy_options"): "as above",
+    ("cli.extender", "cluster.scheduler.*"): "as above",
     ("cli.inputs", "kubernetes.*"): "as above",
     ("cli.inputs", "machine.with_devices"): "as above",
     ("cli.inputs", "node"): "as above",

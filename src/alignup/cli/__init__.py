@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "run": "Run a command on CPUs, memory and devices of its own.",
     "ps": "List who holds what on this machine.",
     "release": "Free the lease of a command that is gone.",
+    "extender": "Serve kube-scheduler with a view of NUMA nodes.",
     "split": "Cut a machine into equal, aligned parts.",
 }
 """Name and first line of help of each subcommand; its module has the same name."""

@@ -17,7 +17,7 @@ import numpy as np
 from alignup.cluster.asking import ask_nodes, doubt_other_readings, other_readings
 from alignup.cluster.evaluation import STRATEGIES, Evaluation
 from alignup.cluster.requests import request_of
-from alignup.cluster.rows import one_default, row_of_amounts, row_of_node
+from alignup.cluster.rows import NodeAmounts, one_default, row_of_amounts, row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
 from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
@@ -153,8 +153,8 @@ class Cluster:
         made._profiles = profiles
         return made
 
-    def update(self, name: str, node: Node | Mapping[str, Any]) -> None:
-        """Put another node, or what another NodeResourceTopology object says of it, in a node's place.
+    def update(self, name: str, node: Node | NodeAmounts | Mapping[str, Any]) -> None:
+        """Put another node, or another NodeResourceTopology object or its amounts, in a node's place.
 
         Raises:
             InputError: there is no node of that name, the object is none, or the cluster is made from nodes and an
@@ -166,6 +166,8 @@ class Cluster:
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
             row = row_of_node(node)
+        elif isinstance(node, NodeAmounts):
+            row = row_of_amounts(node, self._profiles[index])
         else:
             from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from alignup.machine.loaded import LoadedMachine
 
-__all__ = ["read_nodes"]
+__all__ = ["NodeReader", "read_nodes"]
 
 _T = TypeVar("_T")
 _NULL: Final = msgspec.Raw(b"null")
@@ -60,7 +60,7 @@ def read_nodes(
         InputError: a line is not of the form, a name comes twice, or a node refuses one of its pods.
         ConfigError: a kubelet would refuse to start on one of the nodes.
     """
-    reader = _Reader(None if kubelet_version is None else parse_version(kubelet_version))
+    reader = NodeReader(None if kubelet_version is None else parse_version(kubelet_version))
     nodes: dict[str, Node] = {}
     errors: list[InputError] = []
     for where, line in numbered_lines(lines, source):
@@ -84,7 +84,7 @@ def read_nodes(
     return nodes
 
 
-class _Reader:
+class NodeReader:
     """Reads lines, and keeps what it has read by its text."""
 
     def __init__(self, version: KubeletVersion | None) -> None:

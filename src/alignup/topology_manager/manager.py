@@ -208,6 +208,19 @@ class TopologyManager:
                 self.lock.end_change()
             return pod
 
+    def restore(self, pods: Iterable[Pod]) -> None:
+        """Count pods as admitted that a kubelet admitted earlier; what they hold is restored by the providers.
+
+        Raises:
+            PodExistsError: a pod of one of the uids is admitted already; nothing changed.
+        """
+        restored = {pod.uid: pod for pod in pods}
+        with self.lock:
+            twice = next((uid for uid in restored if uid in self._pods), None)
+            if twice is not None:
+                raise PodExistsError(f"expected pods that are not here yet, got uid {twice!r} a second time")
+            self._pods.update(restored)
+
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
         """Return the affinity of a container; no mask and not preferred if none was decided."""
         return self._store.affinity(pod_uid, container_name)

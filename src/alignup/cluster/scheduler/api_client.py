@@ -1,0 +1,159 @@
+"""Speaks to an API server: credentials and connections by kubernetes_asyncio, bodies as bytes.
+
+The library knows kubeconfig files, tokens, certificates and the service account of a pod, and keeps them fresh. Its
+generated models are not used: objects are decoded by the modules that need their fields. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import msgspec
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client.rest import RESTClientObject
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+
+from alignup.errors import AlignupError, InputError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+__all__ = ["BINDING", "JSON", "MERGE", "TOPOLOGIES", "Api", "ApiError", "pod_path"]
+
+JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
+TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+BINDING: Final = "binding"
+_GONE: Final = 410
+_FAILED: Final = 400
+_PATIENCE: Final = 30.0
+_MOST_CONNECTIONS: Final = 64
+_SHOWN_LETTERS: Final = 300
+
+
+class ApiError(AlignupError):
+    """Raised when the API server refuses a request, or does not answer; `status` 0: it did not answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the version that was asked for is too old to be had."""
+        return self.status == _GONE
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    code: int = 0
+
+
+def pod_path(namespace: str, name: str, *parts: str) -> str:
+    """Return the path of a pod, or of one of its subresources."""
+    return "/".join(("/api/v1/namespaces", namespace, "pods", name, *parts))
+
+
+class Api:
+    """Connections to one API server.
+
+    Args:
+        configuration: where it is, and who asks.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        configuration.connection_pool_maxsize = _MOST_CONNECTIONS
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None) -> Api:
+        """Return connections as a kubeconfig file says, or, without one, as the service account of this pod.
+
+        Nothing is sent yet.
+
+        Raises:
+            InputError: the file, or the service account, cannot be read.
+        """
+        configuration = Configuration()
+        try:
+            if kubeconfig is None:
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
+        except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+            what = (
+                "a pod's service account; outside a pod give --kubeconfig"
+                if kubeconfig is None
+                else kubeconfig
+            )
+            raise InputError(f"expected credentials in {what}, got: {error}") from error
+        return cls(configuration)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._rest.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        """Return the body of the answer to a request.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        limits = aiohttp.ClientTimeout(total=_PATIENCE)
+        async with self.open(method, path, body, query, content_type, limits) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; the answer is read by whoever asked, and errors of reading are raised as those of sending.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        settings: dict[str, Any] = await self._configuration.auth_settings()
+        headers = {one["key"]: one["value"] for one in settings.values() if one.get("in") == "header"}
+        headers |= {"Accept": JSON, "Content-Type": content_type}
+        options: dict[str, Any] = {}
+        if self._rest.server_hostname:
+            options["server_hostname"] = self._rest.server_hostname
+        if self._rest.proxy:
+            options["proxy"] = self._rest.proxy
+        url = str(self._configuration.host).rstrip("/") + path
+        try:
+            async with self._rest.pool_manager.request(
+                method, url, data=body, params=query, headers=headers, timeout=limits, **options
+            ) as response:
+                if response.status >= _FAILED:
+                    raise _refused(method, path, response.status, await response.read())
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
+
+
+def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:
+    """Return the error that the server's own words make."""
+    try:
+        message = msgspec.json.decode(body, type=_Status).message
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        message = body.decode(errors="replace")
+    return ApiError(f"{method} {path}: {status}: {one_line(message[:_SHOWN_LETTERS])}", status)

@@ -1,0 +1,148 @@
+"""One node that publishes what its pods hold: keeps a `Node` that is as far as the kubelet is, or as it soon will be.
+
+The last report says what the kubelet had given out. Pods that were bound since are admitted on top, in the order in
+which they were bound, as the kubelet will. A pod that ends keeps what it holds until a report says otherwise.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from alignup.cluster.scheduler.report import Holdings, holdings_of, restored_node
+from alignup.errors import AlignupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.cluster.scheduler.objects import WatchedPod
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+
+__all__ = ["ExactMember"]
+
+_NOBODY = Holdings([])
+
+
+class ExactMember:
+    """A node, its last report, and the pods that are bound to it.
+
+    Args:
+        name: the name of the node.
+        template: the node without pods.
+        pods: the pods that are bound to it, in the order of their binding.
+        holdings: what it reports; None: it reports nothing, so that only the order of pods is known.
+
+    Raises:
+        AlignupError: the report does not fit the node.
+    """
+
+    __slots__ = ("_leaving", "_reported", "name", "node", "pods", "template")
+
+    def __init__(
+        self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None
+    ) -> None:
+        self.name, self.template = name, template
+        self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
+        """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
+        self._reported = _NOBODY if holdings is None else holdings
+        self._leaving: dict[str, float] | None = None if holdings is None else {}
+        self.node = self._rebuilt()
+
+    @property
+    def reports(self) -> bool:
+        """Whether the node says what its pods hold."""
+        return self._leaving is not None
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The uids of pods that are bound and that no report has listed yet."""
+        listed = {held.uid for held in self._reported.pods}
+        return tuple([uid for uid in self.pods if uid not in listed])
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether a pod's end may come before or after the admission of another, so that its place is not known."""
+        return bool(self._leaving) and bool(self.pending)
+
+    def bind(self, bound: WatchedPod, now: float) -> None:
+        """Count a pod that was bound to this node, or that changed since."""
+        uid = bound.pod.uid
+        is_new = uid not in self.pods
+        self.pods[uid] = bound
+        if is_new and uid not in {one.uid for one in self.node.pods}:
+            _admit(self.node, bound.pod)
+        if bound.is_leaving:
+            self._leave(uid, now)
+
+    def gone(self, uid: str, now: float) -> None:
+        """Take a pod from the node that has ended, or was deleted, or was never bound after all.
+
+        What it held stays taken until a report leaves it out, if a report has listed it.
+        """
+        if uid in self.pods and self.reports and uid not in self.pending:
+            self._leave(uid, now)
+            return
+        self.pods.pop(uid, None)
+        if self._leaving:
+            self._leaving.pop(uid, None)
+        if any(one.uid == uid for one in self.node.pods):
+            self.node.remove(uid)
+
+    def report(self, holdings: Holdings) -> bool:
+        """Take in what the node says of its pods; return whether it made a difference for what can be admitted.
+
+        Raises:
+            AlignupError: the report does not fit the node; nothing changed.
+        """
+        before = self._reported
+        was_uncertain, did_report = self.is_uncertain, self.reports
+        if did_report and holdings == before:
+            return False
+        listed = {held.uid for held in holdings.pods}
+        ended = [held.uid for held in before.pods if held.uid not in listed]
+        mine = {held.uid: held for held in holdings_of(self.node).pods}
+        agrees = not ended and all(mine.get(held.uid) == held for held in holdings.pods)
+        kept = self.pods
+        self._reported = holdings
+        self.pods = {uid: one for uid, one in kept.items() if uid not in ended}
+        if did_report and agrees:
+            return was_uncertain and not self.is_uncertain
+        try:
+            self.node = self._rebuilt()
+        except Exception:
+            self._reported, self.pods = before, kept
+            raise
+        self._leaving = {uid: since for uid, since in (self._leaving or {}).items() if uid in self.pods}
+        return True
+
+    def expire(self, before: float) -> bool:
+        """Free what pods hold that left before a moment, though no report says so; return whether there were any."""
+        overdue = [uid for uid, since in (self._leaving or {}).items() if since < before]
+        for uid in overdue:
+            del self.pods[uid]
+            self._leaving = {one: since for one, since in (self._leaving or {}).items() if one != uid}
+            self._reported = Holdings([held for held in self._reported.pods if held.uid != uid])
+            if any(one.uid == uid for one in self.node.pods):
+                self.node.remove(uid)
+        return bool(overdue)
+
+    def _leave(self, uid: str, now: float) -> None:
+        if self._leaving is not None:
+            self._leaving.setdefault(uid, now)
+
+    def _rebuilt(self) -> Node:
+        """Return the node as the report says, with the pods that were bound since."""
+        known: dict[str, Pod] = {uid: one.pod for uid, one in self.pods.items()}
+        node = restored_node(self.template, self._reported, known)
+        there = {one.uid for one in node.pods}
+        for uid, pod in known.items():
+            if uid not in there:
+                _admit(node, pod)
+        return node
+
+
+def _admit(node: Node, pod: Pod) -> None:
+    """Admit a pod that somebody bound; if the node refuses it, so will the kubelet, and it holds nothing."""
+    with suppress(AlignupError):  # a pod's own policy can be one that nobody can read
+        node.admit(pod)

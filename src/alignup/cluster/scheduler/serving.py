@@ -1,0 +1,101 @@
+"""Runs an HTTP application beside its background work until the process is told to end.
+
+Used by the extender and by simulated kubelets. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+__all__ = ["address", "run_until_told", "serve", "tls_context"]
+
+_HIGHEST_PORT = 65535
+
+
+def address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; an IPv6 host is in brackets; port 0 is any free one.
+
+    Raises:
+        InputError: it is no such text.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isdecimal() and port.isascii()) or int(port) > _HIGHEST_PORT:
+        raise InputError.at("--listen", "HOST:PORT", text)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def tls_context(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Return how to serve TLS; None without a certificate.
+
+    Raises:
+        InputError: only one of both is given, or they cannot be read.
+    """
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InputError("expected both a certificate and its key, got one of them")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            f"expected a certificate and its key in {certificate} and {key}, got: {error}"
+        ) from error
+    return context
+
+
+async def serve(
+    app: web.Application, where: tuple[str, int], tls: ssl.SSLContext | None = None
+) -> tuple[web.AppRunner, int]:
+    """Start to serve; return the server, whose `cleanup` ends it, and its port.
+
+    Raises:
+        InputError: the address cannot be had.
+    """
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, where[0], where[1], ssl_context=tls).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise InputError(
+            f"expected an address to listen on, got {where[0]}:{where[1]}: {error.strerror}"
+        ) from error
+    return runner, int(runner.addresses[0][1])
+
+
+async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None]) -> None:
+    """Run until the work ends, or the process gets SIGTERM or SIGINT, which end it in order.
+
+    Args:
+        work: runs for ever, or raises.
+        started: called once signals are heard.
+    """
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    task = asyncio.create_task(work)
+    waiting = asyncio.create_task(told.wait())
+    started()
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

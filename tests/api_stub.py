@@ -1,0 +1,258 @@
+"""An API server of our own on loopback: lists in pages, watches, patches and binds, and fails in chosen ways."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from kubernetes_asyncio.client import Configuration
+
+from alignup.cluster.scheduler.api_client import TOPOLOGIES, Api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+KINDS = {
+    "/api/v1": ("pods", "nodes"),
+    "/apis/coordination.k8s.io/v1": ("leases",),
+    TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
+}
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """Return a JSON merge patch applied (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def selected(found: dict[str, Any], selector: str) -> bool:
+    """Return whether an object matches a field selector."""
+    for part in filter(None, selector.split(",")):
+        field, negated, value = part.partition("!=")
+        if not negated:
+            field, _, value = part.partition("=")
+        at: Any = found
+        for name in field.split("."):
+            at = at.get(name) or "" if isinstance(at, dict) else ""
+        if (at == value) is bool(negated):
+            return False
+    return True
+
+
+class ApiStub:
+    """Objects by kind, every change of them in order, and the faults that are asked for."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self.version = 10
+        self.events: list[tuple[int, str, str, dict[str, Any], dict[str, Any] | None]] = []
+        self.compacted = 0
+        self.changed = asyncio.Condition()
+        self.swallowed: set[int] = set()
+        self.refusals: list[int] = []
+        self.requests: list[tuple[str, str]] = []
+        self.watches = 0
+        self.page = 500
+        self.generation = 0
+        self.binds_then_fails = False
+
+    # What tests do to the cluster.
+
+    async def put(self, kind: str, found: dict[str, Any], *, silently: bool = False) -> dict[str, Any]:
+        """Create or replace an object; silently: no watch is told."""
+        metadata = found.setdefault("metadata", {})
+        key = metadata.get("namespace", ""), metadata["name"]
+        there = self.objects.setdefault(kind, {})
+        before = there.get(key)
+        async with self.changed:
+            self.version += 1
+            metadata["resourceVersion"] = str(self.version)
+            there[key] = found
+            word = "ADDED" if before is None else "MODIFIED"
+            self.events.append((self.version, kind, word, deepcopy(found), before))
+            if silently:
+                self.swallowed.add(self.version)
+            self.changed.notify_all()
+        return found
+
+    async def delete(self, kind: str, name: str, namespace: str = "", *, silently: bool = False) -> None:
+        """Delete an object."""
+        async with self.changed:
+            found = self.objects[kind].pop((namespace, name))
+            self.version += 1
+            found = merge(found, {"metadata": {"resourceVersion": str(self.version)}})
+            self.events.append((self.version, kind, "DELETED", found, found))
+            if silently:
+                self.swallowed.add(self.version)
+            self.changed.notify_all()
+
+    async def compact(self) -> None:
+        """Forget all events: every watch ends with 410 Gone."""
+        async with self.changed:
+            self.version += 1
+            self.compacted = self.version
+            self.changed.notify_all()
+
+    async def hang_up(self) -> None:
+        """Drop all watches without a word."""
+        async with self.changed:
+            self.generation += 1
+            self.changed.notify_all()
+
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+        """Return an object."""
+        return self.objects[kind][namespace, name]
+
+    # HTTP.
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer any request."""
+        self.requests.append((request.method, request.path))
+        if self.refusals:
+            return self.status(self.refusals.pop(0), "refused as the test wants it")
+        prefix = next((prefix for prefix in KINDS if request.path.startswith(f"{prefix}/")), "")
+        parts = request.path.removeprefix(f"{prefix}/").split("/")
+        namespace = ""
+        if parts[0] == "namespaces":
+            namespace, parts = parts[1], parts[2:]
+        kind = f"{prefix}/{parts[0]}"
+        if parts[0] not in KINDS.get(prefix, ()):
+            return self.status(404, "no such kind")
+        if len(parts) == 1 and request.method == "GET":
+            return await (self.watch if "watch" in request.query else self.list)(request, kind)
+        body = json.loads(await request.read() or b"null")
+        if len(parts) == 1:
+            body["metadata"].setdefault("namespace", namespace) if namespace else None
+            key = namespace, body["metadata"]["name"]
+            if key in self.objects.get(kind, {}):
+                return self.status(409, "there is one already")
+            body["metadata"].setdefault("uid", f"uid-{body['metadata']['name']}")
+            return web.json_response(await self.put(kind, body), status=201)
+        return await self.one(request.method, kind, (namespace, parts[1]), parts[2:], body)
+
+    async def one(
+        self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any
+    ) -> web.StreamResponse:
+        """Answer a request about one object."""
+        found = self.objects.get(kind, {}).get(key)
+        if found is None:
+            return self.status(404, f"{key[1]} not found")
+        if sub == ["binding"]:
+            if found["spec"].get("nodeName"):
+                return self.status(409, f"pod {key[1]} is already assigned to node")
+            await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
+            return self.status(500 if self.binds_then_fails else 201, "")
+        if method == "PATCH":
+            return web.json_response(await self.put(kind, merge(found, body)))
+        if method == "PUT":
+            return web.json_response(await self.put(kind, body))
+        if method == "DELETE":
+            await self.delete(kind, key[1], key[0])
+        return web.json_response(found)
+
+    async def list(self, request: web.Request, kind: str) -> web.Response:
+        """Answer with one page of a list."""
+        selector = request.query.get("fieldSelector", "")
+        items = [one for one in self.objects.get(kind, {}).values() if selected(one, selector)]
+        start = int(request.query.get("continue") or 0)
+        stop = start + min(self.page, int(request.query.get("limit") or self.page))
+        metadata = {"resourceVersion": str(self.version), "continue": str(stop) if stop < len(items) else ""}
+        return web.json_response({"kind": "List", "metadata": metadata, "items": items[start:stop]})
+
+    async def watch(self, request: web.Request, kind: str) -> web.StreamResponse:
+        """Answer with events until the client goes, the history is gone, or the test hangs up."""
+        seen, selector = int(request.query["resourceVersion"]), request.query.get("fieldSelector", "")
+        generation = self.generation
+        self.watches += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while generation == self.generation:
+            if seen < self.compacted:
+                error = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+                await response.write(json.dumps(error).encode() + b"\n")
+                return response
+            for version, of, word, found, before in list(self.events):
+                if version > seen:
+                    seen = version
+                    if of == kind and version not in self.swallowed:
+                        await self.tell(response, word, found, before, selector)
+            async with self.changed:
+                if self.version == seen and generation == self.generation:
+                    await self.changed.wait()
+            seen = (
+                max(seen, self.version if not self.pending(seen) else seen)
+                if seen >= self.compacted
+                else seen
+            )
+        if request.transport is not None:
+            request.transport.close()
+        return response
+
+    def pending(self, seen: int) -> bool:
+        """Return whether there are events after a version."""
+        return any(version > seen for version, *_ in self.events) or self.compacted > seen
+
+    async def tell(
+        self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str
+    ) -> None:
+        """Send one event, as a client with this selector sees it."""
+        was = before is not None and selected(before, selector)
+        now = word != "DELETED" and selected(found, selector)
+        kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get((was, now))
+        if kind is not None:
+            await response.write(json.dumps({"type": kind, "object": found}).encode() + b"\n")
+
+    @staticmethod
+    def status(code: int, message: str) -> web.Response:
+        """Return a Status object."""
+        return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
+
+
+@asynccontextmanager
+async def served(stub: ApiStub) -> AsyncIterator[Api]:
+    """Serve a stub on a free port, and yield a client of it."""
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_route("*", "/{any:.*}", stub.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    api = Api(Configuration(host=f"http://127.0.0.1:{port}"))
+    try:
+        yield api
+    finally:
+        await api.close()
+        await stub.hang_up()
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def running(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Run something in the background for a while."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds; a test that waits for ever is ended from outside."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  # anything may be waited for
+            await asyncio.sleep(0.005)

@@ -1,0 +1,74 @@
+"""`alignup extender`: bad usage ends in one line; a served extender ends in order when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+
+@pytest.fixture
+def kubeconfig(write):
+    """A kubeconfig of a server that is not there."""
+    return write(
+        "kubeconfig",
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        },
+    )
+
+
+def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-m", "alignup", "extender", "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    said = process.stdout.readline()
+    assert said.startswith("listening on 127.0.0.1:")
+    args = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, "NodeNames": ["a"]}
+    request = urllib.request.Request(
+        f"http://{said.split()[-1]}/filter", json.dumps(args).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
+        assert json.load(response)["NodeNames"] == ["a"]
+    process.send_signal(signal.SIGTERM)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in complaints
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--strategy", "no"], ["--strategy", "least-numa-nodes"]),
+        (["--listen", "nowhere"], ["HOST:PORT", "nowhere"]),
+        (["--listen", "1.2.3.4:99999"], ["HOST:PORT"]),
+        (["--tls-cert", "cert"], ["both a certificate and its key"]),
+        (["--tls-cert", "cert", "--tls-key", "key"], ["expected a certificate and its key in cert and key"]),
+    ],
+)
+def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
+    assert alignup("extender", "--kubeconfig", kubeconfig, *words).complains(*parts)
+
+
+def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:
+    assert alignup("extender", "--kubeconfig", tmp_path / "no").complains("expected credentials")
+    assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("expected credentials")
+
+
+def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert alignup("extender").complains("outside a pod give --kubeconfig")

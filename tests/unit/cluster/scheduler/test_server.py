@@ -1,0 +1,192 @@
+"""The extender over HTTP, beside an API server of our own: it watches, answers, binds and wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from alignup.cluster.scheduler.answers import Answers
+from alignup.cluster.scheduler.api_client import TOPOLOGIES
+from alignup.cluster.scheduler.extender import WOKEN, Extender
+from alignup.cluster.scheduler.report import Description
+from alignup.cluster.scheduler.server import make_app
+from alignup.cluster.scheduler.serving import serve
+from alignup.cluster.scheduler.state import ClusterState
+from alignup.cluster.scheduler.watch import Pauses
+from api_stub import NODES, PODS, ApiStub, running, served, until
+from watched import description, pod_object, topology
+
+FAST = Pauses(first=0.01, longest=0.05)
+EMPTY = Description().template(json.dumps(description()), {})
+
+
+class Asked:
+    """An extender that is served, the cluster behind it, and a client."""
+
+    def __init__(self, stub: ApiStub, extender: Extender, url: str, session: aiohttp.ClientSession) -> None:
+        self.stub, self.extender, self.url, self.session = stub, extender, url, session
+
+    async def ask(self, verb: str, **fields: Any) -> Any:
+        """Ask as a scheduler does."""
+        async with self.session.post(f"{self.url}/{verb}", json=fields) as response:
+            assert response.status == 200, await response.text()
+            return await response.json()
+
+    async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
+        return await self.ask("filter", Pod=pod, Nodes=None, NodeNames=list(names))
+
+    async def bind(self, name: str, node: str) -> str:
+        found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
+        return found["Error"]
+
+
+@asynccontextmanager
+async def extender(*nodes: str, fails_open: bool = True):
+    """Serve an extender of some nodes that report their holdings."""
+    stub = ApiStub()
+    for name in nodes:
+        await stub.put(NODES, {"metadata": {"name": name}})
+        await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
+    async with served(stub) as api, aiohttp.ClientSession() as session:
+        made = Extender(api, Answers(ClusterState(), fails_open=fails_open), pauses=FAST)
+        runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+        try:
+            async with running(made.run()):
+                await until(lambda: made.is_synced)
+                yield Asked(stub, made, f"http://127.0.0.1:{port}", session)
+        finally:
+            await runner.cleanup()
+
+
+def test_a_pod_is_filtered_scored_and_bound_and_then_counts() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            pod = pod_object("p", cpu=3, gpu=1)
+            await asked.stub.put(PODS, pod)
+            assert (await asked.filter(pod, "a", "b"))["NodeNames"] == ["a", "b"]
+            scores = await asked.ask("prioritize", Pod=pod, NodeNames=["a", "b"])
+            assert scores == [{"Host": "a", "Score": 8}, {"Host": "b", "Score": 8}]
+            assert await asked.bind("p", "a") == ""
+            assert asked.stub.get(PODS, "p", "default")["spec"]["nodeName"] == "a"
+            other = pod_object("q", cpu=3, gpu=2)
+            assert (await asked.filter(other, "a"))["FailedNodes"] == {}
+            full = await asked.filter(pod_object("q", cpu=4, gpu=1), "a", "b")
+            assert full["NodeNames"] == ["a", "b"]
+            assert await asked.bind("p", "a") == ""  # it is done already
+            assert "already assigned" in await asked.bind("p", "b")
+            assert asked.extender.state.bound("uid-p").node == "a"
+
+    asyncio.run(scenario())
+
+
+def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            pods = [pod_object(name, cpu=4) for name in ("p", "q")]
+            for pod in pods:
+                await asked.stub.put(PODS, pod)
+                assert (await asked.filter(pod, "a"))["NodeNames"] == ["a"]
+            assert await asked.bind("p", "a") == ""
+            assert await asked.bind("q", "a") == "NUMA: node a can no longer take the pod"
+            assert "nodeName" not in asked.stub.get(PODS, "q", "default")["spec"]
+
+    asyncio.run(scenario())
+
+
+def test_a_binding_that_the_server_refuses_holds_nothing() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.filter(pod_object("ghost", cpu=4), "a")
+            assert "404" in await asked.bind("ghost", "a")
+            assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_binding_whose_answer_got_lost_is_done() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            asked.stub.binds_then_fails = True
+            await asked.stub.put(PODS, pod_object("p", cpu=4))
+            assert await asked.bind("p", "a") == ""
+            assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.stub.put(PODS, pod_object("p", "a", cpu=4))
+            await until(lambda: asked.extender.state.pod_count)
+            refused = await asked.filter(pod_object("q", cpu=4), "a")
+            assert refused["FailedNodes"] == {"a": "NUMA: too little cpu is left on the node"}
+            assert WOKEN not in asked.stub.get(NODES, "a")["metadata"].get("annotations", {})
+            await asked.stub.delete(PODS, "p", "default")
+            await until(lambda: WOKEN in asked.stub.get(NODES, "a")["metadata"].get("annotations", {}))
+
+    asyncio.run(scenario())
+
+
+def test_an_extender_that_starts_again_knows_what_is_bound() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.stub.put(PODS, pod_object("p", "a", cpu=4))
+            async with served(asked.stub) as api:
+                second = Extender(api, Answers(ClusterState()), pauses=FAST)
+                async with running(second.run()):
+                    await until(lambda: second.is_synced)
+                    assert second.state.bound("uid-p") is not None
+                    assert not second.answers.state.members["a"].node.try_admit(pod_object("q", cpu=4))
+
+    asyncio.run(scenario())
+
+
+def test_health_and_metrics_are_served() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.filter(pod_object("q", cpu=5), "a")
+            async with asked.session.get(f"{asked.url}/healthz") as response:
+                assert (response.status, await response.text()) == (200, "ok")
+            async with asked.session.get(f"{asked.url}/metrics") as response:
+                text = await response.text()
+            assert 'alignup_extender_nodes{known_by="holdings"} 1.0' in text
+            assert 'alignup_extender_refused_nodes_total{resolvable="no"} 1.0' in text
+            assert 'alignup_extender_request_seconds_count{verb="filter"} 1.0' in text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails_open", [True, False])
+def test_before_the_cluster_is_known_it_fails_open_or_closed(fails_open) -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api, aiohttp.ClientSession() as session:
+            made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
+            runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+            asked = Asked(stub, made, f"http://127.0.0.1:{port}", session)
+            found = await asked.filter(pod_object("p"), "a")
+            async with session.get(f"{asked.url}/healthz") as response:
+                assert response.status == 503
+            await runner.cleanup()
+        if fails_open:
+            assert found["NodeNames"] == ["a"]
+        else:
+            assert found == {"Error": "alignup has not seen the whole cluster yet"}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_question_is_answered_with_an_error() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            assert "expected the JSON of ExtenderArgs" in (await asked.ask("filter", Pod=3))["Error"]
+            async with asked.session.post(f"{asked.url}/prioritize", json=3) as response:
+                assert response.status == 400
+
+    asyncio.run(scenario())
