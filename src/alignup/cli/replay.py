@@ -1,4 +1,4 @@
-"""`alignup replay`: reads scenarios and prints the answer to each of their steps."""
+"""`alignup replay`: reads scenarios and prints the answer to each of their steps, or a report on all of them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ SHOWN_PROGRESS = 200
     help="Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
     "each of them.",
 )
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Print a report in place of the steps: admissions, refusals, alignment, and how full the NUMA nodes got.",
+)
+@click.option(
+    "--compare",
+    metavar="POLICY[/SCOPE],...",
+    help="Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...", shell_complete=files)
 @click.pass_context
 def command(
@@ -54,6 +64,8 @@ def command(
     fail_on_refusal: bool,
     versions: tuple[KubeletVersion, ...],
     compares: bool,
+    summary: bool,
+    compare: str | None,
     files: tuple[str, ...],
 ) -> None:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
@@ -61,9 +73,31 @@ def command(
     A scenario has the keys `machine` (as `alignup machine --json` prints it, or a name of the catalog), `kubelet`
     (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
     {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}. docs/scenarios.md describes them all.
+
+    In a report, stranded is the part of what is allocatable that was free, but of no use to the pod at hand: it was
+    refused although the node had enough of everything in sum; averaged over all pods that came. Held is averaged over
+    steps.
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
+    if summary or compare is not None:
+        if compares or len(versions) > 1 or with_hints:
+            raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
+        refused = report(files, compare, versions[0] if versions else None, as_json=as_json)
+    else:
+        refused = answer(files, versions, compares=compares, with_hints=with_hints, as_json=as_json)
+    ctx.exit(1 if refused and fail_on_refusal else 0)
+
+
+def answer(
+    files: tuple[str, ...],
+    versions: tuple[KubeletVersion, ...],
+    *,
+    compares: bool,
+    with_hints: bool,
+    as_json: bool,
+) -> bool:
+    """Print the answers to the steps of each scenario, and return whether something was refused."""
     import msgspec
 
     from alignup.kubernetes.versions import KNOWN_VERSIONS
@@ -80,15 +114,37 @@ def command(
                 }
                 for version in compared or versions or (None,)
             ]
-        refused = refused or any(refuses(answer) for answer in answers)
+        refused = refused or any(refuses(one) for one in answers)
         if as_json:
-            for answer in answers:
-                click.echo(msgspec.json.encode(answer))
+            for one in answers:
+                click.echo(msgspec.json.encode(one))
         elif compared:
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)))))
         else:
             click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()))))
-    ctx.exit(1 if refused and fail_on_refusal else 0)
+    return refused
+
+
+def report(
+    files: Sequence[str], compare: str | None, version: KubeletVersion | None, *, as_json: bool
+) -> bool:
+    """Print a report, or several side by side, and return whether something was refused."""
+    import msgspec
+
+    from alignup.cli.replay_report import make_reports, show_comparison, show_report
+    from alignup.replay.configurations import parse_configurations
+
+    configurations = (None,) if compare is None else parse_configurations(compare)
+    total = sum(1 for _ in lines(files)) if shows_progress(files) else None
+    reports = make_reports(scenarios(files), configurations, version, total)
+    if as_json:
+        for one in reports:
+            click.echo(msgspec.json.encode(one.to_dict()))
+    elif compare is None:
+        show_report(reports[0])
+    else:
+        show_comparison(reports)
+    return any(one.total.refused or any(node.config_error for node in one.nodes) for one in reports)
 
 
 def refuses(answer: dict[str, Any]) -> bool:
@@ -137,11 +193,16 @@ def lines(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
             yield from numbered_lines(read_lines(file, name), name)
 
 
+def shows_progress(files: Iterable[str]) -> bool:
+    """Return whether somebody may want to see how far it is, and how far it goes can be found out beforehand."""
+    return sys.stderr.isatty() and all(Path(name).is_file() for name in files)
+
+
 def with_progress(
     work: Iterable[tuple[str, dict[str, Any]]], files: tuple[str, ...]
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """Show how far a long replay is, on a terminal only, and only of files that can be read twice."""
-    if not sys.stderr.isatty() or not all(Path(name).is_file() for name in files):
+    if not shows_progress(files):
         return work
     total = sum(1 for _ in lines(files))
     if total < SHOWN_PROGRESS:

@@ -1,4 +1,4 @@
-"""Replays scenarios: one node, and pods that come and go on it.
+"""Replays scenarios: one node, and pods that come and go on it; the steps are read in `alignup.replay.steps`.
 
 A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}`,
 `{"start": uid, "container": name}` or `{"remove": uid}`. The answers are plain data; `alignup.cli.replay` prints them.
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from alignup.errors import AlignupError, ConfigError, InputError
-from alignup.kubernetes.pod import Container, Pod
+from alignup.errors import ConfigError, InputError
 from alignup.node import Node
+from alignup.replay.steps import Admit, apply_step, errors_of_step, read_step, steps_of
 from alignup.topology_manager.admission import admission_dict as verdict_dict
 from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.replay.steps import Step
     from alignup.topology_manager.account import Accounts
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.hints import TopologyHint
@@ -29,10 +31,6 @@ __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 MOST_SHOWN_HINTS = 4096
 """Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes."""
-
-
-STEPS: Final = ("admit", "start", "remove")
-"""The keys of a scenario's steps, of which each has one."""
 
 
 @dataclass(slots=True)
@@ -106,10 +104,7 @@ def replay(
         node = Node.from_dict(scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version)
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
-    steps = scenario.get("steps", [])
-    if not isinstance(steps, Sequence) or isinstance(steps, str):
-        raise InputError.at("steps", "a list of steps", steps)
-    return {"name": name, "steps": list(replay_steps(node, steps, recorders))}
+    return {"name": name, "steps": list(replay_steps(node, steps_of(scenario), recorders))}
 
 
 def replay_steps(
@@ -120,47 +115,19 @@ def replay_steps(
     for index, step in enumerate(steps):
         for _, recorder in recorders:
             recorder.forget()
-        try:
-            yield replay_step(node, step, recorders, refused)
-        except AlignupError as error:
-            raise InputError(f"steps[{index}]: {error}") from error
+        with errors_of_step(index):
+            answer = replay_step(node, read_step(step), recorders, refused)
+        yield answer
 
 
 def replay_step(
-    node: Node, step: Any, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
+    node: Node, step: Step, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
 ) -> dict[str, Any]:
     """Return the answer to one step; to start or remove a pod that was refused is no error and changes nothing."""
-    if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
-        expected = 'either {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}'
-        raise InputError.at("the step", expected, step)
-    if "admit" not in step:
-        _start_or_remove(node, step, refused)
-        return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
-    pod = Pod.from_manifest(step["admit"])
-    admission = node.admit(pod)
-    if admission.admitted:
-        refused.discard(pod.uid)
-    else:
-        refused.add(pod.uid)
-    return admission_dict(node, pod, admission, recorders)
-
-
-def _start_or_remove(node: Node, step: Mapping[str, Any], refused: set[str]) -> None:
-    """Let a container of a pod start, or the pod go."""
-    name = "start" if "start" in step else "remove"
-    uid = step[name]
-    if not isinstance(uid, str):
-        raise InputError.at(name, "the uid of a pod", uid)
-    if name == "start":
-        container = step.get("container")
-        if not isinstance(container, str):
-            raise InputError.at("container", "the name of a container of the pod", container)
-        if uid not in refused:
-            node.started(uid, container)
-        return
-    if uid not in refused:
-        node.remove(uid)
-    refused.discard(uid)
+    admission = apply_step(node, step, refused)
+    if isinstance(step, Admit) and admission is not None:
+        return admission_dict(node, step.pod, admission, recorders)
+    return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
 
 
 def shared(node: Node) -> str:

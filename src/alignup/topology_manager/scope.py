@@ -53,6 +53,8 @@ class Refusal:
     """The hints of each provider, in the order of the providers."""
     accounts: Accounts = field(default_factory=dict, compare=False, repr=False)
     """By resource, the requested and free amounts at that moment; not compared."""
+    provider: str = field(default="", compare=False)
+    """The name of the provider that failed; empty when the policy refused, or the provider has no name."""
 
 
 class Scope(Protocol):
@@ -102,11 +104,12 @@ def allocate(
     pod: Pod, container: Container, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
     """Have each provider allocate for the container; None means that all could."""
-    try:
-        for provider in providers:
+    for provider in providers:
+        try:
             provider.allocate(pod, container, affinity)
-    except AllocationError as error:
-        return Refusal(error.reason, error.detail, container.name, best=affinity)
+        except AllocationError as error:
+            name = getattr(provider, "name", "")
+            return Refusal(error.reason, error.detail, container.name, best=affinity, provider=name)
     return None
 
 

@@ -1,0 +1,143 @@
+"""A summary says the same as a slow count over the answers to each step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from alignup import Node
+from alignup.errors import InputError
+from alignup.node.holdings import holdings_of
+from alignup.replay import replay
+from alignup.replay.steps import Admit, apply_step, read_steps
+from alignup.replay.summary import summarized, with_kubelet
+from traces import scenario
+
+if TYPE_CHECKING:
+    from alignup.replay.report import NodeReport
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+
+def summary(one: dict) -> NodeReport:
+    return summarized(one, read_steps(one["steps"]))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
+    one = scenario(seed, policy=policy)
+    counts = summary(one).counts
+    answers = [
+        answer for step, answer in zip(one["steps"], replay(one)["steps"], strict=True) if "admit" in step
+    ]
+    refused = [answer for answer in answers if not answer["admitted"]]
+    hints = [
+        container["affinity"]
+        for answer in answers
+        for container in answer["containers"].values()
+        if container["affinity"]
+    ]
+
+    assert counts.steps == len(one["steps"])
+    assert (counts.arrivals, counts.refused) == (len(answers), len(refused))
+    assert counts.reasons.total() == len(refused)
+    assert counts.aligned == len(hints)
+    assert counts.preferred == sum(hint["preferred"] for hint in hints)
+    assert (counts.preferred_share is None) == (policy == "none")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_use_is_what_the_holdings_say(policy: str) -> None:
+    one = scenario(7, policy=policy)
+    report = summary(one)
+    node, refused = Node.from_dict(one), set()
+    seen: dict[tuple, list[float]] = {}
+    for step in read_steps(one["steps"]):
+        apply_step(node, step, refused)
+        for amounts in holdings_of(node).resources:
+            for place in amounts.places:
+                if place.allocatable:
+                    key = (amounts.resource, place.numa_nodes)
+                    seen.setdefault(key, []).append(place.held / place.allocatable)
+
+    assert {(use.place.resource, use.place.numa_nodes) for use in report.uses} == set(seen)
+    for use in report.uses:
+        parts = seen[use.place.resource, use.place.numa_nodes]
+        assert use.mean == pytest.approx(sum(parts) / len(parts))
+        assert use.peak == pytest.approx(max(parts))
+        assert use.curve == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int) -> None:
+    one = scenario(seed, policy="single-numa-node")
+    report = summary(one)
+    node, refused, arrivals, fitting, stranded = Node.from_dict(one), set(), 0, 0, 0.0
+    for step in read_steps(one["steps"]):
+        admission = apply_step(node, step, refused)
+        if not isinstance(step, Admit):
+            continue
+        arrivals += 1
+        held = holdings_of(node)
+        asked = {"cpu": step.pod.exclusive_cpus, **dict(step.pod.memory), **dict(step.pod.devices)}
+        if not admission.admitted and all(held.amounts(name).free >= count for name, count in asked.items()):
+            fitting += 1
+            stranded += held.amounts("cpu").free / held.amounts("cpu").allocatable
+
+    assert report.counts.fitting == fitting
+    assert report.stranded["cpu"] == pytest.approx(stranded / arrivals)
+
+
+def test_the_resource_that_is_short_is_blamed() -> None:
+    one = scenario(0)
+    gpu = {"metadata": {"name": "g"}, "spec": {"containers": [{"name": "c"}]}}
+    gpu["spec"]["containers"][0]["resources"] = {
+        "limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}
+    }
+    for policy, reason in (("restricted", "TopologyAffinityError"), ("none", "UnexpectedAdmissionError")):
+        node = with_kubelet({**one, "steps": [{"admit": gpu}]}, {"topologyManagerPolicy": policy})
+        counts = summary(node).counts
+        assert dict(counts.resources) == {"example.com/gpu": 1}
+        assert dict(counts.reasons) == {reason: 1}
+
+
+@pytest.mark.parametrize(("cpus", "memory", "blamed"), [("9", "1Gi", "cpu"), ("1", "400Gi", "memory")])
+def test_what_cannot_be_allocated_is_blamed(cpus: str, memory: str, blamed: str) -> None:
+    big = {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}}
+    big["spec"]["containers"][0]["resources"] = {"limits": {"cpu": cpus, "memory": memory}}
+    counts = summary(scenario(0, policy="none", steps=0) | {"steps": [{"admit": big}]}).counts
+
+    assert dict(counts.resources) == {blamed: 1}
+
+
+def test_a_kubelet_that_would_not_start_is_reported() -> None:
+    report = summary(
+        scenario(0) | {"kubelet": {"topologyManagerPolicy": "restricted", "reservedSystemCPUs": "99"}}
+    )
+
+    assert report.to_dict().keys() <= {"name", "configError", *report.to_dict()}
+    report = summary(scenario(0) | {"kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"}})
+    assert set(report.to_dict()) == {"name", "configError"}
+    assert not report.counts.steps
+
+
+def test_a_step_that_cannot_be_is_named() -> None:
+    with pytest.raises(InputError, match=r"^steps\[0\]: "):
+        summary(scenario(0, steps=0) | {"steps": [{"remove": "nobody"}]})
+
+
+def test_progress_is_told_in_full() -> None:
+    one, seen = scenario(3, steps=600), []
+    summarized(one, read_steps(one["steps"]), tick=seen.append)
+
+    assert sum(seen) == 600
+    assert len(seen) > 2
+
+
+def test_other_fields_are_laid_over_those_of_the_machine() -> None:
+    made = with_kubelet({"machine": "align-up-article"}, {"topologyManagerPolicy": "none"})
+
+    assert made["kubelet"]["topologyManagerPolicy"] == "none"
+    assert made["kubelet"]["cpuManagerPolicy"] == "static"
