@@ -27,7 +27,7 @@ ORDER = (
     {"topology_manager"},
     {"providers", "koordinator"},
     {"node"},
-    {"replay", "cluster", "leases", "metrics"},
+    {"replay", "cluster", "leases", "metrics", "kubelet"},
     {"cli", "__main__"},
 )
 """The rooms from the lowest to the highest; rooms of one set know nothing of each other, or in one direction only."""
@@ -42,6 +42,7 @@ CONVENIENCE = {
     ("machine.described", "machine.catalog"): "only a name needs the catalog",
     ("machine.described", "machine.machine_json"): "only an object is decoded",
     ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
+    ("node.node", "kubelet.read"): "Node.from_kubelet",
 }
 """Public convenience methods of a record that import the reader which makes it: the only imports against the order."""
 
@@ -59,6 +60,7 @@ LATE = {
     ("leases.placement", "topology_manager.refusal_message"): "only a refusal needs words",
     ("machine.load", "*"): "only the reader of the source at hand is imported",
     ("machine.with_devices", "*"): "only the readers of devices that are asked for are imported",
+    ("node.inputs", "koordinator.*"): "few nodes have labels of a Koordinator cluster",
     ("node.node", "koordinator.*"): "few nodes ever see a pod with a policy of its own",
     ("text.documents", "text.yaml_reader"): "processes that read JSON only must not pay for PyYAML",
     ("topology_manager.admission", "topology_manager.refusal_message"): "only a refusal needs words",
@@ -103,6 +105,7 @@ LATE = {
 
 TYPES_ONLY = {
     ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
+    ("node.node", "kubelet.options"): "the options of Node.from_kubelet",
 }
 """Imports for annotations that go against the order or close a circle."""
 

@@ -45,6 +45,7 @@ __all__ = [
     "KubeletConfig",
     "ReservedMemory",
     "TopologyOptions",
+    "config_from_document",
     "load_config",
     "parse_cpu_options",
     "parse_topology_options",
@@ -213,15 +214,24 @@ def load_config(
         what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
         raise InputError(f"expected one KubeletConfiguration, got {what} in {source}")
     try:
-        return _from_document(documents[0], source, version, lenient=lenient)
+        return config_from_document(documents[0], source, version=version, lenient=lenient)
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
 
 
-def _from_document(
-    configuration: Mapping[str, Any], source: str, version: KubeletVersion | str, *, lenient: bool
+def config_from_document(
+    configuration: Mapping[str, Any],
+    source: str,
+    *,
+    version: KubeletVersion | str = NEWEST,
+    lenient: bool = False,
 ) -> KubeletConfig:
-    """Return the configuration in a document, judged with the default gates of its release."""
+    """Return the configuration in a document, judged with the default gates of its release; see `load_config`.
+
+    Raises:
+        InputError: a field is of the wrong type.
+        ConfigError: a kubelet would refuse to start with it.
+    """
     try:
         return KubeletConfig.from_dict(configuration, source, version=version, option_gates_on=False)
     except ConfigError as error:

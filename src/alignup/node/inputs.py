@@ -5,7 +5,7 @@ Values are decoded by the modules of the machine and kubernetes rooms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +15,12 @@ from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine
+from alignup.providers.devices.plugin import PreferredSets
 from alignup.text.known_keys import misspelt_keys
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+    from alignup.providers.devices.plugin import DevicePlugin
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = [
@@ -25,11 +28,17 @@ __all__ = [
     "checked_config",
     "checked_machine",
     "copied_provider",
+    "has_policy",
     "keeps_bindings",
+    "labelled",
     "node_labels",
     "node_object_of",
+    "plugins_of",
     "version_of",
 ]
+
+KOORDINATOR: Final = "scheduling.koordinator.sh/"
+"""The prefix of the annotations that carry a pod's own policy."""
 
 KEYS: Final = (
     "machine",
@@ -148,6 +157,29 @@ def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise InputError.at(f"labels[{name!r}]", "a string", value)
     return labels
+
+
+def has_policy(pod: Pod) -> bool:
+    """Return whether an annotation of the pod may name a policy of its own."""
+    return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
+
+
+def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:
+    """Return device plugins that prefer these sets of devices, by resource."""
+    return {resource: PreferredSets(sets) for resource, sets in preferred_sets.items()}
+
+
+def labelled(config: KubeletConfig, labels: Mapping[str, str], exclusive: str) -> KubeletConfig:
+    """Return the configuration under the labels of a node in a Koordinator cluster, which can name a topology policy.
+
+    Raises:
+        InputError: a label cannot be read, or `exclusive` is no exclusivity.
+    """
+    from alignup.koordinator.annotation import check_default_exclusive  # noqa: PLC0415  # few nodes need it
+    from alignup.koordinator.effective import labelled_config  # noqa: PLC0415  # as above
+
+    check_default_exclusive(exclusive, "singleNUMANodeExclusive")
+    return labelled_config(config, labels)
 
 
 def copied_provider(provider: HintProvider) -> HintProvider:

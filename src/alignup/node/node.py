@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
@@ -19,13 +19,15 @@ from alignup.node.inputs import (
     checked_config,
     checked_machine,
     copied_provider,
+    has_policy,
     keeps_bindings,
+    labelled,
     node_labels,
     node_object_of,
+    plugins_of,
     version_of,
 )
 from alignup.providers.cpu.provider import cpu_provider
-from alignup.providers.devices.plugin import DevicePlugin, PreferredSets
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import Admission, ContainerAllocation
@@ -34,18 +36,19 @@ from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
+    import os
+
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
+    from alignup.kubelet.options import KubeletOptions
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
+    from alignup.providers.devices.plugin import DevicePlugin
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node", "plugins_of"]
-
-KOORDINATOR = "scheduling.koordinator.sh/"
-"""The prefix of the annotations that carry a pod's own policy."""
 
 
 class Node:
@@ -101,7 +104,7 @@ class Node:
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
-            self._configure_koordinator()
+            self.config = labelled(self.config, self.labels, single_numa_node_exclusive)
         policy, profile = self._policy(), self.config.profile
         self.devices = DeviceProvider(self.machine, devices, plugins or {}, profile) if devices else None
         self.cpu = cpu_provider(self.machine, self.config)
@@ -110,7 +113,8 @@ class Node:
             if self.config.memory_manager_policy == "Static"
             else None
         )
-        built_in = self._built_in()
+        # in the order in which a kubelet asks them
+        built_in = [one for one in (self.devices, self.cpu, self.memory) if one is not None]
         asked = [wrap(provider) for provider in built_in] if wrap else built_in
         self.manager = TopologyManager(
             policy, self.config.topology_manager_scope, (*asked, *providers), observer
@@ -120,24 +124,9 @@ class Node:
 
     def _policy(self) -> Policy:
         """Return the topology policy of the configuration, for this machine."""
-        return make_policy(
-            self.config.topology_manager_policy,
-            len(self.machine.numa_nodes),
-            self.machine.distance_matrix,
-            self.config.topology_manager_policy_options,
-        )
-
-    def _built_in(self) -> list[HintProvider]:
-        """Return the providers that this node has of its own, in the order in which a kubelet asks them."""
-        return [provider for provider in (self.devices, self.cpu, self.memory) if provider is not None]
-
-    def _configure_koordinator(self) -> None:
-        """Check what a Koordinator cluster adds to a node, and let its label override the topology policy."""
-        from alignup.koordinator.annotation import check_default_exclusive  # noqa: PLC0415  # few nodes need it
-        from alignup.koordinator.effective import labelled_config  # noqa: PLC0415  # as above
-
-        check_default_exclusive(self.single_numa_node_exclusive, "singleNUMANodeExclusive")
-        self.config = labelled_config(self.config, self.labels)
+        config, machine = self.config, self.machine
+        policy, options = config.topology_manager_policy, config.topology_manager_policy_options
+        return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options)
 
     @classmethod
     def from_dict(
@@ -178,6 +167,25 @@ class Node:
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
             keep_refused_bindings=keeps_bindings(data),
         )
+
+    @classmethod
+    def from_kubelet(cls, root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> Node:
+        """Return the node of a kubelet: its machine and configuration, and its pods with what they hold.
+
+        Entries of pods that are gone do not count, since the kubelet drops them at its next admission. What the answer
+        lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
+
+        Args:
+            root: the root of the machine, or of a copy, or an archive of `alignup node collect`.
+            options: see `alignup.kubelet.options`.
+
+        Raises:
+            InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
+            ConfigError: a kubelet would refuse to start with this configuration, or with this state.
+        """
+        from alignup.kubelet.read import read_kubelet_node  # noqa: PLC0415  # which makes nodes
+
+        return read_kubelet_node(root, **options).node
 
     def __repr__(self) -> str:
         nodes, pods = len(self.machine.numa_nodes), len(self.pods)
@@ -387,13 +395,3 @@ class Node:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
                 policies.removed(pod_uid)
-
-
-def has_policy(pod: Pod) -> bool:
-    """Return whether an annotation of the pod may name a policy of its own."""
-    return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
-
-
-def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:
-    """Return device plugins that prefer these sets of devices, by resource."""
-    return {resource: PreferredSets(sets) for resource, sets in preferred_sets.items()}

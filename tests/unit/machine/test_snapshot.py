@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from alignup.errors import InputError
-from alignup.machine import snapshot
+from alignup.machine import archive as archive_module
 from alignup.machine.snapshot import is_snapshot, load_snapshot, take_snapshot
 from alignup.machine.sysfs.files import is_kernel_file
 from alignup.machine.sysfs.machine import describe, read_machine
@@ -130,7 +130,7 @@ def test_a_truncated_archive_is_a_clear_error(root, tmp_path, suffix, kept):
 def test_an_archive_that_is_too_large_is_a_clear_error(tmp_path, monkeypatch):
     """What it unpacks to counts, not what it is packed to."""
     path = archive(tmp_path / "x.tgz", server())
-    monkeypatch.setattr(snapshot, "_MAX_UNPACKED", 1000)
+    monkeypatch.setattr(archive_module, "_MAX_UNPACKED", 1000)
 
     with pytest.raises(InputError, match="a snapshot of up to 1000 bytes, got more"):
         load_snapshot(path)

@@ -20,3 +20,4 @@ cdef class MemoryLedger:
     cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors)
     cdef list demands(self, const MemoryRequest* request, const int64_t* amounts)
     cdef int read_request(self, tuple requests, MemoryRequest* request) except -1
+    cdef MemoryHolding holding_of(self, dict shares)

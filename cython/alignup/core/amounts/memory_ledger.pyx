@@ -10,9 +10,11 @@ from libc.stdint cimport int64_t, uint64_t
 from alignup.core.amounts.memory cimport (
     MEMORY_BOUND_OTHERWISE, MEMORY_CHOSEN, MEMORY_NOT_PREFERRED, MOST_TYPES, MemoryHints, MemoryOutcome,
     MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory, empty_memory, memory_bytes,
-    memory_family, place_memory, smallest_memory_size, suffices_with_reuse,
+    memory_family, place_memory, refresh_rule, smallest_memory_size, suffices_with_reuse,
 )
-from alignup.core.amounts.memory_taking cimport bind_memory, give_back_memory, take_memory
+from alignup.core.amounts.memory_taking cimport (
+    bind_memory, give_back_memory, rebind_memory, take_memory, take_what_is_free,
+)
 from alignup.core.amounts.memory_capacity cimport MemoryCapacity, amounts_of
 from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.hints cimport HintList
@@ -335,10 +337,43 @@ cdef class MemoryLedger:
         Args:
             shares: type -> {position of the NUMA node: bytes}; types that the machine lacks are passed over.
         """
+        cdef MemoryHolding holding = self.holding_of(shares)
+        if holding is not None:
+            take_what_is_free(&self.state, &holding.taking)
+            bind_memory(&self.state, &holding.taking)
+        return holding
+
+    def restore(self, dict free not None, list bound not None, list more_users not None, list holdings not None):
+        """Take over the state that a kubelet has written, and return a holding for each of `holdings`.
+
+        Args:
+            free: type -> bytes that nobody holds, by position of the NUMA node.
+            bound: the mask that each NUMA node is bound to, where it is in use.
+            more_users: by NUMA node, users of it whose holdings are not known.
+            holdings: what containers hold, each as for `adopt`; None in the answer where nothing of it is there.
+        """
+        cdef int type, node, nodes = self.state.layout.nodes
+        cdef MemoryHolding holding
+        empty_memory(&self.state)
+        for type, name in enumerate(self.capacity.types):
+            for node in range(nodes):
+                self.state.free[type * nodes + node] = max(
+                    0, min(self.state.layout.allocatable[type * nodes + node], <int64_t>free[name][node])
+                )
+        found = [self.holding_of(shares) for shares in holdings]
+        for holding in found:
+            if holding is not None:
+                bind_memory(&self.state, &holding.taking)
+        for node in range(nodes):
+            rebind_memory(&self.state, node, <int>more_users[node], <uint64_t>bound[node])
+        refresh_rule(&self.state)
+        return found
+
+    cdef MemoryHolding holding_of(self, dict shares):
+        """Return a holding of these bytes, which are not taken yet; None where it has no NUMA node."""
         cdef MemoryHolding holding
         cdef uint64_t mask = 0, rest
         cdef int index, number, nodes = self.state.layout.nodes
-        cdef int64_t part
         known = {self.capacity.numbers[name]: taken for name, taken in shares.items() if name in self.capacity.numbers}
         for taken in known.values():
             for position, amount in taken.items():
@@ -350,15 +385,11 @@ cdef class MemoryLedger:
         holding = new_holding(self.capacity, mask)
         for number, taken in known.items():
             holding.taking.types |= (<uint64_t>1) << number
-            rest = mask
-            index = 0
+            rest, index = mask, number * holding.taking.nodes
             while rest:
-                part = min(self.state.free[number * nodes + lowest(rest)], <int64_t>taken.get(lowest(rest), 0))
-                self.state.free[number * nodes + lowest(rest)] -= part
-                holding.taking.taken[number * holding.taking.nodes + index] = part
+                holding.taking.taken[index] = <int64_t>taken.get(lowest(rest), 0)
                 index += 1
                 rest &= rest - 1
-        bind_memory(&self.state, &holding.taking)
         return holding
 
     def release(self, MemoryHolding holding not None):

@@ -1,5 +1,7 @@
 """Taking and giving back of memory."""
 
+from libc.stdint cimport uint64_t
+
 from alignup.core.amounts.memory cimport MemoryRequest, MemoryState, MemoryTaking
 
 
@@ -8,3 +10,5 @@ cdef void take_memory(
 ) noexcept nogil
 cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil
 cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil
+cdef void take_what_is_free(MemoryState* state, MemoryTaking* taking) noexcept nogil
+cdef void rebind_memory(MemoryState* state, int node, int more_users, uint64_t bound) noexcept nogil

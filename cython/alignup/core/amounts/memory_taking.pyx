@@ -57,6 +57,21 @@ cdef void take_free(MemoryState* state, MemoryTaking* taking, int type, int64_t 
         rest &= rest - 1
 
 
+cdef void take_what_is_free(MemoryState* state, MemoryTaking* taking) noexcept nogil:
+    """Take the amounts of `taking` from its nodes, as far as they are free there; the amounts become what was taken."""
+    cdef uint64_t rest
+    cdef int type, index, at
+    for type in range(state.layout.types):
+        rest = taking.mask
+        index = type * taking.nodes
+        while rest:
+            at = type * state.layout.nodes + lowest(rest)
+            taking.taken[index] = min(state.free[at], taking.taken[index])
+            state.free[at] -= taking.taken[index]
+            index += 1
+            rest &= rest - 1
+
+
 cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
     """Bind the nodes of a container that now holds memory on them."""
     cdef uint64_t rest = taking.mask
@@ -74,6 +89,16 @@ cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept n
             state.last_group[node] = taking.mask
     if changed:
         refresh_rule(state)
+
+
+cdef void rebind_memory(MemoryState* state, int node, int more_users, uint64_t bound) noexcept nogil:
+    """Count further users of a node, and bind it, where it is in use, to the mask that a kubelet bound it to."""
+    state.users[node] += more_users
+    if not state.users[node] or not bound:
+        return
+    state.bound[node] = bound
+    if bound != (<uint64_t>1) << node:
+        state.last_group[node] = bound
 
 
 cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
@@ -101,9 +126,11 @@ cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexc
 cdef void return_parts(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:
     """Give each byte back to the node that it came from."""
     cdef uint64_t rest = taking.mask
-    cdef int index = 0
+    cdef int index = 0, at
     while rest:
-        state.free[type * state.layout.nodes + lowest(rest)] += taking.taken[type * taking.nodes + index]
+        at = type * state.layout.nodes + lowest(rest)
+        # a kubelet's own books can have less there, where it gave the memory of one container back for another's
+        state.free[at] = min(state.layout.allocatable[at], state.free[at] + taking.taken[type * taking.nodes + index])
         index += 1
         rest &= rest - 1
 

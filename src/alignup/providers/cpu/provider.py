@@ -6,15 +6,16 @@ and `alignup.core.cpu`; which containers get CPUs of their own was worked out wi
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
+from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
+from alignup.providers.cpu.capacity import cpu_capacity
 from alignup.providers.cpu.distribution import distribute
-from alignup.providers.cpu.topology import CpuGroup, CpuTopology, cpu_topology
+from alignup.providers.cpu.topology import CpuTopology, cpu_topology
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class CpuProvider:
         options: CpuOptions,
         profile: VersionProfile = _NEWEST_PROFILE,
     ) -> None:
-        capacity = _capacity(cpu_topology(machine), reserved, options, profile)
+        capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
         self._options = options
         self._node_ids = machine.numa_node_ids
         self._distribute = _distribution(capacity.topology, options, profile)
@@ -226,6 +227,19 @@ class CpuProvider:
         self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
         self.ledger.give(cpus)
 
+    def restore(self, held: Mapping[str, Mapping[str, int]], shared: int) -> None:
+        """Take over the state of a kubelet's CPU manager, in place of what is held now.
+
+        Args:
+            held: by pod uid and container name, the CPUs that the container has for itself, as a bit set; those of one
+                pod may overlap, since init containers leave theirs to the containers after them.
+            shared: the CPUs of the shared pool; all others are given, even if nobody is known to hold them.
+        """
+        self._held = {uid: dict(containers) for uid, containers in held.items()}
+        self._reusing_pod, self._reusable = "", 0
+        self.ledger.take_back(self.ledger.given)
+        self.ledger.give(self.ledger.capacity.shareable & ~shared)
+
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
 
@@ -310,31 +324,6 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     return CpuProvider(machine, int(config.reserved_system_cpus), options, profile)
 
 
-@lru_cache(maxsize=64)
-def _capacity(
-    topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile
-) -> CpuCapacity:
-    """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
-
-    Raises:
-        ConfigError: as `_check`.
-    """
-    _check(topology, reserved, options)
-    sockets = _socket_nodes(topology) if options.align_by_socket else ()
-    return CpuCapacity(
-        topology,
-        reserved,
-        strict_reservation=options.strict_cpu_reservation,
-        full_pcpus_only=options.full_pcpus_only,
-        distributes=options.distribute_cpus_across_numa,
-        spreads=options.distribute_cpus_across_cores,
-        by_l3=options.prefer_align_cpus_by_uncorecache,
-        l3_rounds_down=profile.odd_l3_rest_rounds_down,
-        sockets=sockets,
-        irregular=_is_irregular(topology, reserved) or _shares_nodes(sockets),
-    )
-
-
 def _distribution(
     topology: CpuTopology, options: CpuOptions, profile: VersionProfile
 ) -> Callable[[int, int, int], int] | None:
@@ -342,53 +331,3 @@ def _distribution(
     if not options.distribute_cpus_across_numa:
         return None
     return partial(_take, topology, options, profile)
-
-
-def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
-    """Return whether a group can count as wholly free while some of its CPUs are not.
-
-    Those CPUs are reserved, or belong to another NUMA node than the others.
-    """
-    groups: list[CpuGroup] = list(topology.outer)
-    while groups:
-        group = groups.pop()
-        spans = not any(group.cpus & ~inside == 0 for inside in topology.node_cpus)
-        if group.size > group.whole and (group.cpus & reserved or spans):
-            return True
-        groups.extend(group.parts)
-    return False
-
-
-def _shares_nodes(sockets: tuple[int, ...]) -> bool:
-    """Return whether a NUMA node has CPUs of two sockets."""
-    seen = 0
-    for mask in sockets:
-        if seen & mask:
-            return True
-        seen |= mask
-    return False
-
-
-def _check(topology: CpuTopology, reserved: int, options: CpuOptions) -> None:
-    """Refuse what the kubelet would not start with.
-
-    Raises:
-        ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.
-    """
-    unknown = reserved & ~topology.cpus
-    if unknown:
-        raise ConfigError.at("reservedSystemCPUs", "CPUs of this machine", str(CPUSet.from_int(unknown)))
-    if options.align_by_socket and len(topology.socket_cpus) > topology.numa_nodes:
-        raise ConfigError.at(
-            "cpuManagerPolicyOptions[align-by-socket]",
-            f"no more sockets than the {topology.numa_nodes} NUMA nodes that have CPUs",
-            len(topology.socket_cpus),
-        )
-
-
-def _socket_nodes(topology: CpuTopology) -> tuple[int, ...]:
-    """Return for each socket the mask of the NUMA nodes that have CPUs of it."""
-    return tuple(
-        sum(1 << i for i, cpus in enumerate(topology.node_cpus) if cpus & socket)
-        for socket in topology.socket_cpus
-    )

@@ -95,6 +95,11 @@ class DevicePool:
         return self._inventory.devices
 
     @property
+    def reported(self) -> tuple[Device, ...]:
+        """The devices that the plugin reports, in its order."""
+        return self._inventory.devices[: self._inventory.amounts.present.bit_count()]
+
+    @property
     def healthy(self) -> int:
         """The devices that the plugin reports as healthy."""
         return self._inventory.amounts.healthy

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, InputError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.plugin import DevicePlugin, preference_of
@@ -51,7 +51,7 @@ class DeviceProvider:
 
     Args:
         machine: The machine the devices sit in.
-        inventory: The devices of each resource. Any other resource is none of this provider's business.
+        inventory: The devices of each resource. Other resources are left to others.
         plugins: By resource, who knows which devices go well together: an object with
             `preferred_allocation`, or a function with the same arguments.
         profile: what the kubelet's release does where releases differ.
@@ -111,16 +111,7 @@ class DeviceProvider:
             for index, device in enumerate(() if old is None else old.devices)
             if given >> index & 1 and device.id not in reported
         ]
-        preference = self._preferences.get(resource)
-        pool = DevicePool(
-            resource,
-            devices,
-            self._machine.numa_node_ids,
-            gone,
-            preference,
-            over_all_nodes=self._over_all_nodes,
-        )
-        self._pools[resource] = pool
+        pool = self._pools[resource] = self._pool(resource, devices, gone)
         if old is None:
             return
         pool.ledger.give(pool.bits(old.ids(given)))
@@ -209,6 +200,51 @@ class DeviceProvider:
         self._pods[pod_uid] = _with(entry, container_name, chosen, entry.reusable)
         for resource, bits in chosen.items():
             self._pools[resource].ledger.give(bits)
+
+    def restore(
+        self,
+        held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
+        gone: Mapping[str, Sequence[Device]],
+    ) -> None:
+        """Take over what a kubelet's device manager has given, in place of what is held now.
+
+        Args:
+            held: by pod uid, container name and resource, the ids of the devices that the container holds; those of
+                one pod may overlap, since init containers leave theirs to the containers after them.
+            gone: by resource, devices that are held and that no plugin reports.
+
+        Raises:
+            InputError: a device that is held is neither in the inventory nor among those that are gone.
+        """
+        self._pods = {}
+        for resource in (*self._pools, *(one for one in gone if one not in self._pools)):
+            reported = self._pools[resource].reported if resource in self._pools else ()
+            self._pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
+        for uid, containers in held.items():
+            for name, resources in containers.items():
+                self._restore_container(uid, name, resources)
+
+    def _restore_container(self, uid: str, name: str, resources: Mapping[str, Iterable[str]]) -> None:
+        chosen = {}
+        for resource, ids in resources.items():
+            pool = self._pools.get(resource)
+            strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
+            if pool is None or strange:
+                raise InputError.at(resource, "devices of the inventory", strange)
+            chosen[resource] = pool.bits(ids)
+            pool.ledger.give(chosen[resource] & ~pool.ledger.given)
+        self._pods[uid] = _with(self._pods.get(uid, _NOTHING), name, chosen, {})
+
+    def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
+        """Return a pool in which nothing is given."""
+        return DevicePool(
+            resource,
+            devices,
+            self._machine.numa_node_ids,
+            gone,
+            self._preferences.get(resource),
+            over_all_nodes=self._over_all_nodes,
+        )
 
     def _keep(self, pod_uid: str, container: Container, chosen: Mapping[str, int]) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones."""

@@ -7,9 +7,11 @@ all is worked out in `alignup.providers.memory.capacity`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
@@ -20,7 +22,7 @@ from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.kubernetes.pod import Container, Pod
@@ -28,9 +30,27 @@ if TYPE_CHECKING:
     from alignup.topology_manager.account import Accounts, MemoryAccount, Ties
     from alignup.topology_manager.provider import ResourceHints
 
-__all__ = ["MemoryProvider"]
+__all__ = ["MemoryProvider", "RestoredMemory"]
 
 _NEWEST_PROFILE = VersionProfile()
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredMemory:
+    """The state of a kubelet's memory manager, by the positions of NUMA nodes."""
+
+    allocatable: Mapping[str, Sequence[int]]
+    """By type, the bytes that each NUMA node has to give."""
+    free: Mapping[str, Sequence[int]]
+    """By type, the bytes that nobody holds; not always what the holdings leave, see `MemoryProvider`."""
+    holdings: Mapping[tuple[str, str], dict[str, Mapping[int, int]]]
+    """By pod uid and container name: type -> {position: bytes}."""
+    bound: Sequence[int]
+    """The mask of NUMA nodes that each one is bound to, where it is in use."""
+    more_users: Sequence[int]
+    """By NUMA node, how many users it has beyond the holdings."""
+    names: Mapping[str, str]
+    """By pod uid, the pod's name in messages."""
 
 
 class MemoryProvider:
@@ -54,7 +74,7 @@ class MemoryProvider:
         ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
     """
 
-    __slots__ = ("_holdings", "_ids", "_init_holdings", "_pods", "ledger")
+    __slots__ = ("_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_pods", "ledger")
 
     name = "memory"
 
@@ -67,7 +87,8 @@ class MemoryProvider:
         profile: VersionProfile = _NEWEST_PROFILE,
     ) -> None:
         self._ids = machine.numa_node_ids
-        capacity = memory_capacity(machine, tuple(reserved), checks_groups=profile.memory_groups_checked)
+        self._bindings_stay, self._checks_groups = bindings_stay, profile.memory_groups_checked
+        capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
         self.ledger = MemoryLedger(capacity, bindings_stay=bindings_stay)
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         self._pods: dict[tuple[str, str], str] = {}
@@ -77,6 +98,7 @@ class MemoryProvider:
         """Return an independent provider with the same holdings."""
         other = MemoryProvider.__new__(MemoryProvider)
         other._ids = self._ids
+        other._bindings_stay, other._checks_groups = self._bindings_stay, self._checks_groups
         other.ledger = self.ledger.copy()
         other._holdings = self._holdings.copy()
         other._init_holdings, other._pods = self._init_holdings.copy(), self._pods.copy()
@@ -210,6 +232,22 @@ class MemoryProvider:
         if holding is not None:
             self._holdings[pod_uid, container_name] = holding
             self._pods[pod_uid, container_name] = pod_uid
+
+    def restore(self, state: RestoredMemory) -> None:
+        """Take over the state of a kubelet's memory manager, in place of what is held now.
+
+        What there is to give follows the state too: a kubelet looks at the machine's memory when it starts.
+        """
+        if state.allocatable != self.allocatable:
+            capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)
+            self.ledger = MemoryLedger(capacity, bindings_stay=self._bindings_stay)
+        held = list(state.holdings.values())
+        restored = self.ledger.restore(dict(state.free), list(state.bound), list(state.more_users), held)
+        self._holdings = {
+            key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None
+        }
+        self._pods = {key: state.names.get(key[0], key[0]) for key in self._holdings}
+        self._init_holdings = {}
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""

@@ -1,0 +1,45 @@
+"""Computes the checksums of a kubelet's checkpoints: FNV-1a of 32 bits over the value as Go's spew prints it.
+
+The kubelet hashes `spew.ConfigState{Indent: " ", SortKeys: true, DisableMethods: true, SpewKeys: true,
+DisablePointerAddresses: true, DisableCapacities: true}.Sprintf("%#v", value)` (`k8s.io/utils/dump.ForHash`,
+`pkg/kubelet/checkpointmanager/checksum`). The functions here write the parts of such a text that types do not
+determine; the modules of the checkpoints put names and types of Go around them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["checksum_of", "list_text", "map_text"]
+
+_Key = TypeVar("_Key", int, str)
+_Value = TypeVar("_Value")
+
+_OFFSET: Final = 0x811C9DC5
+_PRIME: Final = 0x01000193
+_MASK: Final = 0xFFFFFFFF
+
+
+def checksum_of(text: str) -> int:
+    """Return the checksum of a value that Go prints as `text`."""
+    found = _OFFSET
+    for byte in text.encode():
+        found = (found ^ byte) * _PRIME & _MASK
+    return found
+
+
+def map_text(mapping: Mapping[_Key, _Value] | None, text: Callable[[_Value], str] = str) -> str:
+    """Return a map as spew prints it, sorted by key; None is Go's nil map."""
+    if mapping is None:
+        return "<nil>"
+    return f"map[{' '.join([f'{key}:{text(value)}' for key, value in sorted(mapping.items())])}]"
+
+
+def list_text(items: Iterable[_Value] | None, text: Callable[[_Value], str] = str) -> str:
+    """Return a slice as spew prints it; None is Go's nil slice."""
+    if items is None:
+        return "<nil>"
+    return f"[{' '.join(map(text, items))}]"

@@ -1,0 +1,142 @@
+"""Puts a kubelet's configuration together: its file, its drop-ins, and the flags of the kubelet that runs.
+
+The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, read_file
+from alignup.kubelet.running import RunningKubelet, find_kubelet
+from alignup.text.documents import read_documents
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from alignup.kubelet.layout import NodeFiles
+
+__all__ = ["Configuration", "read_configuration", "running_kubelet"]
+
+_DROP_IN: Final = ".conf"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The fields of a KubeletConfiguration as they are in effect."""
+
+    fields: Mapping[str, Any]
+    source: str
+    """Where they come from, in words; empty: there is no configuration."""
+    kubelet: RunningKubelet | None = None
+    """The kubelet whose flags are in it."""
+
+
+def read_configuration(
+    files: NodeFiles,
+    config: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+    kubelet: RunningKubelet | None = None,
+) -> Configuration:
+    """Return the configuration of a node.
+
+    The kubelet merges the drop-ins into the file in the order of their names, as a JSON merge patch (RFC 7386), and
+    its flags override both.
+
+    Args:
+        files: the node's files.
+        config: the configuration's file; None: what the kubelet's flag says, else `config.yaml` in its folder if
+            no kubelet runs.
+        config_dir: the folder of the drop-ins; None: what the kubelet's flag says, else `config.d` in its folder if
+            no kubelet runs.
+        kubelet: the kubelet that runs; None: none does.
+
+    Raises:
+        InputError: a file cannot be read, or is no mapping of fields.
+    """
+    fields: dict[str, Any] = {}
+    sources = []
+    for place, data in _texts(files, config, config_dir, kubelet):
+        fields = _merged(fields, _mapping(data, place))
+        sources.append(place)
+    if kubelet is not None and (kubelet.fields or kubelet.feature_gates):
+        fields.update(kubelet.fields)
+        if kubelet.feature_gates:
+            fields["featureGates"] = {**(fields.get("featureGates") or {}), **kubelet.feature_gates}
+        sources.append(f"the flags of process {kubelet.pid}")
+    return Configuration(fields, ", ".join(sources), kubelet)
+
+
+def running_kubelet(files: NodeFiles) -> RunningKubelet | None:
+    """Return the kubelet that runs on the machine whose folder this is; None: none, or an archive.
+
+    Raises:
+        InputError: a flag has a value that no kubelet takes.
+    """
+    return find_kubelet(files.root) if isinstance(files, FolderFiles) else None
+
+
+def _texts(
+    files: NodeFiles,
+    config: str | os.PathLike[str] | None,
+    config_dir: str | os.PathLike[str] | None,
+    kubelet: RunningKubelet | None,
+) -> Iterator[tuple[str, bytes]]:
+    """Yield where each part of the configuration stands, and its text, in the order of merging."""
+    if config is not None:
+        yield str(config), _given(Path(config))
+    else:
+        named = CONFIG if kubelet is None else kubelet.config.lstrip("/")
+        data = files.read(named) if named else None
+        if data is not None:
+            yield files.place(named), data
+        elif kubelet is not None and named:
+            raise InputError(
+                f"expected the configuration of the kubelet, got no file at {files.place(named)}"
+            )
+    if config_dir is not None:
+        for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
+            yield str(path), _given(path)
+        return
+    folder = CONFIG_FOLDER if kubelet is None else kubelet.config_dir.strip("/")
+    for name in files.names(folder) if folder else ():
+        data = files.read(f"{folder}/{name}") if name.endswith(_DROP_IN) else None
+        if data is not None:
+            yield files.place(f"{folder}/{name}"), data
+
+
+def _given(path: Path) -> bytes:
+    """Return the content of a file that a user names."""
+    try:
+        return read_file(path)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise InputError(f"expected a KubeletConfiguration, got {why!r} at {path}") from error
+
+
+def _mapping(data: bytes, place: str) -> Mapping[str, Any]:
+    """Return the one mapping of a text."""
+    documents = [one for one in read_documents(data, place) if one is not None]
+    if len(documents) != 1 or not isinstance(documents[0], Mapping):
+        what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
+        raise InputError(f"expected one KubeletConfiguration, got {what} in {place}")
+    return documents[0]
+
+
+def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with a JSON merge patch laid over them; null removes a field."""
+    merged = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            old = merged.get(key)
+            merged[key] = _merged(old if isinstance(old, Mapping) else {}, value)
+        else:
+            merged[key] = value
+    return merged

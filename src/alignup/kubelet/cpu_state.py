@@ -1,0 +1,150 @@
+"""Reads `cpu_manager_state`: the shared pool, and the CPUs that containers have for themselves.
+
+All three formats are read (`pkg/kubelet/cm/cpumanager/state/checkpoint.go`): version 1 (before Kubernetes 1.18) is
+keyed by container id, version 2 by pod uid and container name, version 3 (feature gate PodLevelResourceManagers) has
+CPUs of whole pods too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubelet.checkpoints import decode_checkpoint
+from alignup.kubelet.checksums import checksum_of, map_text
+from alignup.machine.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CpuState", "read_cpu_state"]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState:
+    """What a CPU manager has written."""
+
+    policy: str
+    """`none` or `static`."""
+    shared: CPUSet
+    """The shared pool, reserved CPUs included."""
+    entries: Mapping[str, Mapping[str, CPUSet]]
+    """By pod uid and container name, CPUs of its own."""
+    pods: Mapping[str, CPUSet] = field(default_factory=dict)
+    """By pod uid, the CPUs of a pod that has them as a whole; of version 3 only."""
+    by_container_id: Mapping[str, CPUSet] = field(default_factory=dict)
+    """By the runtime's container id; of version 1 only."""
+    version: int = 2
+    """1, 2 or 3: that whose checksum is right, else the one that the entries look like."""
+    checksum: int = 0
+    """As it is written; 0: none."""
+    expected_checksum: int = 0
+    """What the kubelet computes of the content."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the checksum is right, or missing, which a kubelet accepts of versions 1 and 2."""
+        return self.checksum in {0, self.expected_checksum}
+
+    def named(self, containers: Mapping[str, tuple[str, str]]) -> CpuState:
+        """Return version 1 as version 2; others as they are.
+
+        Args:
+            containers: by container id, the pod's uid and the container's name.
+
+        Raises:
+            InputError: a container is not among them; a kubelet would not start either.
+        """
+        if not self.by_container_id:
+            return self
+        entries: dict[str, dict[str, CPUSet]] = {}
+        for identity, cpus in self.by_container_id.items():
+            if identity not in containers:
+                raise InputError.at("entries", "ids of containers that are known", identity)
+            uid, name = containers[identity]
+            entries.setdefault(uid, {})[name] = cpus
+        return replace(self, entries=entries, by_container_id={})
+
+
+class _PodEntry(msgspec.Struct, rename={"cpus": "cpuSet"}):
+    """The CPUs of a pod on the wire."""
+
+    cpus: str = ""
+
+
+class _Checkpoint(msgspec.Struct, rename="camel"):
+    """The file on the wire, in any version."""
+
+    policy_name: str = ""
+    default_cpu_set: str = ""
+    entries: dict[str, dict[str, str] | str] | None = msgspec.field(default_factory=dict)
+    pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
+    checksum: int = 0
+
+
+def read_cpu_state(data: bytes, source: str = "cpu_manager_state") -> CpuState:
+    """Return the state in a file; whether its checksum is right is left to the caller.
+
+    Args:
+        data: the content of the file.
+        source: its name in errors.
+
+    Raises:
+        InputError: it is no JSON, or of another shape, or a set of CPUs is none.
+    """
+    wire = decode_checkpoint(data, _Checkpoint, "the JSON of a CPU manager's state", source)
+    entries = wire.entries or {}
+    by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
+    by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
+    if by_id and by_pod:
+        raise InputError.at(f"entries in {source}", "entries of one version", sorted(entries))
+    pods = {uid: entry.cpus for uid, entry in (wire.pod_entries or {}).items()}
+    state = CpuState(
+        policy=wire.policy_name,
+        shared=CPUSet.parse(wire.default_cpu_set, f"defaultCpuSet in {source}"),
+        entries={uid: _sets(containers, source) for uid, containers in by_pod.items()},
+        pods=_sets(pods, source),
+        by_container_id=_sets(by_id, source),
+        checksum=wire.checksum,
+    )
+    sums = _checksums(wire, state)
+    likely = 1 if by_id else 3 if pods else 2
+    found = next((one for one in sums if one[1] == wire.checksum), None)
+    version, expected = found or next(one for one in sums if one[0] == likely)
+    return replace(state, version=version, expected_checksum=expected)
+
+
+def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
+    """Return the sets of CPUs in lists, by key."""
+    return {key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()}
+
+
+def _checksums(wire: _Checkpoint, state: CpuState) -> list[tuple[int, int]]:
+    """Return (version, checksum) for each format that a kubelet may take this file for."""
+    before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
+    after = "Checksum:(checksum.Checksum)0}"
+    if state.by_container_id:
+        text = f"{before}(map[string]string){map_text(wire.entries)} {after}"
+        return [(1, checksum_of(f"(*state.CPUManagerCheckpoint){{{text}"))]
+    by_pod: Mapping[str, Any] | None = wire.entries
+    entries = f"{before}(map[string]map[string]string){map_text(by_pod, map_text)}"
+    pods = map_text(None if wire.pod_entries is None else state.pods, _cpus_text)
+    return [
+        (2, checksum_of(f"(*state.CPUManagerCheckpoint){{{entries} {after}")),
+        (
+            3,
+            checksum_of(
+                f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
+            ),
+        ),
+        # a kubelet without PodLevelResourceManagers accepts the text under this name too
+        (2, checksum_of(f"(*state.CPUManagerCheckpointV2){{{entries} {after}")),
+    ]
+
+
+def _cpus_text(cpus: CPUSet) -> str:
+    """Return the entry of a pod as spew prints it."""
+    return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){map_text(dict.fromkeys(cpus, '{}'))}}}}}"

@@ -1,0 +1,224 @@
+"""Finds the files of a node beneath a root folder or in an archive of one, and reads them in bounded size.
+
+The layout is that of a machine, with recorded answers beside it:
+
+    sys/  proc/meminfo  proc/cpuinfo
+    var/lib/kubelet/config.yaml  config.d/*.conf  cpu_manager_state  memory_manager_state
+    var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
+    podresources/list.json  podresources/allocatable.json  pods.json  node.json
+
+What the files say is left to the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from alignup.errors import InputError
+from alignup.machine.archive import read_archive
+from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
+from alignup.machine.sysfs.tree import DirectoryTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.machine.sysfs.tree import KernelTree
+
+__all__ = [
+    "ALLOCATABLE",
+    "CONFIG",
+    "CONFIG_FOLDER",
+    "CPU_STATE",
+    "DEVICE_CHECKPOINT",
+    "KUBELET",
+    "LIST",
+    "MEMORY_STATE",
+    "NODE",
+    "PODS",
+    "ArchiveFiles",
+    "FolderFiles",
+    "NodeFiles",
+    "open_node",
+]
+
+KUBELET: Final = "var/lib/kubelet"
+CONFIG: Final = f"{KUBELET}/config.yaml"
+CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
+CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
+MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
+DEVICE_CHECKPOINT: Final = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
+LIST: Final = "podresources/list.json"
+ALLOCATABLE: Final = "podresources/allocatable.json"
+PODS: Final = "pods.json"
+NODE: Final = "node.json"
+
+_FILES: Final = frozenset((CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE))
+_TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in _FILES)})
+_MOST_BYTES: Final = 32 << 20
+"""Of one file: the pods of a node with thousands of them."""
+_CHUNK: Final = 1 << 20
+_WHAT: Final = "a node's archive"
+
+
+class NodeFiles(Protocol):
+    """The files of a node, by their paths in the layout."""
+
+    source: str
+    """Where they are, in errors."""
+
+    @property
+    def kernel(self) -> KernelTree | None:
+        """The files of the kernel; None where there are none."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None: there is no such file.
+
+        Raises:
+            InputError: it cannot be read, is no file, is too large, or is reached by a link out of the root.
+        """
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder, sorted; none if there is no such folder."""
+
+    def place(self, path: str) -> str:
+        """Return where a file is, for an error."""
+
+
+class FolderFiles:
+    """The files of a node beneath a folder.
+
+    Args:
+        root: the folder; `/` is the machine at hand.
+        kubelet_dir: the kubelet's folder where it is not `var/lib/kubelet` beneath the root.
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str] = "/", kubelet_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.source = os.fspath(root)
+        self.root = Path(root)
+        self.kubelet_dir = self.root / KUBELET if kubelet_dir is None else Path(kubelet_dir)
+
+    @property
+    def kernel(self) -> KernelTree | None:
+        """The kernel's files, where there is a folder `sys`."""
+        return DirectoryTree(self.root) if (self.root / "sys").is_dir() else None
+
+    def path_of(self, path: str) -> Path:
+        """Return where a file of the layout is."""
+        within = path.removeprefix(f"{KUBELET}/")
+        return self.root / path if within == path else self.kubelet_dir / within
+
+    def place(self, path: str) -> str:
+        """Return where a file is, for an error."""
+        return str(self.path_of(path))
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None: there is no such file.
+
+        Raises:
+            InputError: it cannot be read, is no file, is too large, or is reached by a link out of the root.
+        """
+        found = self.path_of(path)
+        top = self.kubelet_dir if path.startswith(f"{KUBELET}/") else self.root
+        try:
+            real = found.resolve(strict=True)
+            if not real.is_relative_to(top.resolve()):
+                raise InputError(f"expected a file of the node, got a link to {str(real)!r} at {found}")
+            return read_file(real)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"expected a readable file, got {why.lower()!r} at {found}") from error
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder, sorted; none if there is no such folder."""
+        try:
+            return sorted(os.listdir(self.path_of(f"{path}/x").parent))  # noqa: PTH208  # names are wanted, not paths
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            why = (error.strerror or "").lower()
+            raise InputError(f"expected a readable folder, got {why!r} at {self.place(path)}") from error
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a plain file of bounded size.
+
+    Raises:
+        OSError: it cannot be read.
+        InputError: it is no plain file, or too large.
+    """
+    # a pipe must not be waited for
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"expected a plain file, got something else at {path}")
+        data = b""
+        while len(data) <= _MOST_BYTES and (chunk := os.read(descriptor, max(_CHUNK, status.st_size + 1))):
+            data += chunk
+    finally:
+        os.close(descriptor)
+    if len(data) > _MOST_BYTES:
+        raise InputError(f"expected a file of up to {_MOST_BYTES} bytes, got more at {path}")
+    return data
+
+
+class ArchiveFiles:
+    """The files of a node in an archive, as `alignup node collect` writes it.
+
+    Args:
+        path: the archive.
+
+    Raises:
+        InputError: it is no archive, or is damaged or too large.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.source = os.fspath(path)
+        archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT)
+        self._files = archive.files
+        self.kernel = kernel_tree(archive, self.source)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None: there is no such file."""
+        return self._files.get(path)
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names of the files in a folder, sorted."""
+        return sorted(
+            name.removeprefix(f"{path}/") for name in self._files if name.rpartition("/")[0] == path
+        )
+
+    def place(self, path: str) -> str:
+        """Return where a file is, for an error."""
+        return f"{self.source}:{path}"
+
+
+def _most_bytes(path: str) -> int | None:
+    """Return how many bytes a file of an archive may have; None: it is no file of a node."""
+    if path in _FILES or path.rpartition("/")[0] == CONFIG_FOLDER:
+        return _MOST_BYTES
+    return kernel_file_size(path)
+
+
+def open_node(
+    root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None
+) -> FolderFiles | ArchiveFiles:
+    """Return the files of a node: a folder's, or those in an archive.
+
+    Raises:
+        InputError: there is neither.
+    """
+    if Path(root).is_dir():
+        return FolderFiles(root, kubelet_dir)
+    if not Path(root).exists():
+        raise InputError.at("the node", "the root of a machine or an archive of one", os.fspath(root))
+    if kubelet_dir is not None:
+        raise InputError.at("the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir))
+    return ArchiveFiles(root)

@@ -1,0 +1,196 @@
+"""Reads `memory_manager_state`: each NUMA node's amounts and group, and the memory blocks of containers.
+
+Both formats are read (`pkg/kubelet/cm/memorymanager/state/checkpoint.go`); the second one (feature gate
+PodLevelResourceManagers) has blocks of whole pods too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubelet.checkpoints import decode_checkpoint
+from alignup.kubelet.checksums import checksum_of, list_text, map_text
+from alignup.topology_manager.admission import MemoryBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["MemoryState", "MemoryTable", "NumaNodeState", "read_memory_state"]
+
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class MemoryTable(msgspec.Struct, frozen=True):
+    """The bytes of one type of memory on one NUMA node."""
+
+    total: _Bytes = 0
+    system_reserved: _Bytes = msgspec.field(name="systemReserved", default=0)
+    allocatable: _Bytes = 0
+    reserved: _Bytes = 0
+    """Bytes that containers hold."""
+    free: _Bytes = 0
+
+
+class NumaNodeState(msgspec.Struct, frozen=True):
+    """One NUMA node."""
+
+    assignments: int = msgspec.field(name="numberOfAssignments", default=0)
+    """How many blocks lie on it."""
+    tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
+    """By type."""
+    cells: tuple[_NodeId, ...] | None = None
+    """The ids of the NUMA nodes that it is used together with, itself included."""
+
+    def table(self, kind: str) -> MemoryTable:
+        """Return the amounts of a type; zeros where the node has none."""
+        return (self.tables or {}).get(kind) or MemoryTable()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """What a memory manager has written."""
+
+    policy: str
+    """`None` or `Static`; empty in the file that the policy None leaves alone."""
+    nodes: Mapping[int, NumaNodeState]
+    """By kernel node id."""
+    entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
+    """By pod uid and container name."""
+    pods: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
+    """By pod uid, the memory of a pod that has it as a whole; of version 2 only."""
+    version: int = 1
+    """1 or 2: that whose checksum is right, else the one that the entries look like."""
+    checksum: int = 0
+    """As it is written; 0: none."""
+    expected_checksum: int = 0
+    """What the kubelet computes of the content."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the checksum is right, or missing, which a kubelet accepts."""
+        return self.checksum in {0, self.expected_checksum}
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of memory that some NUMA node has."""
+        return tuple(sorted({kind for node in self.nodes.values() for kind in node.tables or ()}))
+
+
+class _Block(msgspec.Struct, rename="camel"):
+    """A block of memory on the wire."""
+
+    numa_affinity: list[_NodeId] | None = None
+    type: str = ""
+    size: _Bytes = 0
+
+
+class _PodEntry(msgspec.Struct, rename="camel"):
+    """The memory of a pod on the wire."""
+
+    memory_blocks: list[_Block] | None = None
+
+
+class _Checkpoint(msgspec.Struct, rename="camel"):
+    """The file on the wire, in any version."""
+
+    policy_name: str = ""
+    machine_state: dict[str, NumaNodeState] | None = msgspec.field(default_factory=dict)
+    entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(default_factory=dict)
+    pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
+    checksum: int = 0
+
+
+def read_memory_state(data: bytes, source: str = "memory_manager_state") -> MemoryState:
+    """Return the state in a file; whether its checksum is right is left to the caller.
+
+    Args:
+        data: the content of the file.
+        source: its name in errors.
+
+    Raises:
+        InputError: it is no JSON, or of another shape.
+    """
+    wire = decode_checkpoint(data, _Checkpoint, "the JSON of a memory manager's state", source)
+    nodes: dict[int, NumaNodeState] = {}
+    for key, node in (wire.machine_state or {}).items():
+        if not (key.isascii() and key.isdigit()):
+            raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
+        nodes[int(key)] = node
+    sums = _checksums(wire, nodes)
+    pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
+    found = next((one for one in sums if one[1] == wire.checksum), None)
+    version, expected = found or next(one for one in sums if one[0] == (2 if pods else 1))
+    return MemoryState(
+        policy=wire.policy_name,
+        nodes=nodes,
+        entries={
+            uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
+            for uid, containers in (wire.entries or {}).items()
+        },
+        pods=pods,
+        version=version,
+        checksum=wire.checksum,
+        expected_checksum=expected,
+    )
+
+
+def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
+    """Return the records of blocks."""
+    return tuple(MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ())
+
+
+def _checksums(wire: _Checkpoint, nodes: Mapping[int, NumaNodeState]) -> list[tuple[int, int]]:
+    """Return (version, checksum) for each format that a kubelet may take this file for."""
+    machine = map_text(None if wire.machine_state is None else nodes, _node_text)
+    entries = map_text(wire.entries, lambda containers: map_text(containers, _blocks_text))
+    text = (
+        f"{{PolicyName:(string){wire.policy_name} MachineState:(state.NUMANodeMap){machine} "
+        f"Entries:(state.ContainerMemoryAssignments){entries} "
+    )
+    pods = map_text(
+        wire.pod_entries, lambda entry: f"{{MemoryBlocks:([]state.Block){_blocks_text(entry.memory_blocks)}}}"
+    )
+    after = "Checksum:(checksum.Checksum)0}"
+    return [
+        (1, checksum_of(f"(*state.MemoryManagerCheckpoint){text}{after}")),
+        (
+            2,
+            checksum_of(
+                f"(*state.MemoryManagerCheckpoint){text}PodEntries:(state.PodMemoryAssignments){pods} {after}"
+            ),
+        ),
+        # a kubelet without PodLevelResourceManagers accepts the text under this name too
+        (1, checksum_of(f"(*state.MemoryManagerCheckpointV1){text}{after}")),
+    ]
+
+
+def _node_text(node: NumaNodeState) -> str:
+    return (
+        f"<*>{{NumberOfAssignments:(int){node.assignments} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){map_text(node.tables, _table_text)} "
+        f"Cells:([]int){list_text(node.cells)}}}"
+    )
+
+
+def _table_text(table: MemoryTable | None) -> str:
+    if table is None:
+        return "<nil>"
+    return (
+        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
+    )
+
+
+def _blocks_text(blocks: list[_Block] | None) -> str:
+    return list_text(
+        blocks,
+        lambda one: (
+            f"{{NUMAAffinity:([]int){list_text(one.numa_affinity)} Type:(v1.ResourceName){one.type} "
+            f"Size:(uint64){one.size}}}"
+        ),
+    )

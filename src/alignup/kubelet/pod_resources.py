@@ -1,0 +1,230 @@
+"""Holds the answers of a kubelet's PodResources service (v1), and reads them from their JSON.
+
+They are asked for over the socket in `alignup.kubelet.pod_resources_client`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+from alignup.text.json_text import decode_json
+from alignup.text.typed import decode
+from alignup.topology_manager.admission import MemoryBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from alignup.kubelet.layout import NodeFiles
+
+__all__ = [
+    "Allocatable",
+    "ContainerResources",
+    "PodResources",
+    "allocatable_from_wire",
+    "pods_from_wire",
+    "read_answer",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResources:
+    """What a container has, as the kubelet tells it."""
+
+    name: str
+    cpus: CPUSet
+    """Those it has for itself."""
+    memory: tuple[MemoryBlock, ...]
+    devices: Mapping[str, tuple[str, ...]]
+    """Ids by resource, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """What a pod has: its containers and its sidecars, without other init containers."""
+
+    namespace: str
+    name: str
+    containers: tuple[ContainerResources, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """What there is to give when nobody has anything."""
+
+    cpus: CPUSet
+    memory: tuple[MemoryBlock, ...]
+    devices: Mapping[str, tuple[Device, ...]]
+    """By resource, the devices that are healthy."""
+
+
+class _NumaNode(msgspec.Struct):
+    # protobuf leaves out a zero
+    id: int = msgspec.field(name="ID", default=0)
+
+
+class _Topology(msgspec.Struct):
+    nodes: list[_NumaNode] | None = None
+
+
+class _Devices(msgspec.Struct):
+    resource_name: str = ""
+    device_ids: list[str] | None = None
+    topology: _Topology | None = None
+
+
+class _Memory(msgspec.Struct):
+    memory_type: str = ""
+    size: int = 0
+    topology: _Topology | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    devices: list[_Devices] | None = None
+    cpu_ids: list[int] | None = None
+    memory: list[_Memory] | None = None
+
+
+class _Pod(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    containers: list[_Container] | None = None
+
+
+class _List(msgspec.Struct):
+    pod_resources: list[_Pod] | None = None
+
+
+class _Allocatable(msgspec.Struct):
+    devices: list[_Devices] | None = None
+    cpu_ids: list[int] | None = None
+    memory: list[_Memory] | None = None
+
+
+_NAMES: Mapping[str, str] = {
+    "podResources": "pod_resources",
+    "resourceName": "resource_name",
+    "deviceIds": "device_ids",
+    "cpuIds": "cpu_ids",
+    "memoryType": "memory_type",
+}
+"""The names that protobuf's JSON has by default, and those of the `.proto` file, which it can have too."""
+_NUMBERS = frozenset({"ID", "size", "cpu_ids"})
+"""Fields of 64 bits, which protobuf's JSON writes as text."""
+
+
+def read_answer(files: NodeFiles, path: str) -> Any:
+    """Return a recorded answer with the names of the `.proto` file; None: there is none.
+
+    Raises:
+        InputError: it is no JSON, or no object.
+    """
+    data = files.read(path)
+    if data is None:
+        return None
+    value: object = decode_json(data, "the JSON of a PodResources answer", files.place(path))
+    if not isinstance(value, dict):
+        raise InputError.at(files.place(path), "an object", value)
+    return _plain(value)
+
+
+def _plain(value: Any, key: str = "") -> Any:
+    """Return a value of protobuf's JSON with the names of the `.proto` file, and with its numbers as numbers."""
+    if isinstance(value, dict):
+        return {_NAMES.get(name, name): _plain(one, _NAMES.get(name, name)) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one, key) for one in value]
+    if key in _NUMBERS and isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004  # digits of 64 bits
+        return int(value)
+    return value
+
+
+def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, ...]:
+    """Return the pods of an answer to List.
+
+    Args:
+        answer: the answer as plain objects, with the names of the `.proto` file.
+        where: its name in errors.
+
+    Raises:
+        InputError: it is of another shape.
+    """
+    wire = _decoded(answer, _List, where)
+    return tuple(
+        PodResources(
+            pod.namespace,
+            pod.name,
+            tuple(
+                ContainerResources(
+                    one.name,
+                    _cpus(one.cpu_ids, where),
+                    _memory(one.memory),
+                    {
+                        resource: tuple(sorted(device.id for device in devices))
+                        for resource, devices in _devices(one.devices).items()
+                    },
+                )
+                for one in pod.containers or ()
+            ),
+        )
+        for pod in wire.pod_resources or ()
+    )
+
+
+def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources") -> Allocatable:
+    """Return an answer to GetAllocatableResources; see `pods_from_wire`.
+
+    Raises:
+        InputError: it is of another shape.
+    """
+    wire = _decoded(answer, _Allocatable, where)
+    return Allocatable(_cpus(wire.cpu_ids, where), _memory(wire.memory), _devices(wire.devices))
+
+
+def _decoded(answer: object, kind: type[Any], where: str) -> Any:
+    try:
+        return decode(answer, kind)
+    except InputError as error:
+        raise type(error)(f"{error} in {where}") from None
+
+
+def _cpus(numbers: Iterable[int] | None, where: str) -> CPUSet:
+    try:
+        return CPUSet(numbers or ())
+    except InputError as error:
+        raise type(error)(f"{error} in {where}") from None
+
+
+def _nodes(topology: _Topology | None) -> tuple[int, ...]:
+    """Return the ids of NUMA nodes, ascending."""
+    return tuple(sorted({node.id for node in (topology and topology.nodes) or ()}))
+
+
+def _memory(blocks: Iterable[_Memory] | None) -> tuple[MemoryBlock, ...]:
+    return tuple(
+        sorted(
+            (MemoryBlock(_nodes(one.topology), one.memory_type, one.size) for one in blocks or ()),
+            key=lambda block: (block.type, block.numa_nodes),
+        )
+    )
+
+
+def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource by id; one that is in several entries is near the NUMA nodes of all."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for entry in entries or ():
+        for identity in entry.device_ids or ():
+            nodes = found.setdefault(entry.resource_name, {}).setdefault(identity, set())
+            nodes.update(_nodes(entry.topology))
+    return {
+        resource: tuple(
+            Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items())
+        )
+        for resource, ids in sorted(found.items())
+    }

@@ -1,0 +1,308 @@
+"""Reads the node of a kubelet: machine, configuration, devices, and the pods with what they hold.
+
+Puts together what the modules beside this one read, decides which entries of the state files count, and says in
+warnings what the answer lacks because something was not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from alignup.errors import ConfigError, InputError, warn
+from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
+from alignup.kubelet.layout import ALLOCATABLE, LIST, NODE, PODS, open_node
+from alignup.kubelet.naming import pods_by_uid
+from alignup.kubelet.node_objects import NodeObject, NodePod, read_node_object, read_node_pods
+from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire, read_answer
+from alignup.kubelet.restore import held_pod, restore
+from alignup.kubelet.state import KubeletState, read_state
+from alignup.kubernetes.kubelet_config import config_from_document
+from alignup.kubernetes.versions import NEWEST
+from alignup.machine.device_inventory import Device
+from alignup.machine.sysfs.machine import describe
+from alignup.node import Node
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from alignup.kubelet.layout import NodeFiles
+    from alignup.kubelet.options import KubeletOptions
+    from alignup.kubelet.pod_resources import Allocatable, PodResources
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.machine.machine import Machine
+
+__all__ = ["KubeletNode", "NodeRecords", "read_kubelet_node", "read_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecords:
+    """All that is known of a node, before anything is made of it."""
+
+    files: NodeFiles
+    configuration: Configuration
+    state: KubeletState
+    pods: tuple[NodePod, ...] | None
+    """None: it is not known which pods there are."""
+    listed: tuple[PodResources, ...] | None
+    """The answer to List; None: there is none."""
+    allocatable: Allocatable | None
+    """The answer to GetAllocatableResources; None: there is none."""
+    node_object: NodeObject | None
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletNode:
+    """A node as its kubelet has it, with the records that it was made of."""
+
+    node: Node
+    records: NodeRecords
+    stale: Mapping[str, Sequence[str]]
+    """By pod uid, containers in the files that are gone; at its next admission the kubelet drops their entries."""
+
+
+def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> KubeletNode:
+    """Return the node of a kubelet, with the records that it is made of; see `Node.from_kubelet`.
+
+    Raises:
+        InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
+        ConfigError: a kubelet would refuse to start with this configuration, or with this state.
+    """
+    files = open_node(root, options.get("kubelet_dir"))
+    records = read_records(files, options.get("config"), options.get("config_dir"))
+    machine = options.get("machine")
+    if machine is None:
+        kernel = files.kernel
+        if kernel is None:
+            raise InputError(f"expected a folder sys that describes the machine, got none at {files.source}")
+        machine = describe(kernel)
+    return make_node(records, machine, options.get("devices"), options.get("kubelet_version"))
+
+
+def read_records(
+    files: NodeFiles,
+    config: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> NodeRecords:
+    """Return all records of a node.
+
+    Args:
+        files: the node's files.
+        config: the configuration's file, in place of the node's.
+        config_dir: the folder of drop-ins, in place of the node's.
+
+    Raises:
+        InputError: a file is damaged, or there is no file of a kubelet at all.
+    """
+    kubelet = running_kubelet(files)
+    configuration = read_configuration(files, config, config_dir, kubelet)
+    pods = _read(files, PODS, read_node_pods)
+    node_object = _read(files, NODE, read_node_object)
+    if pods is not None:
+        pods = _of_one_node(pods, node_object, files.place(PODS))
+    ids = {
+        identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()
+    }
+    state = read_state(files, ids)
+    listed, allocatable = read_answer(files, LIST), read_answer(files, ALLOCATABLE)
+    if state.is_empty and not configuration.source and listed is None:
+        raise InputError(f"expected files of a kubelet, got none at {files.source}")
+    return NodeRecords(
+        files,
+        configuration,
+        state,
+        pods,
+        None if listed is None else pods_from_wire(listed, files.place(LIST)),
+        None if allocatable is None else allocatable_from_wire(allocatable, files.place(ALLOCATABLE)),
+        node_object,
+    )
+
+
+def _read(files: NodeFiles, path: str, read: Any) -> Any:
+    """Return what a file says; None: there is no such file."""
+    data = files.read(path)
+    return None if data is None else read(data, files.place(path))
+
+
+def _of_one_node(pods: tuple[NodePod, ...], node: NodeObject | None, place: str) -> tuple[NodePod, ...]:
+    """Return the pods of the node; those that are bound to another one are passed over.
+
+    Raises:
+        InputError: they are bound to several nodes, and the Node's name is not known.
+    """
+    names = sorted({one.node_name for one in pods if one.node_name})
+    if node is not None and node.name:
+        return tuple(one for one in pods if one.node_name in {"", node.name})
+    if len(names) > 1:
+        raise InputError.at(place, "pods of one node, or a node.json beside them that names it", names)
+    return pods
+
+
+def make_node(
+    records: NodeRecords,
+    machine: Machine,
+    devices: Mapping[str, Sequence[Device]] | None = None,
+    kubelet_version: KubeletVersion | str | None = None,
+) -> KubeletNode:
+    """Return the node that records describe.
+
+    Raises:
+        InputError: the records contradict the machine or each other.
+        ConfigError: a kubelet would refuse to start with the configuration.
+    """
+    version = kubelet_version or (records.node_object.kubelet_version if records.node_object else "") or None
+    config = _config(records, machine, version)
+    _check_policies(records, config)
+    reported = devices if devices is not None else _devices(records)
+    node = Node(machine, config, reported)
+    stale = _stale(records)
+    dropped = {(uid, name) for uid, names in stale.items() for name in names}
+    active = _active(records)
+    state = records.state.without(
+        lambda uid, name: (uid, name) in dropped if name else active is not None and uid not in active
+    )
+    restore(node, state, _pods(records, state))
+    return KubeletNode(node, records, stale)
+
+
+def _config(records: NodeRecords, machine: Machine, version: KubeletVersion | str | None) -> KubeletConfig:
+    """Return the configuration; where there is none, the policies that the state files name."""
+    fields: Mapping[str, Any] = records.configuration.fields
+    if not records.configuration.source:
+        warn(
+            f"no configuration of the kubelet at {records.files.source}: the topology policy is not known, and none "
+            "is taken"
+        )
+        fields = _guessed_fields(records, machine)
+    source = records.configuration.source or records.files.source
+    try:
+        return config_from_document(fields, source, version=version or NEWEST, lenient=True)
+    except InputError as error:
+        raise type(error)(f"{error} in {source}") from None
+
+
+def _guessed_fields(records: NodeRecords, machine: Machine) -> dict[str, Any]:
+    """Return the fields that state files and answers tell."""
+    found: dict[str, Any] = {}
+    if records.state.cpu is not None and records.state.cpu.policy:
+        found["cpuManagerPolicy"] = records.state.cpu.policy
+        if records.allocatable is not None:
+            found["reservedSystemCPUs"] = str(
+                type(records.allocatable.cpus).from_int(machine.cpus & ~int(records.allocatable.cpus))
+            )
+    memory = records.state.memory
+    if memory is not None and memory.policy == "Static":
+        found["memoryManagerPolicy"] = memory.policy
+        found["reservedMemory"] = [
+            {"numaNode": numa_id, "limits": limits}
+            for numa_id, node in memory.nodes.items()
+            if (
+                limits := {
+                    k: node.table(k).system_reserved for k in memory.types if node.table(k).system_reserved
+                }
+            )
+        ]
+    return found
+
+
+def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
+    """Check that the state files are of the policies of the configuration.
+
+    Raises:
+        ConfigError: one is of another policy; a kubelet would not start.
+    """
+    state = records.state
+    for name, one, policy in (
+        ("cpu_manager_state", state.cpu, config.cpu_manager_policy),
+        ("memory_manager_state", state.memory, config.memory_manager_policy),
+    ):
+        if one is not None and one.policy != policy and (one.policy or policy != "None"):
+            raise ConfigError.at(name, f"the policy {policy} of the configuration", one.policy)
+        if one is None and policy in {"static", "Static"}:
+            warn(f"no {name} at {records.files.source}: nobody holds anything of it")
+
+
+def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
+    """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
+    if records.pods is not None:
+        return {
+            one.pod.uid: [container.name for container in one.pod.all_containers]
+            for one in records.pods
+            if one.is_active
+        }
+    if records.listed is None:
+        return None
+    containers = records.state.containers()
+    known = pods_by_uid(records.state, records.listed)
+    # a pod that only its init containers give CPUs or memory to looks in the answer as if it held nothing
+    bare = any(
+        not any(one.cpus or one.memory or one.devices for one in pod.containers) for pod in records.listed
+    )
+    return {uid: names for uid, names in containers.items() if uid in known or bare}
+
+
+def _stale(records: NodeRecords) -> dict[str, list[str]]:
+    """Return by uid the containers in the state files that are gone."""
+    active = _active(records)
+    if active is None:
+        return {}
+    found = {
+        uid: [name for name in names if name not in active.get(uid, ())]
+        for uid, names in records.state.containers().items()
+    }
+    return {uid: names for uid, names in found.items() if names}
+
+
+def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
+    """Return by resource the devices that plugins report."""
+    checkpoint = records.state.devices
+    if records.allocatable is not None:
+        # a resource that is registered and has no healthy device is not in the answer
+        known = dict.fromkeys(checkpoint.registered if checkpoint else (), ())
+        return {**known, **records.allocatable.devices}
+    if checkpoint is None:
+        return {}
+    near: dict[tuple[str, str], set[int]] = {}
+    for entry in checkpoint.entries:
+        for numa_id, ids in entry.devices.items():
+            for identity in ids:
+                near.setdefault((entry.resource, identity), set()).update({numa_id} - {-1})
+    unknown = [
+        f"{resource} {identity}"
+        for resource, ids in checkpoint.registered.items()
+        for identity in ids
+        if (resource, identity) not in near
+    ]
+    if unknown:
+        warn(
+            f"no PodResources answer at {records.files.source}: the NUMA nodes of {len(unknown)} devices that nobody "
+            "holds are not known, and they count as near none"
+        )
+    return {
+        resource: tuple(
+            Device(identity, tuple(sorted(near.get((resource, identity), ()))) or None)
+            for identity in sorted(ids)
+        )
+        for resource, ids in checkpoint.registered.items()
+    }
+
+
+def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
+    """Return the pods of the node: those of the manifests, and one for each uid that holds something."""
+    containers = state.containers()
+    found = [
+        one.pod
+        for one in records.pods or ()
+        if one.is_active and (one.has_started or one.phase == "Running" or one.pod.uid in containers)
+    ]
+    known = {pod.uid for pod in found}
+    named = pods_by_uid(state, records.listed or ()) if set(containers) - known else {}
+    for uid, names in containers.items():
+        if uid not in known:
+            told = named.get(uid)
+            namespace, name = (told.namespace, told.name) if told else ("", uid)
+            found.append(held_pod(uid, namespace, name, names, state))
+    return found

@@ -1,0 +1,178 @@
+"""Puts the holdings of a kubelet's state files into the providers of a node, exactly as the files say.
+
+Which entries count, and whose they are, is decided in `alignup.kubelet.read`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.machine.device_inventory import Device
+from alignup.providers.memory.provider import RestoredMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.kubelet.device_checkpoint import DeviceCheckpoint
+    from alignup.kubelet.memory_state import MemoryState
+    from alignup.kubelet.state import KubeletState
+    from alignup.node import Node
+
+__all__ = ["held_pod", "restore"]
+
+
+def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
+    """Let a node hold what a state says.
+
+    Args:
+        node: a node on which nobody holds anything.
+        state: what the kubelet has written.
+        pods: the pods of the node; each uid in the state has one.
+
+    Raises:
+        InputError: the state is not one of this machine or configuration.
+    """
+    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
+    if node.cpu is not None and state.cpu is not None:
+        held = {
+            uid: {name: int(cpus) for name, cpus in containers.items()}
+            for uid, containers in state.cpu.entries.items()
+        }
+        node.cpu.restore(held, int(state.cpu.shared))
+    if node.memory is not None and state.memory is not None and state.memory.nodes:
+        node.memory.restore(restored_memory(state.memory, node.machine.numa_node_ids, names))
+    if node.devices is not None and state.devices is not None:
+        by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}
+        for (uid, name), ids in state.device_ids().items():
+            by_pod.setdefault(uid, {})[name] = ids
+        node.devices.restore(by_pod, _gone(node, state.devices))
+    node.manager.restore(pods)
+
+
+def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, list[Device]]:
+    """Return the devices that containers hold and no plugin reports, near the NUMA nodes that the file tells."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for entry in checkpoint.entries:
+        pool = node.devices.pools.get(entry.resource) if node.devices else None
+        for numa_id, ids in entry.devices.items():
+            for identity in ids:
+                if pool is None or not pool.knows(identity):
+                    near = found.setdefault(entry.resource, {}).setdefault(identity, set())
+                    near.update({numa_id} & {*node.machine.numa_node_ids})
+    return {
+        resource: [Device(identity, tuple(sorted(near)) or None) for identity, near in sorted(ids.items())]
+        for resource, ids in found.items()
+    }
+
+
+def restored_memory(state: MemoryState, ids: Sequence[int], names: Mapping[str, str]) -> RestoredMemory:
+    """Return a memory manager's state by the positions of NUMA nodes.
+
+    Args:
+        state: what the memory manager has written.
+        ids: the kernel ids of the machine's NUMA nodes.
+        names: by pod uid, the pod's name in messages.
+
+    Raises:
+        InputError: the state is one of other NUMA nodes.
+    """
+    if sorted(state.nodes) != sorted(ids):
+        raise InputError.at("machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes))
+    position = {numa_id: index for index, numa_id in enumerate(ids)}
+    for uid, containers in state.entries.items():
+        for block in (block for blocks in containers.values() for block in blocks):
+            if not set(block.numa_nodes) <= set(ids) or not block.numa_nodes or block.type not in state.types:
+                raise InputError.at(
+                    f"entries of {uid}", "memory of the machine's NUMA nodes", (block.numa_nodes, block.type)
+                )
+    cells = [[one for one in state.nodes[numa_id].cells or (numa_id,) if one in position] for numa_id in ids]
+    blocks_on = [_count_of_blocks(state, numa_id) for numa_id in ids]
+    return RestoredMemory(
+        {
+            kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids)
+            for kind in state.types
+        },
+        {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in state.types},
+        _shares(state, position),
+        [sum(1 << position[one] for one in set(cell)) for cell in cells],
+        [
+            max(0, state.nodes[numa_id].assignments - known)
+            for numa_id, known in zip(ids, blocks_on, strict=True)
+        ],
+        names,
+    )
+
+
+def _count_of_blocks(state: MemoryState, numa_id: int) -> int:
+    """Return how many blocks of containers lie on a NUMA node."""
+    return sum(
+        numa_id in block.numa_nodes
+        for containers in state.entries.values()
+        for blocks in containers.values()
+        for block in blocks
+    )
+
+
+def _shares(
+    state: MemoryState, position: Mapping[int, int]
+) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
+    """Return how many bytes each container holds on which NUMA node.
+
+    The file says so only for containers of one node. Of the others it says the sum, and by node what all together
+    hold; their bytes are dealt out so that both are met.
+    """
+    left = {
+        (kind, numa_id): node.table(kind).reserved
+        for numa_id, node in state.nodes.items()
+        for kind in state.types
+    }
+    found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
+    entries = [
+        ((uid, name), block)
+        for uid, containers in state.entries.items()
+        for name, blocks in containers.items()
+        for block in blocks
+    ]
+    for key, block in sorted(entries, key=lambda entry: len(entry[1].numa_nodes)):
+        missing = block.size
+        parts = dict.fromkeys((position[numa_id] for numa_id in block.numa_nodes), 0)
+        for numa_id in block.numa_nodes:
+            part = min(missing, left[block.type, numa_id])
+            left[block.type, numa_id] -= part
+            parts[position[numa_id]] += part
+            missing -= part
+        # the kubelet can have taken another container's bytes for this one's when that was removed
+        parts[position[block.numa_nodes[0]]] += missing
+        found.setdefault(key, {})[block.type] = parts
+    return found
+
+
+def held_pod(uid: str, namespace: str, name: str, containers: Iterable[str], state: KubeletState) -> Pod:
+    """Return a pod of which no manifest is known: its requests are what it holds."""
+    devices = state.device_ids()
+    return Pod(
+        uid,
+        name,
+        namespace,
+        containers=tuple(_held_container(state, uid, one, devices.get((uid, one), {})) for one in containers),
+        qos=QOSClass.GUARANTEED,
+    )
+
+
+def _held_container(
+    state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]
+) -> Container:
+    cpus = len(state.cpus(uid, name) or ())
+    memory = {block.type: block.size for block in state.blocks(uid, name)}
+    counts = {resource: len(ids) for resource, ids in devices.items()}
+    amounts = {**({"cpu": 1000 * cpus} if cpus else {}), **memory, **counts}
+    return Container(
+        name,
+        amounts,
+        amounts,
+        exclusive_cpus=cpus,
+        memory=tuple(sorted(memory.items())),
+        devices=tuple(sorted(counts.items())),
+    )

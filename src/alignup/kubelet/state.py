@@ -1,0 +1,180 @@
+"""Reads a kubelet's three checkpoints together, and takes entries out of them as the kubelet does.
+
+The files of one manager each are read in `cpu_state`, `memory_state` and `device_checkpoint` beside this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from alignup.errors import InputError
+from alignup.kubelet.cpu_state import CpuState, read_cpu_state
+from alignup.kubelet.device_checkpoint import DeviceCheckpoint, read_device_checkpoint
+from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
+from alignup.kubelet.memory_state import MemoryState, read_memory_state
+from alignup.machine.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.kubelet.layout import NodeFiles
+    from alignup.kubelet.memory_state import NumaNodeState
+    from alignup.topology_manager.admission import MemoryBlock
+
+__all__ = ["KubeletState", "read_state"]
+
+_DAMAGED = "; alignup node check tells what a kubelet does about it"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletState:
+    """What a kubelet's managers have written; None where there is no file."""
+
+    cpu: CpuState | None = None
+    memory: MemoryState | None = None
+    devices: DeviceCheckpoint | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file at all."""
+        return self.cpu is None and self.memory is None and self.devices is None
+
+    def containers(self) -> dict[str, list[str]]:
+        """Return by pod uid the names of the containers that hold something."""
+        found: dict[str, dict[str, None]] = {}
+        for entries in (self.cpu and self.cpu.entries, self.memory and self.memory.entries):
+            for uid, containers in (entries or {}).items():
+                found.setdefault(uid, {}).update(dict.fromkeys(containers))
+        for entry in self.devices.entries if self.devices else ():
+            found.setdefault(entry.pod_uid, {})[entry.container] = None
+        return {uid: list(names) for uid, names in found.items()}
+
+    def cpus(self, uid: str, container: str) -> CPUSet | None:
+        """Return the CPUs that a container has for itself; None: it has none."""
+        return self.cpu.entries.get(uid, {}).get(container) if self.cpu else None
+
+    def blocks(self, uid: str, container: str) -> tuple[MemoryBlock, ...]:
+        """Return the memory that a container holds."""
+        return self.memory.entries.get(uid, {}).get(container, ()) if self.memory else ()
+
+    def device_ids(self) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
+        """Return by pod uid and container name the ids of devices that the container holds, by resource."""
+        found: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        for entry in self.devices.entries if self.devices else ():
+            found.setdefault((entry.pod_uid, entry.container), {})[entry.resource] = entry.ids
+        return found
+
+    def without(self, is_stale: Callable[[str, str | None], bool]) -> KubeletState:
+        """Return the state after the kubelet has dropped what nobody needs, as it does before each admission.
+
+        Args:
+            is_stale: says whether a container, by pod uid and name, is gone; with None for the name, the whole pod.
+        """
+        return KubeletState(
+            None if self.cpu is None else _without_cpus(self.cpu, is_stale),
+            None if self.memory is None else _without_memory(self.memory, is_stale),
+            None
+            if self.devices is None
+            else replace(
+                self.devices,
+                entries=tuple(one for one in self.devices.entries if not is_stale(one.pod_uid, None)),
+            ),
+        )
+
+
+def read_state(files: NodeFiles, containers: Mapping[str, tuple[str, str]]) -> KubeletState:
+    """Return the state of a node.
+
+    Args:
+        files: the node's files.
+        containers: by container id, the pod's uid and the container's name; for a CPU manager's state of version 1.
+
+    Raises:
+        InputError: a file is damaged, or its checksum is wrong.
+    """
+    cpu, memory, devices = (files.read(path) for path in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT))
+    state = KubeletState(
+        None if cpu is None else read_cpu_state(cpu, files.place(CPU_STATE)).named(containers),
+        None if memory is None else read_memory_state(memory, files.place(MEMORY_STATE)),
+        None if devices is None else read_device_checkpoint(devices, files.place(DEVICE_CHECKPOINT)),
+    )
+    for path, one in (
+        (CPU_STATE, state.cpu),
+        (MEMORY_STATE, state.memory),
+        (DEVICE_CHECKPOINT, state.devices),
+    ):
+        if one is not None and not one.is_intact:
+            raise InputError(
+                f"expected the checksum {one.expected_checksum} of what is written, got {one.checksum} "
+                f"at {files.place(path)}{_DAMAGED}"
+            )
+    return state
+
+
+def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) -> CpuState:
+    """Return the state after `RemoveContainer` of the static policy: CPUs that the pod's others share stay theirs."""
+    kept = {
+        uid: {name: cpus for name, cpus in containers.items() if not is_stale(uid, name)}
+        for uid, containers in state.entries.items()
+    }
+    freed = 0
+    for uid, containers in state.entries.items():
+        held = _union(kept[uid].values())
+        freed |= _union(cpus for name, cpus in containers.items() if name not in kept[uid]) & ~held
+    pods = {uid: cpus for uid, cpus in state.pods.items() if not is_stale(uid, None)}
+    shared = CPUSet.from_int(int(state.shared) | freed)
+    return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
+
+
+def _union(sets: Iterable[CPUSet]) -> int:
+    bits = 0
+    for cpus in sets:
+        bits |= int(cpus)
+    return bits
+
+
+def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bool]) -> MemoryState:
+    """Return the state after `RemoveContainer` of the Static policy."""
+    kept: dict[str, dict[str, tuple[MemoryBlock, ...]]] = {}
+    nodes = dict(state.nodes)
+    for uid, containers in state.entries.items():
+        for name, blocks in containers.items():
+            if is_stale(uid, name):
+                # of a pod that has memory as a whole, that is what is given back
+                _give_back(nodes, () if uid in state.pods else blocks)
+            else:
+                kept.setdefault(uid, {})[name] = blocks
+    pods = dict(state.pods)
+    for uid in state.pods:
+        if uid not in kept:
+            _give_back(nodes, pods.pop(uid))
+    return replace(state, nodes=nodes, entries=kept, pods=pods)
+
+
+def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -> None:
+    """Give blocks back in place, to the lowest of their NUMA nodes on which anything is held, as the kubelet does."""
+    for block in blocks:
+        left = block.size
+        for node_id in block.numa_nodes:
+            node = nodes.get(node_id)
+            if node is None:
+                continue
+            table = node.table(block.type)
+            part = min(left, table.reserved)
+            left -= part
+            assignments = node.assignments - 1
+            nodes[node_id] = type(node)(
+                assignments=assignments,
+                tables={
+                    **(node.tables or {}),
+                    block.type: type(table)(
+                        table.total,
+                        table.system_reserved,
+                        table.allocatable,
+                        table.reserved - part,
+                        table.free + part,
+                    ),
+                },
+                cells=(node_id,) if assignments == 0 else node.cells,
+            )

@@ -1,0 +1,171 @@
+"""Reads chosen files out of a tar archive in memory: nothing is unpacked to disk, and no link is followed.
+
+Which files matter, and what is in them, is left to `alignup.machine.snapshot` and to readers of other layouts.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Self
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+__all__ = ["Archive", "is_archive", "read_archive"]
+
+_COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
+_MAX_UNPACKED: Final = 64 << 20
+_HEAD: Final = 512
+_CHUNK: Final = 1 << 20
+
+# fields of a member's header, by POSIX's ustar format
+_NAME: Final = slice(0, 100)
+_SIZE: Final = slice(124, 136)
+_TYPE: Final = slice(156, 157)
+_LINK: Final = slice(157, 257)
+_TAR_MAGIC: Final = slice(257, 262)
+_PREFIX: Final = slice(345, 500)
+_USTAR: Final = b"ustar"
+_PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What was read of an archive, by path from the root."""
+
+    files: dict[str, bytes]
+    """The contents of the files that were asked for."""
+    links: dict[str, str]
+    """Where the symbolic links that were asked for point to."""
+
+
+def is_archive(head: bytes) -> bool:
+    """Return whether a file is an archive, by its first bytes."""
+    return head.startswith(tuple(_COMPRESSIONS)) or head[_TAR_MAGIC] == _USTAR
+
+
+def read_archive(
+    path: str | os.PathLike[str],
+    tops: Collection[str],
+    most_bytes: Callable[[str], int | None],
+    keeps_link: Callable[[str], bool],
+    what: str = "a snapshot",
+) -> Archive:
+    """Return the files that an archive holds, at its top or in one folder named after the machine.
+
+    Args:
+        path: the archive.
+        tops: the first names of paths from the root; a first folder of another name is left out of the paths.
+        most_bytes: returns how many bytes a file of this path may have; None: it is passed over, unread.
+        keeps_link: returns whether the target of a link of this path is wanted.
+        what: the words of an error for what the archive should be.
+
+    Raises:
+        InputError: the file is no archive, or is damaged or too large.
+    """
+    source = os.fspath(path)
+    try:
+        return _read_members(_unpacked(Path(path), what), tops, most_bytes, keeps_link)
+    except InputError as error:
+        raise type(error)(f"{error} at {source}") from None
+    # ValueError: numbers in headers that are none
+    except (tarfile.TarError, ValueError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"expected {what}, got a file that is damaged or no archive at {source}") from error
+    except OSError as error:
+        raise InputError(f"expected {what}, got {error.strerror or str(error)!r} at {source}") from error
+
+
+def _unpacked(path: Path, what: str) -> bytes:
+    """Return the archive without its compression, read to its checksum at the end.
+
+    Raises:
+        InputError: it is too long.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    opened: IO[bytes]
+    for magic, module in _COMPRESSIONS.items():
+        if head.startswith(magic):
+            opened = module.open(path, "rb")
+            break
+    else:
+        opened = path.open("rb")
+    unpacked = io.BytesIO()
+    with opened:
+        while unpacked.tell() <= _MAX_UNPACKED and (chunk := opened.read(_CHUNK)):
+            unpacked.write(chunk)
+    if unpacked.tell() > _MAX_UNPACKED:
+        raise InputError(f"expected {what} of up to {_MAX_UNPACKED} bytes, got more")
+    return unpacked.getvalue()
+
+
+class _Header(tarfile.TarInfo):
+    """The header of a member, read without what a snapshot does not use.
+
+    tarfile reads owners, times and checksums of each, which makes thousands of small files slow.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the header in a block; blocks that are no plain file, folder or link are left to tarfile."""
+        try:
+            size = int(buf[_SIZE].strip(b" \0") or b"0", 8)
+        except ValueError:
+            return super().frombuf(buf, encoding, errors)
+        if size < 0 or buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
+            return super().frombuf(buf, encoding, errors)
+        prefix = _text(buf[_PREFIX])
+        header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
+        header.size = size
+        header.type = bytes(buf[_TYPE])
+        header.linkname = _text(buf[_LINK])
+        return header
+
+
+def _text(field: bytes | bytearray) -> str:
+    """Return a field of a header, which ends at its first NUL."""
+    return field.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _read_members(
+    data: bytes,
+    tops: Collection[str],
+    most_bytes: Callable[[str], int | None],
+    keeps_link: Callable[[str], bool],
+) -> Archive:
+    """Return the files and links that are wanted."""
+    read = Archive({}, {})
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
+        last = -1
+        for member in archive:
+            # a negative size would lead back to where one was before
+            if member.size < 0 or member.offset <= last:
+                raise tarfile.ReadError("a member does not come after the one before it")
+            last = member.offset
+            name = _from_root(member.name, tops)
+            if member.issym() and keeps_link(name):
+                read.links[name] = member.linkname
+            elif member.isreg() and (most := most_bytes(name)) is not None:
+                if member.size > most:
+                    raise tarfile.ReadError(f"{name} is larger than such a file can be")
+                read.files[name] = data[member.offset_data : member.offset_data + member.size]
+    return read
+
+
+def _from_root(name: str, tops: Collection[str]) -> str:
+    """Return the path from the root: what follows a first folder that is none of `tops`."""
+    name = name.removeprefix("./")
+    first, _, rest = name.partition("/")
+    return name if first in tops else rest

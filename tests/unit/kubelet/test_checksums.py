@@ -1,0 +1,57 @@
+"""The kubelet's checksums, against files that a kubelet has written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.kubelet.checksums import checksum_of, list_text, map_text
+from alignup.kubelet.cpu_state import read_cpu_state
+from alignup.kubelet.device_checkpoint import read_device_checkpoint
+from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, ArchiveFiles
+from alignup.kubelet.memory_state import read_memory_state
+from kubelet_files import EXAMPLE
+
+FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 0x811C9DC5), ("a", 0xE40C292C), ("foobar", 0xBF9CF968)])
+def test_fnv_1a_of_known_texts(text, expected):
+    """The vectors of the algorithm's authors."""
+    assert checksum_of(text) == expected
+
+
+def test_maps_are_sorted_and_nil_is_told_apart():
+    assert map_text({10: "b", 9: "a"}) == "map[9:a 10:b]"
+    assert map_text({}) == "map[]"
+    assert map_text(None) == list_text(None) == "<nil>"
+    assert list_text([1, 2]) == "[1 2]"
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        (CPU_STATE, read_cpu_state),
+        (MEMORY_STATE, read_memory_state),
+        (DEVICE_CHECKPOINT, read_device_checkpoint),
+    ],
+)
+def test_files_of_a_kubelet_are_intact_and_any_change_is_seen(path, read):
+    data = FILES.read(path)
+    assert read(data).is_intact
+    document = json.loads(data)
+    key = "Checksum" if "Checksum" in document else "checksum"
+    document[key] += 1
+    assert not read(json.dumps(document).encode()).is_intact
+
+
+def test_devices_that_no_pod_holds_are_nil_in_the_sum():
+    """A kubelet without pods writes null, which Go prints unlike an empty list."""
+    empty, null = (
+        read_device_checkpoint(
+            json.dumps({"Data": {"PodDeviceEntries": one, "RegisteredDevices": {}}, "Checksum": 0}).encode()
+        )
+        for one in ([], None)
+    )
+    assert empty.expected_checksum != null.expected_checksum

@@ -1,0 +1,65 @@
+"""The configuration of a kubelet: file, drop-ins and flags."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.kubelet.config import read_configuration
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles
+from alignup.kubelet.running import kubelet_of
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / CONFIG_FOLDER).mkdir(parents=True)
+    (tmp_path / CONFIG).write_text("cpuManagerPolicy: static\nkubeReserved: {cpu: '1', memory: 1Gi}\n")
+    return FolderFiles(tmp_path)
+
+
+def test_drop_ins_are_merged_in_the_order_of_their_names(files):
+    """Mappings key by key, null removes, and files without .conf are left alone."""
+    folder = files.root / CONFIG_FOLDER
+    (folder / "20-b.conf").write_text("kubeReserved: {cpu: '3', memory: null}\n")
+    (folder / "10-a.conf").write_text("kubeReserved: {cpu: '2'}\ntopologyManagerPolicy: restricted\n")
+    (folder / "30-c.yaml").write_text("topologyManagerPolicy: none\n")
+    found = read_configuration(files)
+    assert found.fields == {
+        "cpuManagerPolicy": "static",
+        "kubeReserved": {"cpu": "3"},
+        "topologyManagerPolicy": "restricted",
+    }
+    assert found.source.count(",") == 2
+
+
+def test_flags_override_and_feature_gates_join(files):
+    (files.root / "etc").mkdir()
+    (files.root / "etc/k.yaml").write_text("featureGates: {A: true, B: true}\ncpuManagerPolicy: none\n")
+    kubelet = kubelet_of(
+        7, ["kubelet", "--config=/etc/k.yaml", "--cpu-manager-policy=static", "--feature-gates=B=false,C=1"]
+    )
+    found = read_configuration(files, kubelet=kubelet)
+    assert found.fields == {"featureGates": {"A": True, "B": False, "C": True}, "cpuManagerPolicy": "static"}
+    assert found.source.endswith("the flags of process 7")
+
+
+def test_a_kubelet_reads_only_what_its_flags_name(files):
+    """Without --config it has its defaults, whatever lies in its folder."""
+    assert read_configuration(files, kubelet=kubelet_of(7, ["kubelet"])).fields == {}
+    with pytest.raises(InputError, match="the configuration of the kubelet, got no file"):
+        read_configuration(files, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"]))
+
+
+def test_a_given_file_counts_in_place_of_the_nodes(files, tmp_path):
+    (tmp_path / "mine.json").write_text('{"cpuManagerPolicy": "none"}')
+    assert read_configuration(files, tmp_path / "mine.json").fields == {"cpuManagerPolicy": "none"}
+    with pytest.raises(InputError, match="no such file"):
+        read_configuration(files, tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: 1\n---\nb: 2\n", "{"])
+def test_what_is_no_mapping_is_one_line(files, text):
+    (files.root / CONFIG).write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_configuration(files)
+    assert "\n" not in str(caught.value)

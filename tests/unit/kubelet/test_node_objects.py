@@ -1,0 +1,65 @@
+"""Pods and Nodes of the API."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.kubelet.node_objects import read_node_object, read_node_pods
+from kubelet_files import guaranteed
+
+
+def pods(*items):
+    return read_node_pods(json.dumps({"kind": "PodList", "items": list(items)}).encode())
+
+
+def test_pods_are_read_with_their_containers_ids():
+    manifest = guaranteed("a", (1, 1))
+    manifest["status"]["containerStatuses"] = [
+        {"name": "c0", "containerID": "containerd://abc"},
+        {"name": "c1"},
+    ]
+    (found,) = pods(manifest)
+    assert (found.pod.uid, found.phase, found.node_name) == ("uid-a", "Running", "node-a")
+    assert (found.container_ids, found.is_active, found.has_started) == ({"abc": "c0"}, True, True)
+
+
+def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
+    """The API server's copy has another one."""
+    manifest = guaranteed("a", (1, 1))
+    manifest["metadata"]["annotations"] = {"kubernetes.io/config.hash": "0123"}
+    assert pods(manifest)[0].pod.uid == "0123"
+
+
+@pytest.mark.parametrize(("phase", "active"), [("Failed", False), ("Succeeded", False), ("Pending", True)])
+def test_pods_that_have_ended_hold_nothing(phase, active):
+    manifest = guaranteed("a", (1, 1))
+    manifest["status"] = {"phase": phase}
+    assert pods(manifest)[0].is_active is active
+
+
+def test_a_list_may_be_empty_or_one_pod():
+    assert read_node_pods(b'{"kind": "PodList", "metadata": {}}') == ()
+    assert len(read_node_pods(json.dumps(guaranteed("a", (1, 1))).encode())) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}']
+)
+def test_damaged_pods_are_one_line(data):
+    with pytest.raises(InputError, match=r"pods\.json") as caught:
+        read_node_pods(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_tells_its_kubelets_release():
+    node = {"kind": "Node", "metadata": {"name": "a"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}}}
+    for document in (node, {"kind": "List", "items": [node]}):
+        found = read_node_object(json.dumps(document).encode())
+        assert (found.name, found.kubelet_version) == ("a", "v1.33.4")
+    assert read_node_object(b'{"kind": "Node"}').kubelet_version == ""
+    for data in (b"{", b"[]", b'{"kind": "Pod"}'):
+        with pytest.raises(InputError, match=r"node\.json"):
+            read_node_object(data)

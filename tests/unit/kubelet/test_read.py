@@ -1,0 +1,247 @@
+"""A kubelet's node, read from its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from alignup import Node
+from alignup.errors import AlignupWarning, ConfigError, InputError
+from alignup.kubelet.read import read_kubelet_node
+from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine
+from alignup.topology_manager.hints import BitMask
+from kernel_trees import server, write
+from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
+
+GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (0,)), Device("g2", (1,)), Device("g3", None)]}
+PODS = (
+    guaranteed("a", (1, 1, 1), (1, 2)),
+    guaranteed("b", (2, 3), init=[(3, 4)]),
+    guaranteed("c", (1, 10)),
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A node of ours with three pods, and its files."""
+    root = write_root(tmp_path / "root", server(cores=4, nodes=4, memory=8 << 20))
+    node = Node(Machine.from_sysfs(root), CONFIG, GPUS)
+    for manifest in PODS:
+        assert node.admit(manifest)
+    node.started("uid-b", "c0")  # the memory of its init container is free
+    return write_node(root, node, PODS), node
+
+
+def holdings(node):
+    return {
+        (pod.uid, one.name): (
+            node.allocation(pod.uid, one.name).cpus,
+            node.allocation(pod.uid, one.name).memory,
+            dict(node.allocation(pod.uid, one.name).devices),
+        )
+        for pod in node.pods
+        for one in pod.all_containers
+    }
+
+
+def books(node):
+    return (
+        node.cpu.shared_cpus,
+        node.memory.free,
+        node.memory.ledger.groups,
+        node.memory.ledger.alone,
+        node.devices.free,
+    )
+
+
+def test_a_kubelets_verdicts_follow():
+    """Twelve pods admitted in their order on a node that a kubelet wrote: verdicts, reasons, CPUs and memory."""
+    node = Node.from_kubelet(EXAMPLE / "root.tar.xz")
+    verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
+    for line, verdict in zip((EXAMPLE / "next.jsonl").read_text().splitlines(), verdicts, strict=True):
+        answer = node.admit(json.loads(line))
+        assert (answer.admitted, answer.reason) == (verdict["admitted"], verdict.get("reason", ""))
+        for name, got in (verdict.get("containers") or {}).items():
+            mine = answer.containers[name]
+            assert list(mine.cpus or ()) == got["cpus"]
+            blocks = [{"type": b.type, "size": b.size, "numa": list(b.numa_nodes)} for b in mine.memory]
+            assert blocks == got["memory"]
+            assert {resource: len(ids) for resource, ids in mine.devices.items()} == {
+                resource: len(ids) for resource, ids in got["devices"].items()
+            }
+
+
+def test_a_node_is_what_was_written(written):
+    root, node = written
+    read = Node.from_kubelet(root)
+    assert holdings(read) == holdings(node)
+    assert books(read) == books(node)
+    assert [pod.uid for pod in read.pods] == [pod.uid for pod in node.pods]
+
+
+def test_pods_can_be_removed_tried_and_copied(written):
+    root, node = written
+    read = Node.from_kubelet(root)
+    for uid in ("uid-c", "uid-a", "uid-b"):
+        read.remove(uid)
+        node.remove(uid)
+        assert books(read) == books(node)
+        assert books(read.copy()) == books(node)
+    assert read.cpu.free_cpus == read.cpu.allocatable_cpus
+    assert read.memory.free == read.memory.allocatable
+
+
+def test_entries_of_pods_that_are_gone_are_dropped(written):
+    """As a kubelet does before each admission; CPUs that others of the pod use stay theirs."""
+    root, node = written
+    (root / "pods.json").write_text(json.dumps({"items": [PODS[0]]}))
+    read = read_kubelet_node(root)
+    assert read.stale == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
+    node.remove("uid-b")
+    node.remove("uid-c")
+    assert books(read.node) == books(node)
+
+
+def test_without_pods_they_are_known_by_what_they_hold(written):
+    """PodResources answers have names and no uids."""
+    root, node = written
+    (root / "pods.json").unlink()
+    read = read_kubelet_node(root)
+    assert {(pod.uid, f"{pod.namespace}/{pod.name}") for pod in read.node.pods} == {
+        (f"uid-{name}", f"default/{name}") for name in "abc"
+    }
+    assert books(read.node) == books(node)
+    listed = json.loads((root / "podresources/list.json").read_text())
+    listed["pod_resources"].pop()
+    (root / "podresources/list.json").write_text(json.dumps(listed))
+    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
+
+
+def test_without_any_names_the_files_hold_and_it_is_said(written):
+    root, node = written
+    (root / "pods.json").unlink()
+    shutil.rmtree(root / "podresources")
+    with pytest.warns(AlignupWarning, match="the NUMA nodes of 3 devices that nobody holds are not known"):
+        read = Node.from_kubelet(root)
+    assert read.cpu.shared_cpus == node.cpu.shared_cpus
+    assert {pod.name for pod in read.pods} == {"uid-a", "uid-b", "uid-c"}
+
+
+def test_devices_that_are_gone_stay_held(written):
+    root, _ = written
+    answer = json.loads((root / "podresources/allocatable.json").read_text())
+    held = next(iter(Node.from_kubelet(root).devices.devices("uid-a", "c0")["nvidia.com/gpu"]))
+    answer["devices"] = [one for one in answer["devices"] if one["device_ids"] != [held]]
+    (root / "podresources/allocatable.json").write_text(json.dumps(answer))
+    node = Node.from_kubelet(root)
+    assert node.devices.given == {"nvidia.com/gpu": (held,)}
+    node.remove("uid-a")
+    assert held not in node.devices.free["nvidia.com/gpu"]
+
+
+def test_the_release_comes_from_the_node_or_an_option(written):
+    root, _ = written
+    assert Node.from_kubelet(root, kubelet_version="1.33").config.version.minor == 33
+    (root / "node.json").write_text('{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.32.1"}}}')
+    assert Node.from_kubelet(root).config.version.minor == 32
+    assert Node.from_kubelet(root, kubelet_version="1.33").config.version.minor == 33
+
+
+def test_pods_of_other_nodes_are_passed_over_by_the_nodes_name(written):
+    root, node = written
+    foreign = guaranteed("x", (1, 1), node_name="node-b")
+    (root / "pods.json").write_text(json.dumps({"items": [*PODS, foreign]}))
+    with pytest.raises(InputError, match="pods of one node"):
+        Node.from_kubelet(root)
+    (root / "node.json").write_text('{"kind": "Node", "metadata": {"name": "node-a"}}')
+    assert len(Node.from_kubelet(root).pods) == len(node.pods)
+
+
+def test_a_wrong_checksum_is_refused_with_the_way_on(written):
+    root, _ = written
+    path = root / "var/lib/kubelet/cpu_manager_state"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "checksum": document["checksum"] ^ 1}))
+    with pytest.raises(InputError, match=r"expected the checksum .* alignup node check"):
+        Node.from_kubelet(root)
+
+
+def test_a_state_of_another_policy_or_machine_is_refused(written):
+    root, _ = written
+    state = root / "var/lib/kubelet"
+    memory = json.loads((state / "memory_manager_state").read_text())
+    memory["machineState"]["7"] = memory["machineState"].pop("1")
+    (state / "memory_manager_state").write_text(signed(memory, "memory"))
+    with pytest.raises(InputError, match="the machine's NUMA nodes"):
+        Node.from_kubelet(root)
+    (state / "cpu_manager_state").write_text(signed({"policyName": "none", "defaultCpuSet": ""}, "cpu"))
+    with pytest.raises(ConfigError, match="the policy static of the configuration, got 'none'"):
+        Node.from_kubelet(root)
+
+
+def test_memory_that_changed_since_the_kubelet_started_is_what_it_was(written):
+    """A kubelet looks at the machine when it starts; from then on its state counts."""
+    root, node = written
+    meminfo = root / "sys/devices/system/node/node1/meminfo"
+    meminfo.write_text(meminfo.read_text().replace(str(8 << 20), str(4 << 20)))
+    read = Node.from_kubelet(root)
+    assert read.memory.allocatable == node.memory.allocatable
+    assert read.memory.free == node.memory.free
+
+
+def test_uneven_books_of_a_group_are_kept(written):
+    """A kubelet gives memory of a group back to its lowest node, so what is free there is not what holdings leave."""
+    root, node = written
+    path = root / "var/lib/kubelet/memory_manager_state"
+    memory = json.loads(path.read_text())
+    (group,) = node.memory.ledger.groups
+    low, high = BitMask.from_int(group)
+    for position, moved in ((low, gib(1)), (high, -gib(1))):
+        table = memory["machineState"][str(position)]["memoryMap"]["memory"]
+        table["free"] += moved
+        table["reserved"] -= moved
+    path.write_text(signed(memory, "memory"))
+    read = Node.from_kubelet(root)
+    expected = list(node.memory.free["memory"])
+    expected[low] += gib(1)
+    expected[high] -= gib(1)
+    assert list(read.memory.free["memory"]) == expected
+    assert holdings(read) == holdings(node)
+    for uid in ("uid-a", "uid-b", "uid-c"):
+        read.remove(uid)
+    assert read.memory.free == read.memory.allocatable
+
+
+def test_without_a_configuration_the_state_names_the_policies(written):
+    root, node = written
+    (root / "var/lib/kubelet/config.yaml").unlink()
+    with pytest.warns(AlignupWarning, match="no configuration of the kubelet"):
+        read = Node.from_kubelet(root)
+    assert (read.config.topology_manager_policy, read.scope_name) == ("none", "none")
+    assert read.cpu.free_cpus == node.cpu.free_cpus
+    assert read.memory.free == node.memory.free
+
+
+def test_missing_state_files_are_said(written):
+    root, _ = written
+    (root / "var/lib/kubelet/cpu_manager_state").unlink()
+    with pytest.warns(AlignupWarning, match="no cpu_manager_state"):
+        read = Node.from_kubelet(root)
+    assert read.cpu.free_cpus == read.cpu.allocatable_cpus
+
+
+def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
+    write(tmp_path, server())
+    with pytest.raises(InputError, match="expected files of a kubelet, got none"):
+        Node.from_kubelet(tmp_path)
+
+
+def test_no_machine_is_bad_input_unless_it_is_given(written):
+    root, node = written
+    shutil.rmtree(root / "sys")
+    with pytest.raises(InputError, match="a folder sys that describes the machine"):
+        Node.from_kubelet(root)
+    assert holdings(Node.from_kubelet(root, machine=node.machine)) == holdings(node)

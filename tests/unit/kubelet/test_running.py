@@ -1,0 +1,67 @@
+"""A kubelet that runs, found in /proc."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubelet.running import find_kubelet, kubelet_of
+
+
+def process(root, pid, *words, comm="kubelet"):
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{comm}\n")
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in words))
+
+
+def test_the_one_kubelet_is_found(tmp_path):
+    process(tmp_path, 1, "/sbin/init", comm="systemd")
+    process(tmp_path, 70, "/usr/bin/kubelet", "--config=/etc/k.yaml", "--root-dir", "/data/kubelet", "-v=4")
+    found = find_kubelet(tmp_path)
+    assert (found.pid, found.config, found.root_dir) == (70, "/etc/k.yaml", "/data/kubelet")
+
+
+def test_none_and_several_are_none(tmp_path):
+    assert find_kubelet(tmp_path) is None
+    process(tmp_path, 70, "kubelet")
+    process(tmp_path, 71, "kubelet")
+    with pytest.warns(AlignupWarning, match=r"several kubelets run here \(processes 70, 71\)"):
+        assert find_kubelet(tmp_path) is None
+
+
+def test_flags_become_fields():
+    found = kubelet_of(
+        1,
+        [
+            "kubelet",
+            "--cpu-manager-policy-options=full-pcpus-only=true",
+            "--cpu-manager-policy-options=strict-cpu-reservation=true",
+            "--reserved-cpus=0-1",
+            "--reserved-memory=0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=2Gi",
+            "--system-reserved",
+            "cpu=1,memory=2Gi",
+            "--eviction-hard=memory.available<100Mi",
+            "--topology-manager-scope=pod",
+            "--register-node",
+        ],
+    )
+    assert found.fields == {
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
+        "reservedSystemCPUs": "0-1",
+        "reservedMemory": [
+            {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+            {"numaNode": 1, "limits": {"memory": "2Gi"}},
+        ],
+        "systemReserved": {"cpu": "1", "memory": "2Gi"},
+        "evictionHard": {"memory.available": "100Mi"},
+        "topologyManagerScope": "pod",
+    }
+
+
+@pytest.mark.parametrize(
+    "flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"]
+)
+def test_values_that_no_kubelet_takes_are_one_line(flag):
+    with pytest.raises(InputError, match=flag.partition("=")[0]):
+        kubelet_of(1, ["kubelet", flag])
