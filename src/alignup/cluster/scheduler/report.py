@@ -17,7 +17,7 @@ from alignup.errors import InputError
 from alignup.koordinator.node_policies import Ruling
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
-from alignup.node.node import has_policy
+from alignup.node.inputs import has_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
