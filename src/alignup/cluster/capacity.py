@@ -38,11 +38,11 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
 def _on_one(node: Node, pod: Pod) -> int:
     """Return how many replicas one node could take."""
     copy, totals = node.copy(), Totals([node])
-    count = 0
+    request, count = totals.request(pod), 0
     for replica in _replicas(pod, MOST_PODS - len(node.pods)):
-        if not totals.fits(replica)[0] or not copy.admit(replica).admitted:
+        if not totals.fits(request)[0] or not copy.admit(replica).admitted:
             break
-        totals.add(0, replica)
+        totals.add(0, request)
         count += 1
     return count
 

@@ -7,15 +7,15 @@ of this package read nodes, files and NodeResourceTopology objects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alignup.cluster.asking import ask_nodes, doubt_other_readings, other_readings
-from alignup.cluster.evaluation import STRATEGIES, Evaluation
+from alignup.cluster.evaluation import STRATEGIES, Evaluation, flat_views
+from alignup.cluster.helpers import Helpers
 from alignup.cluster.requests import request_of
 from alignup.cluster.rows import NodeAmounts, one_default, row_of_amounts, row_of_node
 from alignup.core.amounts.board import LIMITS, Board, Job
@@ -37,6 +37,12 @@ __all__ = ["Cluster"]
 
 _MOST_THREADS = 256
 
+_WORTH_A_THREAD = 1 << 15
+"""Containers to judge, on all nodes together, from which on a thread is woken: two milliseconds of work."""
+
+_SHARES = 16
+"""Into so many parts the nodes are divided, of which each thread takes one after the other."""
+
 
 class Cluster:
     """Thousands of nodes, judged at once.
@@ -57,6 +63,7 @@ class Cluster:
     __slots__ = (
         "_board",
         "_default_exclusive",
+        "_helpers",
         "_indices",
         "_lock",
         "_members",
@@ -78,6 +85,7 @@ class Cluster:
         self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
         self._lock = RLock()
+        self._helpers = Helpers()
 
     @classmethod
     def from_nodes(cls, nodes: Iterable[Node] | Mapping[str, Node]) -> Cluster:
@@ -285,6 +293,7 @@ class Cluster:
         start: int,
         stop: int,
         nodes: npt.NDArray[np.int64] | None = None,
+        views: list[npt.NDArray[Any]] | None = None,
     ) -> None:
         """Judge some nodes and write the answers in their places.
 
@@ -296,12 +305,13 @@ class Cluster:
             start: the first node, or element of `nodes`.
             stop: the end.
             nodes: indices of nodes; None: all in order.
+            views: `flat_views` of `into`, where they are at hand.
 
         Raises:
             InputError: there is no such strategy.
         """
         with self._lock:  # an update moves what the board judges
-            self._run(job, strategy, into, start, stop, nodes)
+            self._run(job, strategy, flat_views(into) if views is None else views, start, stop, nodes)
             if pod.readings:
                 self._read_again(
                     pod, strategy, into, range(start, stop) if nodes is None else nodes[start:stop]
@@ -317,13 +327,13 @@ class Cluster:
         if self._members:
             doubt_other_readings(self._members, pod, into, indices)
         for other, where in other_readings(self._profiles, pod, indices):
-            self._run(self.job(other), strategy, into, 0, len(where), where)
+            self._run(self.job(other), strategy, flat_views(into), 0, len(where), where)
 
     def _run(
         self,
         job: Job,
         strategy: str,
-        into: Evaluation,
+        views: list[npt.NDArray[Any]],
         start: int,
         stop: int,
         nodes: npt.NDArray[np.int64] | None = None,
@@ -331,11 +341,7 @@ class Cluster:
         """Judge from the amounts of the nodes."""
         if strategy not in STRATEGIES:
             raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-        views = [
-            getattr(into, name) for name in ("admitted", "reason", "affinity", "preferred", "score", "exact")
-        ]
-        flat = [view.view(np.uint8) if view.dtype == np.bool_ else view for view in views]
-        self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *flat)
+        self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *views)
 
     def evaluate(
         self,
@@ -365,7 +371,7 @@ class Cluster:
         Args:
             pod: a `Pod`, or a manifest.
             strategy: one of `STRATEGIES`.
-            threads: how many threads share the nodes.
+            threads: how many threads share the nodes at most; for little work the caller's own does all.
             exact: refuse to answer with upper bounds.
 
         Raises:
@@ -380,13 +386,11 @@ class Cluster:
         answer = self.empty_evaluation()
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
-            if threads == 1:
-                self._run(job, strategy, answer, 0, len(self))
+            run = partial(self._run, job, strategy, flat_views(answer))
+            if threads == 1 or len(self) * len(parsed.all_containers) < _WORTH_A_THREAD:
+                run(0, len(self))
             else:
-                bounds = list(pairwise(len(self) * part // threads for part in range(threads + 1)))
-                with ThreadPoolExecutor(threads) as pool:
-                    for done in [pool.submit(self._run, job, strategy, answer, *bound) for bound in bounds]:
-                        done.result()
+                self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
             if parsed.readings:
                 self._read_again(parsed, strategy, answer, range(len(self)))
             if self._members and (job.policy >= 0 or not answer.exact.all()):

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["REASONS", "STRATEGIES", "Evaluation"]
+__all__ = ["REASONS", "STRATEGIES", "Evaluation", "flat_views"]
 
 STRATEGIES: Final = (
     "least-numa-nodes",
@@ -71,3 +71,9 @@ class Evaluation:
         """Return how many nodes refuse the pod for each reason that occurs."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
         return {name: int(count) for name, count in zip(REASONS, counts, strict=True) if name and count}
+
+
+def flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
+    """Return the arrays of an answer as the compiled board writes them: whole numbers for truth values."""
+    arrays = (answer.admitted, answer.reason, answer.affinity, answer.preferred, answer.score, answer.exact)
+    return [array.view(np.uint8) if array.dtype == np.bool_ else array for array in arrays]

@@ -27,6 +27,7 @@ BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-alloca
 """The strategies that need no NUMA nodes."""
 
 _SCORED: Final = ("cpu", "memory")
+_NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
 
 class Totals:
@@ -36,7 +37,7 @@ class Totals:
         nodes: The nodes, with the pods that they hold.
     """
 
-    __slots__ = ("_left", "_numbers", "_requests", "allocatable", "resources", "used", "used_in_all")
+    __slots__ = ("_left", "_numbers", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         found = [allocatable_sums(node.machine, node.config, _device_counts(node)) for node in nodes]
@@ -46,49 +47,39 @@ class Totals:
         for index, one in enumerate(found):
             self.allocatable[index] = [one.get(name, 0) for name in self.resources]
         self.used = np.zeros_like(self.allocatable)
-        self.used_in_all = np.zeros(len(self.resources), np.int64)
+        self.used_in_all = [0] * len(self.resources)
         # a line for each resource, so that what one resource leaves of the nodes lies together
         self._left = self.allocatable.T.copy()
-        self._requests: dict[str, npt.NDArray[np.int64] | None] = {}
         for index, node in enumerate(nodes):
             for pod in node.pods:
-                self.add(index, pod)
+                self.add(index, self.request(pod))
 
     def request(self, pod: Pod) -> npt.NDArray[np.int64] | None:
         """Return what the pod requests, in the order of `resources`; None if of something that no node has.
 
         That is the most that its containers request at one time. Fractions of CPUs count here.
         """
-        if pod.uid not in self._requests:
-            wanted = requested(pod)
-            self._requests[pod.uid] = (
-                None
-                if set(wanted) - set(self.resources)
-                else np.array([wanted.get(name, 0) for name in self.resources], np.int64)
-            )
-        return self._requests[pod.uid]
+        wanted = requested(pod)
+        if not wanted.keys() <= self._numbers.keys():
+            return None
+        return np.array([wanted.get(name, 0) for name in self.resources], np.int64)
 
-    def add(self, index: int, pod: Pod) -> None:
-        """Count a pod that came to a node."""
-        request = self.request(pod)
+    def add(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
+        """Count what a pod requests that came to a node."""
         if request is not None:
             self._change(index, request)
 
-    def remove(self, index: int, pod: Pod) -> None:
-        """Subtract a pod that left a node."""
-        request = self._requests.pop(pod.uid, None)
+    def remove(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
+        """Subtract what a pod requests that left a node."""
         if request is not None:
             self._change(index, -request)
 
     def _change(self, index: int, request: npt.NDArray[np.int64]) -> None:
         """Let a node's pods request more, or less."""
         self.used[index] += request
-        self.used_in_all += request
         self._left[:, index] -= request
-
-    def forget(self, pod: Pod) -> None:
-        """Forget what a pod requests that is on no node."""
-        self._requests.pop(pod.uid, None)
+        for number, amount in enumerate(request.tolist()):
+            self.used_in_all[number] += amount
 
     @property
     def free(self) -> npt.NDArray[np.int64]:
@@ -96,18 +87,25 @@ class Totals:
         left: npt.NDArray[np.int64] = np.maximum(self.allocatable - self.used, 0)
         return left
 
-    def fits(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return which nodes have as much left as the pod requests."""
-        request = self.request(pod)
+    def fits(
+        self, request: npt.NDArray[np.int64] | None, nodes: npt.NDArray[np.int64] | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return which nodes have as much left as a pod requests; of some nodes, or of all."""
+        left = self._left if nodes is None else self._left.take(nodes, axis=1)
         if request is None:
-            return np.zeros(len(self.used), np.bool_)
-        fits = np.ones(len(self.used), np.bool_)
-        for column in np.flatnonzero(request).tolist():
-            fits &= self._left[column] >= request[column]
+            return np.zeros(left.shape[1], np.bool_)
+        # of what it does not request a node may have less than nothing left
+        needed = np.where(request > 0, request, _NOTHING_NEEDED)
+        fits: npt.NDArray[np.bool_] = np.logical_and.reduce(left >= needed[:, None])
         return fits
 
-    def score(self, pod: Pod, strategy: str) -> npt.NDArray[np.float64]:
-        """Return what each node is worth, by the parts of its CPUs and memory that would be in use.
+    def score(
+        self,
+        request: npt.NDArray[np.int64] | None,
+        strategy: str,
+        nodes: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Return what nodes are worth, some or all, by the parts of their CPUs and memory that would be in use.
 
         Raises:
             InputError: the strategy needs more than sums.
@@ -115,10 +113,10 @@ class Totals:
         if strategy not in BLIND_STRATEGIES:
             expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
             raise InputError.at("the strategy", expected, strategy)
-        request = self.request(pod)
         columns = [self._numbers[name] for name in _SCORED if name in self._numbers]
-        used = self.used[:, columns] + (0 if request is None else request[columns])
-        parts = np.minimum(used / np.maximum(self.allocatable[:, columns], 1), 1.0)
+        where = slice(None) if nodes is None else nodes
+        used = self.used[where][:, columns] + (0 if request is None else request[columns])
+        parts = np.minimum(used / np.maximum(self.allocatable[where][:, columns], 1), 1.0)
         if strategy == "balanced-allocation":
             return np.asarray(100 * (1 - parts.std(axis=1)))
         mean = parts.mean(axis=1)

@@ -1,7 +1,7 @@
 """Plays a trace of pods over a cluster: a scheduler chooses nodes, and the nodes themselves admit or refuse.
 
-A scheduler that sees topology asks `Cluster.judge`; a blind one sees node totals only
-(`alignup.cluster.node_totals`), as the default scheduler does. The difference in what the nodes refuse is what
+What a scheduler thinks of the nodes is kept in `alignup.cluster.candidates`: one that sees topology has asked them, a
+blind one sees node totals only, as the default scheduler does. The difference in what the nodes refuse is what
 topology-blind scheduling costs.
 """
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from alignup.cluster.candidates import Candidates, Demand
+from alignup.cluster.meter import Meter
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
@@ -25,17 +27,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.evaluation import Evaluation
-    from alignup.core.amounts.board import Job
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["Report", "Simulation"]
-
-_ANSWERS_KEPT: Final = 256
-"""Different demands whose answers are kept up to date; forgotten together when there are more."""
-
-_CHANGES_KEPT: Final = 1 << 20
-"""Changes of nodes that are remembered until all answers are forgotten."""
 
 _SAMPLES: Final = 100
 """At how many arrivals stranded capacity is measured."""
@@ -115,14 +109,18 @@ class Simulation:
         if blind and self.strategy not in BLIND_STRATEGIES:
             expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
             raise InputError.at("the strategy", expected, self.strategy)
-        self._blind = blind
         self._random = Random(seed)  # noqa: S311  # ties, not secrets
         self._attempts = attempts
-        self._answers = _Answers(cluster, "least-numa-nodes" if blind else self.strategy)
-        self._where = {pod.uid: (index, pod) for index, node in enumerate(cluster.nodes) for pod in node.pods}
+        self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
+        self._where = {
+            pod.uid: (index, self.totals.request(pod))
+            for index, node in enumerate(cluster.nodes)
+            for pod in node.pods
+        }
+        self._nodes = cluster.nodes
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
-        self._meter = _Meter(self.totals)
+        self._meter = Meter(self.totals)
 
     def run(self, events: Sequence[Event]) -> Report:
         """Play a trace and return what came of it.
@@ -142,7 +140,7 @@ class Simulation:
         """
         arrivals = sum(isinstance(event, Arrival) for event in events)
         every = -(-arrivals // _SAMPLES)
-        meter = self._meter = _Meter(self.totals)
+        meter = self._meter = Meter(self.totals)
         self._counts.clear()
         self._refusals.clear()
         known = set(self._where)
@@ -154,9 +152,10 @@ class Simulation:
                 self._remove(event.uid, known)
             else:
                 self._check_new(event.pod, known)
+                demand = self._candidates.of(event.pod)
                 if self._counts["arrivals"] % every == 0:
-                    meter.strand(self.totals.fits(event.pod), self._answers.of(event.pod).admitted)
-                if self._arrive(event.pod) and event.duration is not None:
+                    meter.strand(demand.fits, self._candidates.admitted(demand))
+                if self._arrive(event.pod, demand) and event.duration is not None:
                     heapq.heappush(ends, (event.time + event.duration, number, event.pod.uid))
             meter.note()
             yield number
@@ -177,7 +176,7 @@ class Simulation:
             stranded=totals.by_name(meter.stranded),
         )
 
-    def _end_pods(self, ends: list[tuple[float, int, str]], time: float, meter: _Meter) -> None:
+    def _end_pods(self, ends: list[tuple[float, int, str]], time: float, meter: Meter) -> None:
         """Remove the pods whose time is over."""
         while ends and ends[0][0] <= time:
             end, _, uid = heapq.heappop(ends)
@@ -199,151 +198,44 @@ class Simulation:
             raise InputError.at("the trace", "the uid of a pod that has come", uid)
 
     def _take_away(self, uid: str) -> None:
-        index, pod = self._where.pop(uid)
-        self.cluster.nodes[index].remove(uid)
-        self.totals.remove(index, pod)
-        self._answers.changed(index)
+        index, request = self._where.pop(uid)
+        self._nodes[index].remove(uid)
+        self.totals.remove(index, request)
+        self._candidates.changed(index)
 
-    def _arrive(self, pod: Pod) -> bool:
+    def _arrive(self, pod: Pod, demand: Demand) -> bool:
         """Place a pod, or count why not."""
         self._counts["arrivals"] += 1
-        fits = self.totals.fits(pod)
-        if not fits.any():
-            self._counts["no room"] += 1
+        scores, tried = demand.scores, 0
+        while tried < self._attempts and (index := self._choose(scores)) is not None:
+            if self._try(pod, index, demand):
+                self._counts["placed"] += 1
+                return True
+            if not tried:
+                scores = scores.copy()
+            scores[index] = -np.inf
+            tried += 1
+        if tried:
+            self._counts["refused"] += 1
         else:
-            scores = self._scores(pod, fits)
-            tried = 0
-            while tried < self._attempts and (index := self._choose(scores)) is not None:
-                if self._try(pod, index):
-                    self._counts["placed"] += 1
-                    return True
-                scores[index] = -np.inf
-                tried += 1
-            self._counts["refused" if tried else "no alignment"] += 1
-        self.totals.forget(pod)
+            self._counts["no alignment" if demand.fits.any() else "no room"] += 1
         return False
-
-    def _scores(self, pod: Pod, fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return what each node is worth to this scheduler; minus infinity: not a candidate."""
-        if self._blind:
-            return np.where(fits, self.totals.score(pod, self.strategy), -np.inf)
-        return np.where(fits, self._answers.of(pod).score, -np.inf)
 
     def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
         """Return one of the best nodes; None if there is no candidate."""
         best = scores.max()
         if best == -np.inf:
             return None
-        equal = np.flatnonzero(scores == best)
+        equal = (scores == best).nonzero()[0]
         return int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
 
-    def _try(self, pod: Pod, index: int) -> bool:
+    def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
-        admission = self.cluster.nodes[index].admit(pod)
-        self._answers.changed(index)
+        admission = self._nodes[index].admit(pod)
+        self._candidates.changed(index)
         if not admission.admitted:
             self._refusals[admission.reason] += 1
             return False
-        self._where[pod.uid] = (index, pod)
-        self.totals.add(index, pod)
+        self._where[pod.uid] = (index, demand.request)
+        self.totals.add(index, demand.request)
         return True
-
-
-@dataclass(slots=True)
-class _Answer:
-    """An evaluation that is kept."""
-
-    job: Job
-    answer: Evaluation
-    seen: int
-    """The number of changes of nodes that it takes into account."""
-
-
-class _Answers:
-    """Evaluations that are kept up to date: only nodes that changed are judged again."""
-
-    def __init__(self, cluster: Cluster, strategy: str) -> None:
-        self._cluster = cluster
-        self._strategy = strategy
-        self._kept: dict[object, _Answer] = {}
-        self._changes: list[int] = []
-
-    def changed(self, index: int) -> None:
-        """Note that a pod came or went."""
-        self._changes.append(index)
-
-    def of(self, pod: Pod) -> Evaluation:
-        """Return what each node would say to the pod now."""
-        demands = (
-            tuple(pod.annotations.items()),
-            tuple(
-                (
-                    one.exclusive_cpus,
-                    one.memory,
-                    one.fractional_memory,
-                    one.devices,
-                    one.is_init,
-                    one.is_sidecar,
-                )
-                for one in pod.all_containers
-            ),
-        )
-        cluster = self._cluster
-        kept = self._kept.get(demands)
-        if kept is None or len(self._changes) - kept.seen > len(cluster):
-            if len(self._kept) >= _ANSWERS_KEPT or len(self._changes) > _CHANGES_KEPT:
-                self._kept.clear()
-                self._changes.clear()
-            kept = _Answer(cluster.job(pod), cluster.empty_evaluation(), 0)
-            cluster.judge(kept.job, pod, self._strategy, kept.answer, 0, len(cluster))
-            self._kept[demands] = kept
-        elif kept.seen < len(self._changes):
-            outdated = set(self._changes[kept.seen :])
-            nodes = np.fromiter(outdated, np.int64, len(outdated))
-            cluster.judge(kept.job, pod, self._strategy, kept.answer, 0, len(nodes), nodes)
-        kept.seen = len(self._changes)
-        return kept.answer
-
-
-class _Meter:
-    """Measures what is used, over time, and what is stranded, at some moments."""
-
-    def __init__(self, totals: Totals) -> None:
-        self._totals = totals
-        count = len(totals.resources)
-        self._there = np.maximum(totals.allocatable.sum(axis=0), 1)
-        self._time: float | None = None
-        self._elapsed = 0.0
-        self._weighted = np.zeros(count)
-        self._part = totals.used_in_all / self._there
-        self.peak = self._part.copy()
-        self._strands = np.zeros(count)
-        self._samples = 0
-
-    def advance(self, time: float) -> None:
-        """Let time pass, with everything as it was noted last."""
-        if self._time is not None and time > self._time:
-            self._weighted += self._part * (time - self._time)
-            self._elapsed += time - self._time
-        self._time = time if self._time is None else max(time, self._time)
-
-    def note(self) -> None:
-        """Note what is used now."""
-        self._part = self._totals.used_in_all / self._there
-        np.maximum(self.peak, self._part, out=self.peak)
-
-    def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:
-        """Measure what is free on nodes that have room in sum and would refuse."""
-        free = self._totals.free
-        self._strands += free[fits & ~admitted].sum(axis=0) / np.maximum(free.sum(axis=0), 1)
-        self._samples += 1
-
-    @property
-    def mean(self) -> npt.NDArray[np.float64]:
-        """The mean part in use; what it is now if no time passed."""
-        return self._weighted / self._elapsed if self._elapsed else self._part
-
-    @property
-    def stranded(self) -> npt.NDArray[np.float64]:
-        """The mean part of what was free that was stranded."""
-        return self._strands / max(1, self._samples)

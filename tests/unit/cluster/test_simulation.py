@@ -78,9 +78,9 @@ def test_totals_are_what_the_default_scheduler_sees():
         {"name": "i", "image": "i", "resources": {"requests": {"cpu": "12500m", "ephemeral-storage": "1Gi"}}}
     ]
     assert totals.request(Pod.from_manifest(manifest)).tolist() == [12_500, 0, 0, GIBI]
-    assert totals.fits(Pod.from_manifest(manifest)).tolist() == [True]
-    assert totals.fits(Pod.from_manifest(pod_manifest("large", cpus=14))).tolist() == [False]
-    assert totals.fits(Pod.from_manifest(pod_manifest("strange", tpu=1))).tolist() == [False]
+    assert totals.fits(totals.request(Pod.from_manifest(manifest))).tolist() == [True]
+    assert totals.fits(totals.request(Pod.from_manifest(pod_manifest("large", cpus=14)))).tolist() == [False]
+    assert totals.fits(totals.request(Pod.from_manifest(pod_manifest("strange", tpu=1)))).tolist() == [False]
 
 
 def test_hugepages_and_missing_resources_in_totals():
@@ -99,16 +99,16 @@ def test_blind_scores():
     """By the parts of CPUs and memory that would be in use."""
     cluster = cluster_of(1)
     totals = Totals(cluster.nodes)
-    pod = Pod.from_manifest(pod_manifest("new", cpus=3, memory="31.5Gi"))
-    assert totals.score(pod, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
-    assert totals.score(pod, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
-    assert totals.score(pod, "balanced-allocation").tolist() == [
+    request = totals.request(Pod.from_manifest(pod_manifest("new", cpus=3, memory="31.5Gi")))
+    assert totals.score(request, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
+    assert totals.score(request, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
+    assert totals.score(request, "balanced-allocation").tolist() == [
         pytest.approx(100 * (1 - np.std([0.2, 0.5])))
     ]
-    strange = Pod.from_manifest(pod_manifest("strange", tpu=1))
+    strange = totals.request(Pod.from_manifest(pod_manifest("strange", tpu=1)))
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):
-        totals.score(pod, "document")
+        totals.score(request, "document")
 
 
 def test_a_pod_leaves_when_its_time_is_over():
@@ -161,7 +161,7 @@ def test_answers_kept_are_forgotten_together(monkeypatch):
     """More different pods than answers are kept for change nothing."""
     events = [arrival(f"p{index}", index, 2, cpus=1 + index % 5) for index in range(40)]
     plain = Simulation(cluster_of(3)).run(events)
-    monkeypatch.setattr("alignup.cluster.simulation._ANSWERS_KEPT", 2)
+    monkeypatch.setattr("alignup.cluster.candidates._DEMANDS_KEPT", 2)
     assert Simulation(cluster_of(3)).run(events) == plain
 
 
