@@ -52,6 +52,11 @@ class PodResources:
     name: str
     containers: tuple[ContainerResources, ...]
 
+    @property
+    def holds_something(self) -> bool:
+        """Whether a container has CPUs, memory or devices of its own."""
+        return any(one.cpus or one.memory or one.devices for one in self.containers)
+
 
 @dataclass(frozen=True, slots=True)
 class Allocatable:

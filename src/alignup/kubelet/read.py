@@ -228,10 +228,12 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
 def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
     if records.pods is not None:
+        # a pod that has failed holds what it has until it is terminated; PodResources tells
+        holding = {(pod.namespace, pod.name) for pod in records.listed or () if pod.holds_something}
         return {
             one.pod.uid: [container.name for container in one.pod.all_containers]
             for one in records.pods
-            if one.is_active
+            if one.is_active or (one.pod.namespace, one.pod.name) in holding
         }
     if records.listed is None:
         return None
@@ -296,7 +298,7 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
     found = [
         one.pod
         for one in records.pods or ()
-        if one.is_active and (one.has_started or one.phase == "Running" or one.pod.uid in containers)
+        if one.pod.uid in containers or (one.is_active and (one.has_started or one.phase == "Running"))
     ]
     known = {pod.uid for pod in found}
     named = pods_by_uid(state, records.listed or ()) if set(containers) - known else {}

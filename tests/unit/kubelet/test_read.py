@@ -105,6 +105,18 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
     assert books(read.node) == books(node)
 
 
+def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
+    """A kubelet that restarts before its plugins refuses pods that have run; PodResources says how long they hold."""
+    root, node = written
+    failed = {**PODS[2], "status": {"phase": "Failed"}}
+    (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
+    assert books(Node.from_kubelet(root)) == books(node)
+    listed = json.loads((root / "podresources/list.json").read_text())
+    listed["pod_resources"].pop()
+    (root / "podresources/list.json").write_text(json.dumps(listed))
+    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
+
+
 def test_without_pods_they_are_known_by_what_they_hold(written):
     """PodResources answers have names and no uids."""
     root, node = written

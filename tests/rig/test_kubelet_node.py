@@ -1,0 +1,151 @@
+"""A node that is read, against the real kubelet that wrote it: at every step of many pods that come and go.
+
+Fewer pods by default; `ALIGNUP_RIG_PODS=200` is the whole campaign.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kernel_trees import server
+from kubelet_rig import NODE_NAME, KubeletRig, why_not
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 40)
+GIB = 2**30
+
+
+def gpus(nodes):
+    return [{"id": f"gpu{i}", "numa": [i % nodes]} for i in range(2 * nodes)] + [{"id": "loose"}]
+
+
+CASES = {
+    2: ({"topologyManagerPolicy": "single-numa-node"}, {"sockets": 2, "cores": 8, "nodes": 2}),
+    4: ({"topologyManagerPolicy": "restricted"}, {"sockets": 2, "cores": 12, "nodes": 4}),
+    8: (
+        {"topologyManagerPolicy": "best-effort", "topologyManagerScope": "pod"},
+        {"sockets": 2, "cores": 16, "nodes": 8},
+    ),
+}
+
+
+@pytest.fixture
+def folder():
+    made = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # sockets need a short path
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def wish(rng, *, small=False):
+    cpus = rng.choice([1, 1, 2, 2, 3, 4]) if not small else 1
+    memory = rng.choice([1, 1, 2, 4, 12, 20]) if not small else 1
+    amounts = {"cpu": str(cpus), "memory": f"{memory}Gi"}
+    if rng.random() < 0.1:
+        amounts["cpu"] = "1500m"
+    if rng.random() < 0.2:
+        amounts["hugepages-2Mi"] = f"{rng.choice([2, 64, 256])}Mi"
+    if rng.random() < 0.35:
+        amounts["nvidia.com/gpu"] = str(rng.choice([1, 1, 2]))
+    return amounts
+
+
+def container(name, amounts, **more):
+    return {"name": name, "image": "none", "resources": {"requests": amounts, "limits": amounts}, **more}
+
+
+def random_pod(rng, number):
+    containers = [container(f"c{i}", wish(rng)) for i in range(rng.choice([1, 1, 1, 2]))]
+    inits = []
+    if rng.random() < 0.25:
+        inits = [container(f"i{i}", wish(rng), command=["true"]) for i in range(rng.choice([1, 2]))]
+    if rng.random() < 0.1:
+        inits.append(container("side", wish(rng, small=True), restartPolicy="Always"))
+    if rng.random() < 0.15:  # burstable
+        del containers[0]["resources"]["limits"]
+        containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p{number:03}", "namespace": "default"},
+        "spec": {"containers": containers, "initContainers": inits, "restartPolicy": "Always"},
+    }
+
+
+def check_holdings(read):
+    """The node holds what PodResources says, container by container."""
+    uids = {f"{one.pod.namespace}/{one.pod.name}": one.pod.uid for one in read.records.pods}
+    for pod in read.records.listed:
+        uid = uids[f"{pod.namespace}/{pod.name}"]
+        for told in pod.containers:
+            held = read.node.allocation(uid, told.name)
+            assert set(held.cpus or ()) == set(told.cpus), (pod.name, told.name)
+            assert sorted((b.type, b.numa_nodes, b.size) for b in held.memory) == sorted(
+                (b.type, b.numa_nodes, b.size) for b in told.memory
+            ), (pod.name, told.name)
+            assert held.devices == told.devices, (pod.name, told.name)
+
+
+def judge(rig, manifest):
+    """Read the node, compare its holdings, and its verdict on the next pod with the kubelet's; return our verdict."""
+    read = rig.read()
+    check_holdings(read)
+    mine = read.node.try_admit(manifest)
+    status = rig.admit(manifest)
+    reason = status.get("reason") or ""
+    # the kubelet's own fit check comes after its managers; for a static pod it then looks for others to preempt
+    if reason.startswith("OutOf") or "preemption" in status.get("message", ""):
+        assert mine.admitted
+        return False
+    assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (status, manifest)
+    if mine.admitted:
+        told = {pod.name: pod for pod in rig.read().records.listed}[
+            f"{manifest['metadata']['name']}-{NODE_NAME}"
+        ]
+        for one in told.containers:
+            got = mine.containers[one.name]
+            assert set(got.cpus or ()) == set(one.cpus)
+            assert sorted((b.type, b.numa_nodes, b.size) for b in got.memory) == sorted(
+                (b.type, b.numa_nodes, b.size) for b in one.memory
+            )
+    return mine.admitted
+
+
+def settled(rig, running):
+    """Restart the kubelet; return the pods that still run.
+
+    It takes pods up again before its plugins have registered, and refuses those with devices that must be allocated
+    again, such as an init container's that has ended. What they held is free when they are terminated.
+    """
+    rig.restart()
+    failed = {name for name in running if rig.decided(name)["phase"] == "Failed"}
+    for name in failed:
+        rig.remove(name)
+    return [name for name in running if name not in failed]
+
+
+@pytest.mark.parametrize("nodes", CASES)
+def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
+    overlay, shape = CASES[nodes]
+    rng = random.Random(nodes)
+    running, refused = [], []
+    with KubeletRig(
+        folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}
+    ) as rig:
+        for number in range(PODS):
+            if number == PODS // 2:
+                running = settled(rig, running)
+            while running and (len(running) > 3 * nodes or rng.random() < 0.3):
+                rig.remove(running.pop(rng.randrange(len(running))))
+            manifest = random_pod(rng, number)
+            (running if judge(rig, manifest) else refused).append(manifest["metadata"]["name"])
+            if len(refused) > 20:
+                rig.remove(refused.pop(0))
+        check_holdings(rig.read())
+    print(f"{nodes} NUMA nodes: {PODS} pods, {len(refused)} refusals at the end")  # noqa: T201  # with -s
