@@ -105,8 +105,13 @@ def memory_document(node):
         tables = {}
         for kind, there in node.memory.allocatable.items():
             free, kept = node.memory.free[kind][position], reserved.get((numa_id, kind), 0)
+            pages = sum(
+                node.memory.allocatable[other][position] + reserved.get((numa_id, other), 0)
+                for other in node.memory.allocatable
+                if kind == "memory" != other
+            )
             tables[kind] = {
-                "total": there[position] + kept,
+                "total": there[position] + kept + pages,
                 "systemReserved": kept,
                 "allocatable": there[position],
                 "reserved": there[position] - free,

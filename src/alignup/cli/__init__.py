@@ -27,6 +27,7 @@ MOST_SAID = 50
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "machine": "Show what a machine looks like.",
+    "node": "Read, check, show and export the node that a kubelet runs.",
     "replay": "Replay scenarios of pods that come and go.",
     "rank": "Rank the nodes of a cluster for a pod.",
     "simulate": "Place a trace of pods on a cluster, with and without a view of NUMA nodes.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from alignup.cli.completion import files
 from alignup.cli.failures import complain
 from alignup.cli.inputs import (
     config_option,
+    kubelet_node_option,
     load_node,
     machine_option,
     near_cpus_option,
@@ -41,6 +43,7 @@ __all__ = ["command"]
     epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
 )
 @machine_option
+@kubelet_node_option
 @config_option
 @devices_option
 @device_resource_option
@@ -65,6 +68,7 @@ __all__ = ["command"]
 def command(
     ctx: click.Context,
     machine: str,
+    kubelet_node: str | None,
     config: str | None,
     inventory: str | None,
     selectors: tuple[str, ...],
@@ -82,11 +86,11 @@ def command(
     pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
     reads standard input.
     """
+    options: dict[str, Any] = {"near_cpus": near_cpus, "lenient": lenient}
+    given = partial(load_node, machine, config, inventory, selectors, kubelet_node=kubelet_node, **options)
 
     def load(version: KubeletVersion | None) -> LoadedNode:
-        return load_node(
-            machine, config, inventory, selectors, near_cpus=near_cpus, version=version, lenient=lenient
-        )
+        return given(version=version)
 
     def read(loaded: LoadedNode) -> list[Pod]:
         if not pods:
@@ -100,7 +104,7 @@ def command(
             raise click.UsageError("expected files, got standard input, which is read only once")
         ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
     loaded = load(versions[0] if versions else None)
-    answers = admit_all(loaded, read(loaded), is_configured=config is not None)
+    answers = admit_all(loaded, read(loaded), is_configured=bool(config or kubelet_node))
     if as_json:
         for pod, admission in answers:
             click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))

@@ -17,7 +17,7 @@ import click
 from alignup.cli.completion import files, machines
 from alignup.cli.terminal import counted
 from alignup.errors import InputError
-from alignup.machine.load import HERE
+from alignup.machine.load import HERE, load_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LoadedNode",
     "config_option",
+    "kubelet_node_option",
     "load_node",
     "machine_option",
     "near_cpus_option",
@@ -57,6 +58,14 @@ machine_option = click.option(
     show_default="this machine",
     shell_complete=machines,
     help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+)
+kubelet_node_option = click.option(
+    "--node",
+    "kubelet_node",
+    metavar="ROOT|ARCHIVE",
+    shell_complete=files,
+    help="The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
+    "`alignup node collect`.",
 )
 near_cpus_option = click.option(
     "--near-cpus",
@@ -211,10 +220,12 @@ def load_node(
     near_cpus: bool = False,
     version: KubeletVersion | None = None,
     lenient: bool = False,
+    kubelet_node: str | None = None,
 ) -> LoadedNode:
     """Return the node that the options describe.
 
-    A catalog machine brings its devices and a configuration that aligns; both give way to the options.
+    A catalog machine brings its devices and a configuration that aligns; both give way to the options. So do those of a
+    kubelet's node.
 
     Args:
         machine: what `--machine` takes.
@@ -224,10 +235,15 @@ def load_node(
         near_cpus: count devices on NUMA nodes without CPUs as near the closest ones with CPUs.
         version: the kubelet's release; None: the newest known.
         lenient: let options of the configuration pass whose gates are off by default.
+        kubelet_node: what `--node` takes.
 
     Raises:
         InputError: an input is not what it should be.
     """
+    if kubelet_node is not None:
+        return load_kubelet_node(
+            kubelet_node, machine, config, devices, selectors, near_cpus=near_cpus, version=version
+        )
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.with_devices import load_with_devices
@@ -249,6 +265,38 @@ def load_node(
     )
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(machine, node), frozenset(loaded.devices), loaded.pods)
+
+
+def load_kubelet_node(
+    root: str,
+    machine: str,
+    config: str | None,
+    devices: str | None,
+    selectors: Sequence[str] = (),
+    *,
+    near_cpus: bool = False,
+    version: KubeletVersion | None = None,
+) -> LoadedNode:
+    """Return the node of a kubelet, with its pods; arguments as for `load_node`.
+
+    Raises:
+        InputError: a file is damaged, or options contradict each other.
+    """
+    from alignup.kubelet.layout import open_node
+    from alignup.kubelet.read import machine_of, make_node, read_records
+    from alignup.machine.device_inventory import decode_inventory
+
+    if selectors or near_cpus:
+        raise click.UsageError(
+            "--node tells the devices; --device-resource and --near-cpus do not go with it"
+        )
+    files = open_node(root)
+    records = read_records(files, config)
+    at = machine_of(files) if machine == HERE else load_machine(machine).machine
+    inventory = None if devices is None else decode_inventory(read_mapping(devices), at, devices)
+    found = make_node(records, at, inventory, version).node
+    resources = frozenset(found.devices.pools if found.devices else ())
+    return LoadedNode(found, title_of(root, found), resources)
 
 
 def read_mapping(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import machine_option, near_cpus_option
+from alignup.cli.inputs import kubelet_node_option, machine_option, near_cpus_option
 from alignup.cli.options import device_resource_option
 from alignup.cli.output_files import html_option, svg_option, write_text
 from alignup.errors import InputError
@@ -15,12 +15,14 @@ from alignup.machine.load import HERE
 
 if TYPE_CHECKING:
     from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.machine import Machine
 
 __all__ = ["command"]
 
 
 @click.command(name="machine")
 @machine_option
+@kubelet_node_option
 @click.option("--root", metavar="DIR", help="The root of a sysfs tree; the same as --machine DIR.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, which --machine takes, and nothing else."
@@ -35,6 +37,7 @@ __all__ = ["command"]
 @near_cpus_option
 def command(
     machine: str,
+    kubelet_node: str | None,
     root: str | None,
     as_json: bool,
     snapshot: str | None,
@@ -51,16 +54,15 @@ def command(
     With --json, `devices`, `preferredSets` and `kubelet` are further keys of the object: what came with the
     machine, and the devices that an option asks for. A snapshot holds no host names, serial numbers or MAC addresses.
     """
-    from alignup.machine.machine import Machine
     from alignup.machine.with_devices import load_with_devices
 
-    if root is not None and machine != HERE:
-        raise click.UsageError("--root and --machine exclude each other")
-    source = machine if root is None else root
+    if sum((root is not None, machine != HERE, kubelet_node is not None)) > 1:
+        raise click.UsageError("--root, --machine and --node exclude each other")
+    source = (kubelet_node or machine) if root is None else root
     if nvidia and (root is not None or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
     loaded = load_with_devices(
-        source if root is None else Machine.from_sysfs(root),
+        source_of(machine, kubelet_node, root),
         selectors=selectors,
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
@@ -96,6 +98,33 @@ def draw(title: str, loaded: LoadedMachine, svg: str | None, html: str | None) -
         write_text(svg, drawing_of(scene))
     if html is not None:
         write_text(html, machine_page(scene))
+
+
+def source_of(machine: str, kubelet_node: str | None, root: str | None) -> str | Machine | LoadedMachine:
+    """Return the machine that one of the options names, in a form that `load_with_devices` takes."""
+    from alignup.machine.machine import Machine
+
+    if kubelet_node is not None:
+        return machine_with_kubelet(kubelet_node)
+    return machine if root is None else Machine.from_sysfs(root)
+
+
+def machine_with_kubelet(root: str) -> LoadedMachine:
+    """Return the machine of a kubelet's node, with the devices and the configuration that the kubelet has.
+
+    Raises:
+        InputError: a file is damaged, or there is none of a kubelet.
+    """
+    from alignup.kubelet.read import read_kubelet_node
+    from alignup.machine.loaded import LoadedMachine
+
+    found = read_kubelet_node(root)
+    pools = found.node.devices.pools if found.node.devices else {}
+    return LoadedMachine(
+        found.node.machine,
+        {resource: pool.reported for resource, pool in pools.items()},
+        kubelet=found.records.configuration.fields,
+    )
 
 
 def pack(source: str, target: str) -> None:

@@ -25,7 +25,7 @@ from alignup.node import Node
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.options import KubeletOptions
@@ -35,7 +35,16 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
-__all__ = ["KubeletNode", "NodeRecords", "read_kubelet_node", "read_records"]
+__all__ = [
+    "KubeletNode",
+    "NodeRecords",
+    "config_of",
+    "machine_of",
+    "make_node",
+    "read_kubelet_node",
+    "read_records",
+    "stale_entries",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +82,27 @@ def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[Kube
     """
     files = open_node(root, options.get("kubelet_dir"))
     records = read_records(files, options.get("config"), options.get("config_dir"))
-    machine = options.get("machine")
-    if machine is None:
-        kernel = files.kernel
-        if kernel is None:
-            raise InputError(f"expected a folder sys that describes the machine, got none at {files.source}")
-        machine = describe(kernel)
+    machine = options.get("machine") or machine_of(files)
     return make_node(records, machine, options.get("devices"), options.get("kubelet_version"))
+
+
+def machine_of(files: NodeFiles) -> Machine:
+    """Return the machine that the kernel's files of a node describe.
+
+    Raises:
+        InputError: there are none, or they describe none.
+    """
+    kernel = files.kernel
+    if kernel is None:
+        raise InputError(f"expected a folder sys that describes the machine, got none at {files.source}")
+    return describe(kernel)
 
 
 def read_records(
     files: NodeFiles,
     config: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    state_of: Callable[[dict[str, tuple[str, str]]], KubeletState] | None = None,
 ) -> NodeRecords:
     """Return all records of a node.
 
@@ -93,6 +110,8 @@ def read_records(
         files: the node's files.
         config: the configuration's file, in place of the node's.
         config_dir: the folder of drop-ins, in place of the node's.
+        state_of: returns the state, given by container id the pod's uid and the container's name; None: that of the
+            files, which must be intact.
 
     Raises:
         InputError: a file is damaged, or there is no file of a kubelet at all.
@@ -106,7 +125,7 @@ def read_records(
     ids = {
         identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()
     }
-    state = read_state(files, ids)
+    state = state_of(ids) if state_of else read_state(files, ids)
     listed, allocatable = read_answer(files, LIST), read_answer(files, ALLOCATABLE)
     if state.is_empty and not configuration.source and listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
@@ -153,12 +172,11 @@ def make_node(
         InputError: the records contradict the machine or each other.
         ConfigError: a kubelet would refuse to start with the configuration.
     """
-    version = kubelet_version or (records.node_object.kubelet_version if records.node_object else "") or None
-    config = _config(records, machine, version)
+    config = config_of(records, machine, kubelet_version)
     _check_policies(records, config)
     reported = devices if devices is not None else _devices(records)
     node = Node(machine, config, reported)
-    stale = _stale(records)
+    stale = stale_entries(records)
     dropped = {(uid, name) for uid, names in stale.items() for name in names}
     active = _active(records)
     state = records.state.without(
@@ -168,8 +186,21 @@ def make_node(
     return KubeletNode(node, records, stale)
 
 
-def _config(records: NodeRecords, machine: Machine, version: KubeletVersion | str | None) -> KubeletConfig:
-    """Return the configuration; where there is none, the policies that the state files name."""
+def config_of(
+    records: NodeRecords, machine: Machine | None, kubelet_version: KubeletVersion | str | None = None
+) -> KubeletConfig:
+    """Return the configuration; where there is none, the policies that the state files name.
+
+    Args:
+        records: of the node.
+        machine: the node's; None: not known.
+        kubelet_version: the release; None: the one that the Node tells, or the newest known.
+
+    Raises:
+        InputError: a field is of the wrong type.
+        ConfigError: a kubelet would refuse to start with it.
+    """
+    version = kubelet_version or (records.node_object.kubelet_version if records.node_object else None)
     fields: Mapping[str, Any] = records.configuration.fields
     if not records.configuration.source:
         warn(
@@ -184,12 +215,12 @@ def _config(records: NodeRecords, machine: Machine, version: KubeletVersion | st
         raise type(error)(f"{error} in {source}") from None
 
 
-def _guessed_fields(records: NodeRecords, machine: Machine) -> dict[str, Any]:
+def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, Any]:
     """Return the fields that state files and answers tell."""
     found: dict[str, Any] = {}
     if records.state.cpu is not None and records.state.cpu.policy:
         found["cpuManagerPolicy"] = records.state.cpu.policy
-        if records.allocatable is not None:
+        if records.allocatable is not None and machine is not None:
             found["reservedSystemCPUs"] = str(
                 type(records.allocatable.cpus).from_int(machine.cpus & ~int(records.allocatable.cpus))
             )
@@ -246,8 +277,8 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     return {uid: names for uid, names in containers.items() if uid in known or bare}
 
 
-def _stale(records: NodeRecords) -> dict[str, list[str]]:
-    """Return by uid the containers in the state files that are gone."""
+def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
+    """Return by pod uid the containers in the state files that are gone."""
     active = _active(records)
     if active is None:
         return {}

@@ -24,7 +24,7 @@ AskDriver = Literal["never", "if missing", "always"]
 
 
 def load_with_devices(
-    source: str | Machine,
+    source: str | Machine | LoadedMachine,
     *,
     devices: object = None,
     where: str = "devices",
@@ -39,7 +39,7 @@ def load_with_devices(
     dropped.
 
     Args:
-        source: a machine as `load_machine` takes it, or its record.
+        source: a machine as `load_machine` takes it, or its record, with devices or without.
         devices: an inventory as `decode_inventory` takes it; None: the devices that come with the machine.
         where: the name of the inventory in errors.
         selectors: PCI devices of resources, as `PciSelector.parse` takes them.
@@ -50,7 +50,10 @@ def load_with_devices(
         InputError: there is no such machine, a device is described wrongly, a selector selects nothing, or the
             driver does not answer.
     """
-    loaded = LoadedMachine(source) if isinstance(source, Machine) else load_machine(source)
+    if isinstance(source, str):
+        loaded = load_machine(source)
+    else:
+        loaded = LoadedMachine(source) if isinstance(source, Machine) else source
     machine = loaded.machine
     if devices is not None:
         loaded = replace(loaded, devices=decode_inventory(devices, machine, where), preferred_sets={})

@@ -1,0 +1,71 @@
+"""`alignup node check`: checks the state files of a kubelet, and says what it will do about what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.inputs import config_option
+from alignup.cli.node_options import kubelet_dir_option, machine_of_option, node_machine_option, node_option
+from alignup.cli.options import kubelet_version_option
+from alignup.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.kubelet.findings import Finding
+    from alignup.kubernetes.versions import KubeletVersion
+
+__all__ = ["command"]
+
+
+@click.command(
+    name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input."
+)
+@node_option
+@kubelet_dir_option
+@config_option
+@node_machine_option
+@kubelet_version_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, and nothing else.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    root: str,
+    kubelet_dir: str | None,
+    config: str | None,
+    machine: str | None,
+    version: KubeletVersion | None,
+    as_json: bool,
+) -> None:
+    """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
+
+    Each finding says what it is, what the kubelet does about it at its next start, and how to mend it. Nothing is
+    written.
+    """
+    from alignup.kubelet.check import check_node
+    from alignup.kubelet.layout import open_node
+
+    files = open_node(root, kubelet_dir)
+    options = {"config": config, "machine": machine_of_option(machine), "kubelet_version": version}
+    found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one.to_dict(), separators=(",", ":")))
+    else:
+        show(found)
+    ctx.exit(1 if found else 0)
+
+
+def show(found: Sequence[Finding]) -> None:
+    """Print the findings for a person."""
+    if not found:
+        click.echo("nothing is wrong with the kubelet's files")
+    for number, one in enumerate(found):
+        if number:
+            click.echo()
+        click.echo(one_line(f"{one.file}: {one.text} ({one.kind})"))
+        click.echo(one_line(f"  the next start: {one.effect}"))
+        click.echo(one_line(f"  repair: {one.repair}"))

@@ -1,0 +1,50 @@
+"""Declares the options that the subcommands of `alignup node` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.completion import files, machines
+
+if TYPE_CHECKING:
+    from alignup.machine.machine import Machine
+
+__all__ = ["kubelet_dir_option", "machine_of_option", "node_machine_option", "node_option"]
+
+node_option = click.option(
+    "--node",
+    "root",
+    metavar="ROOT|ARCHIVE",
+    default="/",
+    show_default="this machine",
+    shell_complete=files,
+    help="The root of a machine or of a copy, or an archive of `alignup node collect`.",
+)
+kubelet_dir_option = click.option(
+    "--kubelet-dir",
+    metavar="DIR",
+    shell_complete=files,
+    help="The kubelet's folder.  [default: var/lib/kubelet beneath the root]",
+)
+node_machine_option = click.option(
+    "--machine",
+    "-m",
+    metavar="NAME|FILE|ROOT",
+    shell_complete=machines,
+    help="The machine, in place of the one beneath the root.",
+)
+
+
+def machine_of_option(source: str | None) -> Machine | None:
+    """Return the machine that `--machine` names; None: it is not given.
+
+    Raises:
+        InputError: there is no such machine, or it cannot be read.
+    """
+    if source is None:
+        return None
+    from alignup.machine.load import load_machine
+
+    return load_machine(source).machine

@@ -1,0 +1,51 @@
+"""`alignup node check`."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+
+import pytest
+
+from kubelet_files import EXAMPLE
+
+ARCHIVE = EXAMPLE / "root.tar.xz"
+
+
+@pytest.fixture
+def root(tmp_path):
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path / "root", filter="data")
+    return tmp_path / "root"
+
+
+def test_a_sound_node_has_no_findings(alignup):
+    ended = alignup("node", "check", "--node", ARCHIVE)
+    assert (ended.status, ended.out) == (0, "nothing is wrong with the kubelet's files\n")
+    assert alignup("node", "check", "--node", ARCHIVE, "--json").out == ""
+
+
+def test_findings_are_told_with_effect_and_repair(alignup, root):
+    path = root / "var/lib/kubelet/cpu_manager_state"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "checksum": 1}))
+    ended = alignup("node", "check", "--node", root, "--json")
+    (line,) = ended.lines
+    assert ended.status == 1
+    assert line.keys() == {"kind", "file", "text", "effect", "repair"}
+    assert (line["kind"], line["file"]) == ("cpu-checksum", str(path))
+    ended = alignup("node", "check", "--node", root)
+    assert ended.status == 1
+    assert "the next start: the kubelet does not start" in ended.out
+    assert "repair: drain the node" in ended.out
+
+
+def test_bad_input_is_one_line(alignup, tmp_path):
+    assert alignup("node", "check", "--node", tmp_path).complains("expected files of a kubelet")
+    assert alignup("node", "check", "--node", tmp_path / "x").complains("an archive of one")
+    assert alignup("node", "check", "--node", ARCHIVE, "--machine", "nowhere").complains("--machine")
+
+
+def test_the_group_knows_its_subcommands(alignup):
+    ended = alignup("node", "--help")
+    assert "check" in ended.out
+    assert alignup("node", "chekc").status == 2

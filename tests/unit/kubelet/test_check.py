@@ -1,0 +1,92 @@
+"""Findings about a kubelet's files; `tests/rig/test_faults.py` compares them with what a kubelet does."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from alignup import Node
+from alignup.errors import InputError
+from alignup.kubelet.check import check_node
+from alignup.kubelet.layout import FolderFiles, open_node
+from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine
+from kernel_trees import server
+from kubelet_faults import FAULTS, Place
+from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
+
+GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
+PODS = (guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2, 1, 1)))
+
+
+@pytest.fixture
+def place(tmp_path):
+    root = write_root(tmp_path / "root", server(sockets=2, cores=8, nodes=2, memory=16 << 20))
+    node = Node(Machine.from_sysfs(root), CONFIG, GPUS)
+    for manifest in PODS:
+        assert node.admit(manifest)
+    write_node(root, node, PODS)
+    state = root / "var/lib/kubelet"
+    return Place(root, state, state / "config.yaml")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_found_and_named(place, name):
+    spoil, kinds, starts = FAULTS[name]
+    if name == "foreign owner" and os.geteuid():
+        pytest.skip("needs root")
+    spoil(place)
+    found = check_node(FolderFiles(place.root), {})
+    assert {one.kind for one in found} == kinds
+    assert any("does not start" in one.effect for one in found) is not starts
+    for one in found:
+        assert all(one.to_dict().values())
+        assert "\n" not in json.dumps(one.to_dict())
+
+
+def test_what_a_kubelet_wrote_has_no_findings():
+    assert check_node(open_node(EXAMPLE / "root.tar.xz"), {}) == []
+
+
+def test_a_configuration_that_a_kubelet_refuses_is_a_finding(place):
+    place.configure(topologyManagerPolicy="best")
+    (found,) = check_node(FolderFiles(place.root), {})
+    assert found.kind == "configuration"
+    assert "best" in found.text
+
+
+def test_a_resource_without_healthy_devices_is_a_finding(place):
+    path = place.root / "podresources/allocatable.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "devices": []}))
+    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"resource-gone", "device-gone"}
+
+
+def test_cpus_of_two_pods_are_a_finding(place):
+    def change(document):
+        one, other = list(document["entries"].values())[:2]
+        other["c0"] = f"{other['c0']},{one['c0']}"
+
+    place.edit("cpu_manager_state", change)
+    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"cpus-given-twice"}
+
+
+def test_pods_that_run_and_hold_nothing_are_findings(place):
+    pods = json.loads((place.root / "pods.json").read_text())
+    pods["items"].append(guaranteed("d", (1, 1, 1)))
+    (place.root / "pods.json").write_text(json.dumps(pods))
+    kinds = {one.kind for one in check_node(FolderFiles(place.root), {})}
+    assert kinds == {"pod-without-cpus", "pod-without-memory", "pod-without-devices"}
+
+
+def test_without_a_machine_the_rest_is_checked(place):
+    (place.root / "sys").rename(place.root / "elsewhere")
+    assert check_node(FolderFiles(place.root), {}) == []
+    FAULTS["CPUs in the pool and a container"][0](place)
+    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"cpu-overlap"}
+
+
+def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
+    with pytest.raises(InputError, match="files of a kubelet"):
+        check_node(FolderFiles(tmp_path), {})
