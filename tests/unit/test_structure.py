@@ -53,6 +53,7 @@ LATE = {
     ): "few configurations set gates, whose list is long",
     ("cluster.cluster", "cluster.json_lines"): "only Cluster.from_file reads files",
     ("cluster.cluster", "cluster.node_resource_topology"): "only Cluster.from_file reads files",
+    ("kubelet.pod_resources_client", "kubelet.pod_resources_pb2"): "needs an extra",
     ("leases.child_process", "errors"): "the child imports after the fork, and only what it needs",
     ("leases.child_process", "leases.binding"): "the child imports after the fork, and only what it needs",
     ("leases.child_process", "machine.cpuset"): "the child imports after the fork, and only what it needs",

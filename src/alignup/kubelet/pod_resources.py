@@ -27,6 +27,7 @@ __all__ = [
     "ContainerResources",
     "PodResources",
     "allocatable_from_wire",
+    "plain_answer",
     "pods_from_wire",
     "read_answer",
 ]
@@ -136,7 +137,13 @@ def read_answer(files: NodeFiles, path: str) -> Any:
     value: object = decode_json(data, "the JSON of a PodResources answer", files.place(path))
     if not isinstance(value, dict):
         raise InputError.at(files.place(path), "an object", value)
-    return _plain(value)
+    return plain_answer(value)
+
+
+def plain_answer(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer in protobuf's JSON with the names of the `.proto` file, and with its numbers as numbers."""
+    found: dict[str, Any] = _plain(value)
+    return found
 
 
 def _plain(value: Any, key: str = "") -> Any:

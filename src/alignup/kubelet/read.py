@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from alignup.errors import ConfigError, InputError, warn
+from alignup.kubelet.answers import find_answers
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
-from alignup.kubelet.layout import ALLOCATABLE, LIST, NODE, PODS, open_node
+from alignup.kubelet.layout import NODE, PODS, open_node
 from alignup.kubelet.naming import pods_by_uid
 from alignup.kubelet.node_objects import NodeObject, NodePod, read_node_object, read_node_pods
-from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire, read_answer
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
@@ -126,16 +126,16 @@ def read_records(
         identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()
     }
     state = state_of(ids) if state_of else read_state(files, ids)
-    listed, allocatable = read_answer(files, LIST), read_answer(files, ALLOCATABLE)
-    if state.is_empty and not configuration.source and listed is None:
+    answers = find_answers(files)
+    if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
     return NodeRecords(
         files,
         configuration,
         state,
         pods,
-        None if listed is None else pods_from_wire(listed, files.place(LIST)),
-        None if allocatable is None else allocatable_from_wire(allocatable, files.place(ALLOCATABLE)),
+        answers.listed,
+        answers.allocatable,
         node_object,
     )
 

@@ -1,0 +1,124 @@
+"""A kubelet's PodResources over its socket, played by a server of ours with its messages on the wire."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tempfile
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.json_format import ParseDict
+
+from alignup import Node
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubelet import pod_resources_pb2 as wire
+from alignup.kubelet.answers import ask_kubelet
+from alignup.kubelet.layout import ArchiveFiles
+from alignup.kubelet.pod_resources import plain_answer, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources_client import LIST, connected
+from kubelet_files import EXAMPLE
+
+FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
+PATHS = {"List": ("podresources/list.json", wire.ListAnswer)}
+PATHS["GetAllocatableResources"] = ("podresources/allocatable.json", wire.AllocatableAnswer)
+
+
+def answer(call):
+    path, kind = PATHS[call]
+    recorded = json.loads(FILES.read(path))
+    return ParseDict(recorded, kind(), ignore_unknown_fields=True).SerializeToString()
+
+
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory(prefix="k") as made:  # a socket's path is short
+        (Path(made) / "pod-resources").mkdir()
+        yield Path(made)
+
+
+@pytest.fixture
+def serve(folder):
+    """Return a function that starts a server with handlers by call, and returns its socket."""
+    started = []
+
+    def start(**handlers):
+        server = grpc.server(futures.ThreadPoolExecutor(2))
+        methods = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)]
+        )
+        socket = folder / "pod-resources/kubelet.sock"
+        server.add_insecure_port(f"unix:{socket}")
+        server.start()
+        started.append(server)
+        return socket
+
+    yield start
+    for server in started:
+        server.stop(None).wait()
+
+
+@pytest.fixture
+def kubelet(serve):
+    return serve(**{call: lambda _, __, call=call: answer(call) for call in PATHS})
+
+
+def test_answers_are_those_that_were_recorded(kubelet):
+    listed, _ = ask_kubelet(kubelet)
+    assert pods_from_wire(plain_answer(listed)) == pods_from_wire(read_answer(FILES, PATHS["List"][0]))
+
+
+def test_a_node_is_read_with_the_answers_of_a_running_kubelet(kubelet, tmp_path):
+    with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    recorded = Node.from_kubelet(tmp_path)
+    for path, _ in PATHS.values():
+        (tmp_path / path).unlink()
+    state = tmp_path / "var/lib/kubelet"
+    for path in state.iterdir():
+        path.rename(kubelet.parents[1] / path.name)
+    live = Node.from_kubelet(tmp_path, kubelet_dir=kubelet.parents[1])
+    assert live.devices.free == recorded.devices.free
+    assert live.cpu.shared_cpus == recorded.cpu.shared_cpus
+
+
+def test_a_kubelet_that_fails_is_one_line(serve):
+    def fail(_, context):
+        context.abort(grpc.StatusCode.INTERNAL, "no\nway")
+
+    socket = serve(List=fail)
+    with pytest.raises(InputError, match=r"an answer to List, got internal: no\\nway") as caught:
+        ask_kubelet(socket)
+    assert "\n" not in str(caught.value)
+
+
+def test_nobody_behind_the_socket_is_one_line(folder):
+    with (
+        connected(folder / "kubelet.sock") as kubelet,
+        pytest.raises(InputError, match="expected an answer to List"),
+    ):
+        kubelet.ask(LIST, seconds=0.5)
+
+
+def test_a_missing_extra_says_which(monkeypatch, folder):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(InputError, match=r"pip install 'alignup\[kubelet\]'"), connected(folder / "x"):
+        pass
+
+
+def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp_path):
+    with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path, _ in PATHS.values():
+        (tmp_path / path).unlink()
+    for path in (tmp_path / "var/lib/kubelet").iterdir():
+        path.rename(kubelet.parents[1] / path.name)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.warns(AlignupWarning) as said:
+        node = Node.from_kubelet(tmp_path, kubelet_dir=kubelet.parents[1])
+    assert any("no PodResources answers: expected grpcio" in str(one.message) for one in said)
+    assert len(node.pods) == 7
