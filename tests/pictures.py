@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import fromstring
 
@@ -148,3 +149,29 @@ def overlap(one: Box, other: Box) -> bool:
         and one.y < other.y + other.height
         and other.y < one.y + one.height
     )
+
+
+class PageReader(HTMLParser):
+    """Remembers the tags, addresses and text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        self.addresses += [
+            value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")
+        ]
+
+    def handle_data(self, data) -> None:
+        self.text += data
+
+
+def read_page(text: str) -> PageReader:
+    """Return what a browser finds in a page."""
+    reader = PageReader()
+    reader.feed(text)
+    return reader

@@ -11,6 +11,7 @@ import click
 from alignup.cli.completion import files
 from alignup.cli.inputs import open_input, read_lines
 from alignup.cli.options import kubelet_versions_option
+from alignup.cli.output_files import html_option, write_text
 from alignup.cli.terminal import nodes_text
 from alignup.errors import InputError, one_line
 from alignup.text.json_lines import errors_at, numbered_lines
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.replay.report import Report
 
 __all__ = ["command"]
 
@@ -55,6 +57,7 @@ SHOWN_PROGRESS = 200
     metavar="POLICY[/SCOPE],...",
     help="Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
 )
+@html_option
 @click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...", shell_complete=files)
 @click.pass_context
 def command(
@@ -66,6 +69,7 @@ def command(
     compares: bool,
     summary: bool,
     compare: str | None,
+    html: str | None,
     files: tuple[str, ...],
 ) -> None:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
@@ -83,15 +87,16 @@ def command(
     if summary or compare is not None:
         if compares or len(versions) > 1 or with_hints:
             raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
-        refused = report(files, compare, versions[0] if versions else None, as_json=as_json)
+        refused = report(files, compare, versions[0] if versions else None, html, as_json=as_json)
     else:
-        refused = answer(files, versions, compares=compares, with_hints=with_hints, as_json=as_json)
+        refused = answer(files, versions, html, compares=compares, with_hints=with_hints, as_json=as_json)
     ctx.exit(1 if refused and fail_on_refusal else 0)
 
 
 def answer(
     files: tuple[str, ...],
     versions: tuple[KubeletVersion, ...],
+    html: str | None,
     *,
     compares: bool,
     with_hints: bool,
@@ -105,7 +110,9 @@ def answer(
 
     compared = (versions or KNOWN_VERSIONS) if compares or len(versions) > 1 else ()
     refused = False
-    for where, scenario in with_progress(scenarios(files), files):
+    kept = Kept()
+    found = scenarios(files) if html is None else kept.passing(scenarios(files))
+    for where, scenario in with_progress(found, files):
         with errors_at(where):
             answers = [
                 {
@@ -122,11 +129,18 @@ def answer(
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)))))
         else:
             click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()))))
+    if html is not None:
+        write_text(html, kept.page(None, versions[0] if versions else None))
     return refused
 
 
 def report(
-    files: Sequence[str], compare: str | None, version: KubeletVersion | None, *, as_json: bool
+    files: Sequence[str],
+    compare: str | None,
+    version: KubeletVersion | None,
+    html: str | None,
+    *,
+    as_json: bool,
 ) -> bool:
     """Print a report, or several side by side, and return whether something was refused."""
     import msgspec
@@ -136,7 +150,13 @@ def report(
 
     configurations = (None,) if compare is None else parse_configurations(compare)
     total = sum(1 for _ in lines(files)) if shows_progress(files) else None
-    reports = make_reports(scenarios(files), configurations, version, total)
+    kept = Kept()
+    found = scenarios(files) if html is None else kept.passing(scenarios(files))
+    reports = make_reports(found, configurations, version, total)
+    if html is not None:
+        from alignup.replay.report_page import comparison_page
+
+        write_text(html, comparison_page(reports) if compare is not None else kept.page(reports[0], version))
     if as_json:
         for one in reports:
             click.echo(msgspec.json.encode(one.to_dict()))
@@ -145,6 +165,30 @@ def report(
     else:
         show_comparison(reports)
     return any(one.total.refused or any(node.config_error for node in one.nodes) for one in reports)
+
+
+class Kept:
+    """Keeps the scenarios that pass by, as many as a page shows."""
+
+    def __init__(self) -> None:
+        self.scenarios: list[dict[str, Any]] = []
+        self.count = 0
+
+    def passing(self, found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield what is found."""
+        from alignup.replay.report_page import MOST_SCENARIOS
+
+        for where, scenario in found:
+            self.count += 1
+            if self.count <= MOST_SCENARIOS:
+                self.scenarios.append(scenario)
+            yield where, scenario
+
+    def page(self, report: Report | None, version: KubeletVersion | None) -> str:
+        """Return the page of what has passed by."""
+        from alignup.replay.report_page import replay_page
+
+        return replay_page(self.scenarios, self.count, report, version)
 
 
 def refuses(answer: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from alignup.node.pictures.signs import RESERVED, Sign, patterns, signs_of
 from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
@@ -93,6 +93,7 @@ def assembled(
     layers: Sequence[Layer],
     names: Mapping[Sign, str] | None,
     subject: Sign | None = None,
+    further: Iterable[Sign] = (),
 ) -> Element:
     """Return the picture of a machine with layers upon it.
 
@@ -102,6 +103,7 @@ def assembled(
         layers: the lowest first.
         names: for the legend; None: the machine alone, without a legend.
         subject: the sign that is drawn with heavy lines.
+        further: signs in the layers that the legend does not name.
     """
     width, height = max(boxes.width, _LEAST_WIDTH), boxes.y + boxes.height
     shapes, texts = box_layers(boxes)
@@ -113,7 +115,7 @@ def assembled(
             element.set("transform", f"translate(0 {height})")
         all_layers.append(layer)
         height += box.height
-        used = [RESERVED, *names]
+        used = [RESERVED, *names, *further]
     drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
     return picture(width, height, scene.title, drawn, patterns(used))
 

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["RESERVED", "Sign", "patterns", "signs_of"]
+__all__ = ["RESERVED", "Sign", "patterns", "sign_of", "signs_of"]
 
 _LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
 """Without I and O, which resemble digits, and R, which stands for what is reserved."""
@@ -72,7 +72,12 @@ RESERVED: Final = Sign("R", -1)
 
 def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
     """Return a sign for each of these, in their order: A, B, ... Z, AA, AB..."""
-    return {holder: Sign(_letters(number), number) for number, holder in enumerate(dict.fromkeys(holders))}
+    return {holder: sign_of(number) for number, holder in enumerate(dict.fromkeys(holders))}
+
+
+def sign_of(number: int) -> Sign:
+    """Return the sign of the holder that comes at this place, counted from 0."""
+    return Sign(_letters(number), number)
 
 
 def _letters(number: int) -> str:

@@ -50,7 +50,7 @@ _UNSEEN: Final = frozenset({"group", "text", "told"})
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
     """Append an element to another and return it; underscores in names of attributes stand for hyphens."""
-    names = {name.rstrip("_").replace("_", "-"): str(value) for name, value in attributes.items()}
+    names = {name.rstrip("_").replace("_", "-"): drawable(str(value)) for name, value in attributes.items()}
     made = SubElement(parent, tag, names)
     if text:
         made.text = drawable(text)

@@ -9,7 +9,12 @@ from alignup import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.machine_page import machine_page
 from alignup.node.pictures.picture import Scene
+from alignup.replay.report import Report
+from alignup.replay.report_page import replay_page
+from alignup.replay.steps import read_steps
+from alignup.replay.summary import summarized
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
+from traces import scenario
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +57,18 @@ def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
 
     assert seen["found"] == []
     assert seen["texts"] > 5
+
+
+@pytest.mark.parametrize("machine_name", ["align-up-article", "gb200"])
+def test_no_text_overlaps_in_a_replay(machine_name: str, tmp_path) -> None:
+    """Neither in the step that is shown at first, nor in the plots."""
+    one = scenario(3, machine=machine_name)
+    one["kubelet"] |= {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"}}
+    report = Report([summarized(one, read_steps(one["steps"]))])
+    page = tmp_path / "page.html"
+    page.write_text(replay_page([one], 1, report) + browser.MEASURE, "utf-8")
+
+    assert browser.measured(page)["found"] == []
 
 
 @pytest.mark.parametrize("name", ["4 CPUs", "34 nodes", "crowded"])

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 from alignup.node.pictures.machine_page import machine_page
 from alignup.node.pictures.page import Table, fragment, heading, page, paragraph
 from alignup.node.pictures.picture import Scene
-from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine
-
-
-class Reader(HTMLParser):
-    """Remembers tags, addresses and text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.tags.append(tag)
-        self.addresses += [
-            value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")
-        ]
-
-    def handle_data(self, data) -> None:
-        self.text += data
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    return reader
+from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, read_page
 
 
 def test_text_is_escaped_and_kept() -> None:
     table = Table((HOSTILE, "n"), [(HOSTILE, "1")], frozenset({"n"}))
-    seen = read(page(HOSTILE, [heading(HOSTILE), paragraph(HOSTILE), table.element()]))
+    seen = read_page(page(HOSTILE, [heading(HOSTILE), paragraph(HOSTILE), table.element()]))
 
     assert "script" not in seen.tags
     assert seen.text.count('<script>alert("&amp;")</script>') == 6
@@ -46,7 +19,7 @@ def test_text_is_escaped_and_kept() -> None:
 
 def test_the_page_of_a_machine_needs_no_other_file() -> None:
     text = machine_page(Scene("odd", odd_machine(), ODD_DEVICES))
-    seen = read(text)
+    seen = read_page(text)
 
     assert text.startswith("<!DOCTYPE html>")
     assert "@import" not in text
@@ -58,7 +31,7 @@ def test_the_page_of_a_machine_needs_no_other_file() -> None:
 
 
 def test_distances_are_shown_where_they_are_known() -> None:
-    assert "Distances" in read(machine_page(Scene("x", MACHINES["8 nodes"]))).text
+    assert "Distances" in read_page(machine_page(Scene("x", MACHINES["8 nodes"]))).text
 
 
 def test_a_fragment_is_no_page() -> None:

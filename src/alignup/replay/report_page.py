@@ -1,0 +1,155 @@
+"""Makes pages of HTML about replays: reports with plots, several configurations side by side, and timelines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import ConfigError
+from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
+from alignup.replay.plots import areas, bars
+from alignup.replay.report import STRANDED
+from alignup.replay.steps import read_steps, steps_of
+from alignup.replay.timeline import STYLE, timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
+
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.replay.meter import Use
+    from alignup.replay.report import NodeReport, Report
+
+__all__ = ["MOST_SCENARIOS", "comparison_page", "replay_page"]
+
+MOST_SCENARIOS: Final = 20
+"""Scenarios whose timeline a page has; it says how many more there are."""
+
+MOST_NODES: Final = 20
+"""Nodes whose use over time is drawn; a page says how many more there are."""
+
+
+def share(value: float | None) -> str:
+    """Return a part in percent, a dash for none."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def comparison_page(reports: Sequence[Report]) -> str:
+    """Return the page of several configurations side by side."""
+    parts = [_table(reports).element(), paragraph(f"stranded: {STRANDED}")]
+    totals = [(report.configuration, report.total) for report in reports]
+    parts += [
+        heading("Pods admitted"),
+        bars("pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals]),
+    ]
+    refused = [(name, one.fitting, str(one.fitting)) for name, one in totals]
+    parts += [
+        heading("Pods refused although the node had enough of everything in sum"),
+        bars("refused", refused),
+    ]
+    preferred = [(name, one.preferred_share, share(one.preferred_share)) for name, one in totals]
+    parts += [heading("Containers whose affinity is preferred"), bars("preferred", preferred, whole=1)]
+    spread = [(name, one.mean_numa_nodes, f"{one.mean_numa_nodes or 0:.2f}") for name, one in totals]
+    parts += [heading("NUMA nodes a container"), bars("NUMA nodes a container", spread)]
+    for resource in dict.fromkeys(name for report in reports for name in report.utilisation):
+        rows = [
+            (one.configuration, one.utilisation.get(resource), share(one.utilisation.get(resource)))
+            for one in reports
+        ]
+        parts += [heading(f"{resource}: held on average"), bars(resource, rows, whole=1)]
+        rows = [
+            (one.configuration, one.stranded.get(resource), share(one.stranded.get(resource)))
+            for one in reports
+        ]
+        parts += [heading(f"{resource}: stranded"), bars(resource, rows, whole=1)]
+    return page("Policies compared", parts)
+
+
+def _table(reports: Sequence[Report]) -> Table:
+    """Return a line for each report."""
+    numbers = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
+    rows = []
+    for report in reports:
+        total = report.total
+        spread = "-" if total.mean_numa_nodes is None else f"{total.mean_numa_nodes:.2f}"
+        counts = (str(total.arrivals), str(total.admitted), str(total.refused), str(total.fitting))
+        rows.append((report.configuration or "as configured", *counts, share(total.preferred_share), spread))
+    return Table(("configuration", *numbers), rows, frozenset(numbers))
+
+
+def replay_page(
+    scenarios: Sequence[Mapping[str, Any]],
+    count: int,
+    report: Report | None,
+    kubelet_version: KubeletVersion | str | None = None,
+) -> str:
+    """Return the page of a replay: a report, if there is one, then the timelines of scenarios.
+
+    Args:
+        scenarios: up to `MOST_SCENARIOS`.
+        count: how many there are in all.
+        report: on all of them.
+        kubelet_version: the kubelet's release, in place of the key `kubeletVersion`.
+
+    Raises:
+        InputError: a scenario is malformed, or a step cannot be.
+    """
+    parts = [] if report is None else list(_report_parts(report))
+    parts.append(heading("Step by step"))
+    parts.append(paragraph("Choose a step; with the keyboard, the arrow keys go from one to the next."))
+    if count > len(scenarios):
+        parts.append(paragraph(f"the first {len(scenarios)} of {count} scenarios"))
+    rules = STYLE
+    for number, scenario in enumerate(scenarios):
+        steps = read_steps(steps_of(scenario))
+        try:
+            made, style = timeline(number, scenario, steps, kubelet_version)
+        except ConfigError as error:
+            name = str(scenario.get("name") or f"scenario {number}")
+            made, style = [heading(name), paragraph(f"the kubelet would not start: {error}")], ""
+        parts += made
+        rules += style
+    return page("Replay", parts, rules)
+
+
+def _report_parts(report: Report) -> Iterator[Element]:
+    """Yield the elements of a report on one configuration."""
+    total = report.total
+    yield heading("Summary")
+    yield _table([report]).element()
+    if total.reasons:
+        yield heading("Refusals")
+        yield bars(
+            "refusals by reason",
+            [(one, count, f"{count} pods") for one, count in sorted(total.reasons.items())],
+        )
+        yield bars(
+            "refusals by resource",
+            [(one, count, f"{count} pods") for one, count in sorted(total.resources.items())],
+        )
+    yield heading("Stranded capacity")
+    yield paragraph(STRANDED)
+    rows = [(name, part, share(part)) for name, part in report.stranded.items()]
+    yield bars("stranded", rows, whole=1)
+    for node in report.nodes[:MOST_NODES]:
+        yield from _use_over_time(node)
+    if len(report.nodes) > MOST_NODES:
+        yield paragraph(f"the first {MOST_NODES} of {len(report.nodes)} nodes")
+
+
+def _use_over_time(node: NodeReport) -> Iterator[Element]:
+    """Yield how full the NUMA nodes of one node were."""
+    by_resource: dict[str, list[Use]] = {}
+    for use in node.uses:
+        by_resource.setdefault(use.place.resource, []).append(use)
+    for resource, uses in by_resource.items():
+        yield heading(f"{node.name or 'node'}: {resource} held over time", 3)
+        rows = []
+        for use in uses:
+            ids = use.place.numa_nodes
+            label = (
+                f"NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+                if ids
+                else "no NUMA node"
+            )
+            rows.append((label, use.curve, f"mean {share(use.mean)}, peak {share(use.peak)}"))
+        yield scrolling(areas(resource, rows))
