@@ -15,6 +15,8 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.ranking import Ranking
     from alignup.kubernetes.pod import Pod
@@ -189,7 +191,12 @@ def answer_dict(
         "best": placements(cluster, answer, ranking, top),
         "unmanaged": list(ranking.unmanaged),
         "refused": [
-            {"node": one.node, "reason": one.reason, "message": one.message} for one in ranking.refused
+            {"node": one.node, "reason": one.reason, "cause": one.cause, "message": one.message}
+            for one in ranking.refused
+        ],
+        "causes": [
+            {"reason": one.reason, "cause": one.cause, "count": len(one.nodes), "nodes": list(one.nodes)}
+            for one in ranking.groups
         ],
     }
 
@@ -218,11 +225,22 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
         console.print(
             f"without NUMA management, so last: {safe(named)}{f' and {more} more' if more > 0 else ''}"
         )
+    show_refusals(console, ranking, top)
+
+
+def show_refusals(console: Console, ranking: Ranking, top: int) -> None:
+    """Print why nodes refuse, once for all that refuse for equal causes, with the sentence of one of them."""
     for reason, count in ranking.refusals.items():
         console.print(f"{count} would refuse it: {safe(reason)}")
-        told = [one for one in ranking.refused if one.reason == reason and one.message]
-        for refused in told[:top]:
-            console.print(f"  {safe(refused.node)}: {safe(refused.message)}")
+        groups = [group for group in ranking.groups if group.reason == reason]
+        for group in groups[:top]:
+            names = ", ".join(group.nodes[:SHOWN_NAMES])
+            more = f" and {len(group.nodes) - SHOWN_NAMES} more" if len(group.nodes) > SHOWN_NAMES else ""
+            console.print(f"  {counted(len(group.nodes), 'node')}: {safe(group.cause)} ({safe(names)}{more})")
+            if group.message:
+                console.print(f"    {safe(group.nodes[0])}: {safe(group.message)}")
+        if len(groups) > top:
+            console.print(f"  and {counted(len(groups) - top, 'other cause')}")
 
 
 def yes_or_no(value: bool) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+SHOWN_CAUSES = 10
+
 SHOWN_PROGRESS = 2000
 """Shorter traces are over before a progress bar would be read."""
 
@@ -132,6 +134,12 @@ def show(report: dict[str, Any]) -> None:
         console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} refusals: {reason}")
+    for one in report["causes"][:SHOWN_CAUSES]:
+        console.print(f"{one['count']:8} times a node refused, {safe(one['reason'])}: {safe(one['cause'])}")
+    if len(report["causes"]) > SHOWN_CAUSES:
+        console.print(
+            f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them"
+        )
     numbers = ("used on average", "at most", "stranded of what was free")
     table = make_table("resource", *numbers, numbers=numbers)
     for name, mean in report["utilisation"].items():

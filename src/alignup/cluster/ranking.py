@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation
+from alignup.cluster.scheduler.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from alignup.core.amounts.row import Row
     from alignup.kubernetes.pod import Pod
 
-__all__ = ["Ranking", "Refused", "rank"]
+__all__ = ["Ranking", "RefusalGroup", "Refused", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,20 @@ class Refused:
     """The kubelet's word, or the default scheduler's, such as `Insufficient cpu`."""
     message: str
     """A sentence, of the node itself or, where only amounts are known, about these."""
+    cause: str = ""
+    """A few words without amounts, equal for nodes that refuse the pod alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalGroup:
+    """Nodes that would not take the pod for equal causes."""
+
+    reason: str
+    cause: str
+    nodes: tuple[str, ...]
+    """Their names, in the cluster's order."""
+    message: str
+    """The sentence of the first of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +70,18 @@ class Ranking:
     def refusals(self) -> Mapping[str, int]:
         """The number of nodes that would not take the pod, by reason."""
         return dict(sorted(Counter(one.reason for one in self.refused).items()))
+
+    @property
+    def groups(self) -> tuple[RefusalGroup, ...]:
+        """The nodes that would not take the pod, by equal causes: those with most nodes first."""
+        alike: dict[tuple[str, str], list[Refused]] = {}
+        for one in self.refused:
+            alike.setdefault((one.reason, one.cause), []).append(one)
+        found = [
+            RefusalGroup(reason, cause, tuple(one.node for one in members), members[0].message)
+            for (reason, cause), members in alike.items()
+        ]
+        return tuple(sorted(found, key=lambda group: (-len(group.nodes), group.reason, group.cause)))
 
 
 def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
@@ -74,16 +101,28 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
     own = pod_policy(pod) is not None
     managed = np.array([_is_managed(rows[index], own) for index in best.tolist()], np.bool_)
     order = np.concatenate([best[managed], best[~managed]]) if len(best) else best
+    refused = _refused(cluster, pod, answer, shortages)
+    unmanaged = tuple(cluster.names[index] for index in order[int(managed.sum()) :].tolist())
+    return Ranking(order, unmanaged, refused)
+
+
+def _refused(
+    cluster: Cluster, pod: Pod, answer: Evaluation, shortages: Sequence[Shortage | None]
+) -> tuple[Refused, ...]:
+    """Return the nodes that refuse, or have too little in sum, each with the reason and the cause."""
+    indices = np.flatnonzero(~answer.admitted)
+    causes = dict(zip(indices.tolist(), refusal_causes(cluster, pod, answer, indices), strict=True))
     refused = []
     for index, shortage in enumerate(shortages):
+        name = cluster.names[index]
         if not answer.admitted[index]:
             reason = REASONS[answer.reason[index]]
             message = _sentence(cluster, index, pod, shortage)
-            refused.append(Refused(cluster.names[index], reason, message))
+            refused.append(Refused(name, reason, message, causes[index]))
         elif shortage is not None:
-            refused.append(Refused(cluster.names[index], shortage.reason, shortage.message))
-    unmanaged = tuple(cluster.names[index] for index in order[int(managed.sum()) :].tolist())
-    return Ranking(order, unmanaged, tuple(refused))
+            cause = f"too little {shortage.resource} in sum"
+            refused.append(Refused(name, shortage.reason, shortage.message, cause))
+    return tuple(refused)
 
 
 def _is_managed(row: Row, has_own_policy: bool) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from alignup.cluster.candidates import Candidates, Demand
+from alignup.cluster.evaluation import REASONS
 from alignup.cluster.meter import Meter
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
+from alignup.cluster.scheduler.reasons import refusal_causes
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
+    from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["Report", "Simulation"]
@@ -57,6 +60,10 @@ class Report:
     """By resource, the mean part of what was free that lay on nodes which had room for the pod at hand in sum and would
     have refused it; over arrivals spread evenly over the trace."""
 
+    causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a pod was
+    tried, or, of a pod that no node could align, one that had enough in sum."""
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
         return {
@@ -66,6 +73,10 @@ class Report:
             "noAlignment": self.no_alignment,
             "refused": self.refused,
             "refusals": dict(self.refusals),
+            "causes": [
+                {"reason": reason, "cause": cause, "count": count}
+                for (reason, cause), count in sorted(self.causes.items(), key=lambda one: (-one[1], one[0]))
+            ],
             "utilisation": _rounded(self.utilisation),
             "peak": _rounded(self.peak),
             "stranded": _rounded(self.stranded),
@@ -120,6 +131,8 @@ class Simulation:
         self._nodes = cluster.nodes
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
+        self._causes: Counter[tuple[str, str]] = Counter()
+        self._told = cluster.empty_evaluation()
         self._meter = Meter(self.totals)
 
     def run(self, events: Sequence[Event]) -> Report:
@@ -143,6 +156,7 @@ class Simulation:
         meter = self._meter = Meter(self.totals)
         self._counts.clear()
         self._refusals.clear()
+        self._causes.clear()
         known = set(self._where)
         ends: list[tuple[float, int, str]] = []
         for number, event in enumerate(events, 1):
@@ -174,6 +188,7 @@ class Simulation:
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
             stranded=totals.by_name(meter.stranded),
+            causes=dict(self._causes),
         )
 
     def _end_pods(self, ends: list[tuple[float, int, str]], time: float, meter: Meter) -> None:
@@ -219,6 +234,7 @@ class Simulation:
             self._counts["refused"] += 1
         else:
             self._counts["no alignment" if demand.fits.any() else "no room"] += 1
+            self._note_causes(pod, demand.answer, np.flatnonzero(demand.fits))
         return False
 
     def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
@@ -229,12 +245,20 @@ class Simulation:
         equal = (scores == best).nonzero()[0]
         return int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
 
+    def _note_causes(self, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> None:
+        """Count why these nodes refuse a pod."""
+        causes = refusal_causes(self.cluster, pod, answer, indices)
+        for index, cause in zip(indices.tolist(), causes, strict=True):
+            self._causes[REASONS[answer.reason[index]], cause] += 1
+
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
         admission = self._nodes[index].admit(pod)
         self._candidates.changed(index)
         if not admission.admitted:
             self._refusals[admission.reason] += 1
+            self._told.reason[index] = REASONS.index(admission.reason)
+            self._note_causes(pod, self._told, np.array([index]))
             return False
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)

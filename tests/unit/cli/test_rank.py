@@ -210,3 +210,21 @@ def test_amounts_from_standard_input_cannot_be_filled(files):
     )
     assert done.returncode == 2
     assert "--replicas needs a file" in done.stderr
+
+
+def test_nodes_that_refuse_alike_are_told_once(tmp_path):
+    """In text with the sentence of the first of them, in JSON with all of their names."""
+    nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.json"
+    nodes.write_text(
+        "\n".join(node_line(f"n{index}", pods=[pod_manifest(f"old{index}", 5)]) for index in range(7))
+    )
+    pod.write_text(json.dumps(pod_manifest("new", 9)))
+    shown = run("rank", "--nodes", nodes, pod).output
+    told = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)
+
+    assert "7 nodes: no node has enough cpu (n0, n1, n2, n3, n4 and 2 more)" in shown
+    assert shown.count("container 'c0' refused by policy") == 1
+    [cause] = told["causes"]
+    assert (cause["reason"], cause["count"]) == ("TopologyAffinityError", 7)
+    assert cause["nodes"] == [f"n{index}" for index in range(7)]
+    assert {one["cause"] for one in told["refused"]} == {cause["cause"]}

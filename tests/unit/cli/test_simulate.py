@@ -88,3 +88,20 @@ def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
     assert ended.status == 0
     assert ended.lines[0]["arrivals"] == 20
     assert ended.lines[0]["placed"] > 0
+
+
+@pytest.mark.parametrize("sight", [(), ("--blind",)])
+def test_refusals_are_grouped_by_equal_causes(nodes, sight):
+    """Of a blind scheduler as often as nodes refused; of one that sees, those that could not align what they had."""
+    report = json.loads(run("--nodes", nodes, "--generate", 300, *sight, "--json").output)
+    counts = [one["count"] for one in report["causes"]]
+
+    assert report["causes"]
+    assert counts == sorted(counts, reverse=True)
+    assert all(one["reason"] and one["cause"] for one in report["causes"])
+    if sight:
+        assert sum(counts) == sum(report["refusals"].values())
+    else:
+        assert sum(counts) >= report["noAlignment"]
+    text = run("--nodes", nodes, "--generate", 300, *sight).output
+    assert f"times a node refused, {report['causes'][0]['reason']}: {report['causes'][0]['cause']}" in text

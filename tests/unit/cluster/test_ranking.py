@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,3 +136,33 @@ def test_nodes_known_by_amounts_only() -> None:
     assert full.message == "Insufficient memory: 1 asked, 0 free in sum"
     nothing = ranked(cluster, pod({}))
     assert (names(cluster, nothing), nothing.unmanaged) == (["full", "bare"], ("bare",))
+
+
+def full(cpus: int) -> Node:
+    """Return an aligned node on which a pod holds so many CPUs."""
+    made = node(ALIGNED)
+    made.admit(pod({"cpu": str(cpus), "memory": "1Gi"}))
+    return made
+
+
+def test_nodes_that_refuse_alike_are_one_group() -> None:
+    """Whatever their amounts; the group with most nodes comes first, and tells the sentence of its first node."""
+    nodes = {"a": full(6), "b": full(16), "c": full(15), "d": full(14), "e": node(ALIGNED)}
+    wanted = replace(pod({"cpu": "3", "memory": "1Gi"}), uid="new")
+    ranking = ranked(Cluster.from_nodes(nodes), wanted)
+    [group] = ranking.groups
+
+    assert group.nodes == ("b", "c", "d")
+    assert (group.reason, group.cause) == ("TopologyAffinityError", "too little cpu is left on the node")
+    assert group.message == ranking.refused[0].message
+
+
+def test_causes_that_differ_are_groups_of_their_own() -> None:
+    nodes = {"plain": node(), "full": full(16), "full too": full(16)}
+    ranking = ranked(Cluster.from_nodes(nodes), replace(pod({"cpu": "17", "memory": "1Gi"}), uid="new"))
+
+    found = [(group.cause, group.nodes) for group in ranking.groups]
+    assert found == [
+        ("too little cpu is left on the node", ("full", "full too")),
+        ("too little cpu in sum", ("plain",)),
+    ]

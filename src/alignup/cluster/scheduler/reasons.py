@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["refusal_texts"]
+__all__ = ["refusal_causes", "refusal_texts"]
 
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
 _SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
@@ -68,6 +68,13 @@ def refusal_texts(
             said[key] = _text(*key, several=several)
         texts.append(said[key])
     return texts
+
+
+def refusal_causes(
+    cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]
+) -> list[str]:
+    """Return the same for readers who know that it is about NUMA nodes."""
+    return [text.removeprefix("NUMA: ") for text in refusal_texts(cluster, pod, answer, indices)]
 
 
 def _masks(cluster: Cluster, one: Pod | Container, indices: npt.NDArray[np.int64]) -> dict[str, list[int]]:
