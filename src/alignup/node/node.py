@@ -27,6 +27,7 @@ from alignup.node.inputs import (
     plugins_of,
     version_of,
 )
+from alignup.node.preview import can_preview, preview
 from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
@@ -263,6 +264,8 @@ class Node:
         """
         pod = self._read(pod)
         with self.manager.lock:
+            if can_preview(self.manager, own := (self.devices, self.cpu, self.memory), pod):
+                return preview(self.manager, own, pod, self.machine.numa_node_ids)
             restore = self._bindings()
             try:
                 refusal, _ = self._decide(pod, observed=False)

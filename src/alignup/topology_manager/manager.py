@@ -78,6 +78,10 @@ class TopologyManager:
         """True if any pod is admitted now."""
         return bool(self._pods)
 
+    def has_pod(self, pod_uid: str) -> bool:
+        """Return whether the pod of a uid is admitted now."""
+        return pod_uid in self._pods
+
     def copy(self, providers: tuple[HintProvider, ...]) -> TopologyManager:
         """Return an independent manager of the same pods, with copies of the providers and without an observer."""
         other = TopologyManager.__new__(TopologyManager)

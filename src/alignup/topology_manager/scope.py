@@ -108,9 +108,28 @@ def allocate(
         try:
             provider.allocate(pod, container, affinity)
         except AllocationError as error:
-            name = getattr(provider, "name", "")
-            return Refusal(error.reason, error.detail, container.name, best=affinity, provider=name)
+            return failed(error, container, affinity, provider)
     return None
+
+
+def failed(
+    error: AllocationError, container: Container, affinity: TopologyHint, provider: HintProvider
+) -> Refusal:
+    """Return the refusal of a container that a provider could not allocate for."""
+    name = getattr(provider, "name", "")
+    return Refusal(error.reason, error.detail, container.name, best=affinity, provider=name)
+
+
+def merged(
+    pod: Pod, container: Container | None, policy: Policy, providers: Sequence[HintProvider]
+) -> tuple[TopologyHint, Refusal | None]:
+    """Return the best hint for a container, or with None for the pod as a whole, and the policy's refusal if any."""
+    if container is None:
+        hints = [provider.pod_topology_hints(pod) for provider in providers]
+    else:
+        hints = [provider.topology_hints(pod, container) for provider in providers]
+    best, admit = policy.merge(hints)
+    return best, None if admit else refused(pod, container, policy, best, hints, providers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +164,9 @@ class ContainerScope:
     ) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
         for container in pod.all_containers:
-            hints = [provider.topology_hints(pod, container) for provider in providers]
-            best, admit = policy.merge(hints)
-            if not admit:
-                return refused(pod, container, policy, best, hints, providers)
+            best, refusal = merged(pod, container, policy, providers)
+            if refusal is not None:
+                return refusal
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
@@ -165,10 +183,9 @@ class PodScope:
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
         """Ask and merge once, then store and allocate for each container."""
-        hints = [provider.pod_topology_hints(pod) for provider in providers]
-        best, admit = policy.merge(hints)
-        if not admit:
-            return refused(pod, None, policy, best, hints, providers)
+        best, refusal = merged(pod, None, policy, providers)
+        if refusal is not None:
+            return refusal
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:

@@ -185,14 +185,36 @@ class CpuProvider:
         if held is not None and container.name in held:
             self._note_reuse(uid, container, held[container.name])
             return
-        mask = affinity.affinity
-        cpus = self.ledger.allocate(
-            request, self._reusable_by(uid), None if mask is None else int(mask), self._distribute
-        )
-        if isinstance(cpus, CpuShortage):
-            raise AllocationError(self._too_few(self._free() | self._reusable_by(uid), request))
+        cpus = self._take(uid, request, affinity)
         self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
         self._note_reuse(uid, container, cpus)
+
+    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
+        """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
+
+        Raises:
+            AllocationError: as for `allocate`.
+        """
+        request = container.exclusive_cpus
+        if not request:
+            return None
+        if self._options.full_pcpus_only:
+            self._check_whole_cores(request)
+        cpus = self._take(pod.uid, request, affinity)
+        self.ledger.take_back(cpus)
+        return CPUSet.from_int(cpus)
+
+    def _take(self, uid: str, request: int, affinity: TopologyHint) -> int:
+        """Take CPUs for a pod: those that its init containers left, those near the affinity, then any.
+
+        Raises:
+            AllocationError: there are too few.
+        """
+        mask, reusable = affinity.affinity, self._reusable_by(uid)
+        cpus = self.ledger.allocate(request, reusable, None if mask is None else int(mask), self._distribute)
+        if isinstance(cpus, CpuShortage):
+            raise AllocationError(self._too_few(self._free() | reusable, request))
+        return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back the container's CPUs, but for those that another container of the pod reuses."""

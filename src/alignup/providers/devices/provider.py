@@ -178,6 +178,26 @@ class DeviceProvider:
         if chosen:
             self._keep(pod.uid, container, chosen)
 
+    def preview(
+        self,
+        pod: Pod,  # noqa: ARG002  # as for the others
+        container: Container,
+        affinity: TopologyHint,
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Return the ids that `allocate` would give to the only container of a pod that is not known yet.
+
+        Raises:
+            AllocationError: there are too few of some resource.
+        """
+        mask = None if affinity.affinity is None else int(affinity.affinity)
+        found = {}
+        for resource, request in container.devices:
+            pool = self._pools.get(resource)
+            bits = 0 if pool is None else pool.choose(request, 0, mask)
+            if pool is not None and bits:
+                found[resource] = pool.sorted_ids(bits)
+        return found
+
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
         """Note devices, by resource, that the container was given before this provider was made.
 

@@ -159,19 +159,41 @@ class MemoryProvider:
         key = (pod.uid, container.name)
         if not requests or key in self._holdings:
             return
+        got = self._take(self.ledger, pod, container, affinity)
+        self._holdings[key] = got
+        self._pods[key] = f"{pod.namespace}/{pod.name}"
+        if container.is_init and not container.is_sidecar:
+            self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
+
+    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> tuple[MemoryBlock, ...]:
+        """Return the memory that `allocate` would give to the only container of a pod that is not known yet.
+
+        Raises:
+            AllocationError: as for `allocate`.
+        """
+        if not container.memory:
+            return ()
+        return self._blocks_of(self._take(self.ledger.copy(), pod, container, affinity))
+
+    def _take(
+        self, ledger: MemoryLedger, pod: Pod, container: Container, affinity: TopologyHint
+    ) -> MemoryHolding:
+        """Take a container's memory from a ledger.
+
+        Raises:
+            AllocationError: it cannot be had; nothing was taken.
+        """
+        requests = container.memory
         if container.fractional_memory:
             kind = container.fractional_memory
             asked = f"at most {dict(requests)[kind]} bytes, with a fraction"
             raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
         mask = affinity.affinity
         donors = self._init_holdings.get(pod.uid, ())
-        got = self.ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
+        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
         if isinstance(got, MemoryShortage):
             raise AllocationError(self._sentence(got, pod.uid, requests))
-        self._holdings[key] = got
-        self._pods[key] = f"{pod.namespace}/{pod.name}"
-        if container.is_init and not container.is_sidecar:
-            self._init_holdings[pod.uid] = (*donors, got)
+        return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything."""
@@ -191,8 +213,10 @@ class MemoryProvider:
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
         """Return what the container holds, by type; an init container no longer holds what it handed on."""
         holding = self._holdings.get((pod_uid, container_name))
-        if holding is None:
-            return ()
+        return () if holding is None else self._blocks_of(holding)
+
+    def _blocks_of(self, holding: MemoryHolding) -> tuple[MemoryBlock, ...]:
+        """Return what a holding is, by type."""
         ids = self._ids_of(holding)
         return tuple([MemoryBlock(ids, kind, size) for kind, size in holding.sizes()])
 

@@ -1,0 +1,79 @@
+"""Previews the admission of a pod of one container: what is there is asked, and nothing is kept that had to be undone.
+
+Since no other container follows, nothing needs to be allocated to know what follows. `Node.try_admit` admits all other
+pods, and takes them back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from alignup.errors import AllocationError
+from alignup.node.inputs import has_policy
+from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.scope import (
+    ANYWHERE,
+    ContainerScope,
+    NoneScope,
+    PodScope,
+    failed,
+    merged,
+)
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+    from alignup.providers.cpu.provider import CpuProvider
+    from alignup.providers.devices.provider import DeviceProvider
+    from alignup.providers.memory.provider import MemoryProvider
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.manager import TopologyManager
+    from alignup.topology_manager.scope import Refusal
+
+__all__ = ["can_preview", "preview"]
+
+_SCOPES: Final = (NoneScope, ContainerScope, PodScope)
+
+Own: TypeAlias = "tuple[DeviceProvider | None, CpuProvider | None, MemoryProvider | None]"
+"""The providers that a node has of its own, in the order in which they are asked."""
+
+
+def can_preview(manager: TopologyManager, own: Own, pod: Pod) -> bool:
+    """Return whether the node's own providers and scope decide on the pod, which is new and has one container."""
+    return (
+        len(pod.all_containers) == 1
+        and not has_policy(pod)
+        and type(manager.scope) in _SCOPES
+        and manager.providers == tuple([one for one in own if one is not None])
+        and not manager.has_pod(pod.uid)
+    )
+
+
+def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[int, ...]) -> Admission:
+    """Return the admission that `Node.admit` would give; the manager's lock must be held."""
+    [container] = pod.all_containers
+    manager.lock.begin_change()  # a device plugin that is asked must not change the node
+    try:
+        best, refusal = _decided(manager, pod)
+        got: dict[str, Any] = {}
+        for provider in own:
+            if provider is None or refusal is not None:
+                continue
+            try:
+                got[provider.name] = provider.preview(pod, container, best)
+            except AllocationError as error:
+                refusal = failed(error, container, best, provider)
+    finally:
+        manager.lock.end_change()
+    if refusal is not None:
+        return Admission(False, refusal.reason, {}, refusal, numa_node_ids)
+    affinity = None if best is ANYWHERE else best
+    allocation = ContainerAllocation(affinity, got.get("cpu"), got.get("memory", ()), got.get("devices", {}))
+    return Admission(True, "", {container.name: allocation}, None, numa_node_ids)
+
+
+def _decided(manager: TopologyManager, pod: Pod) -> tuple[TopologyHint, Refusal | None]:
+    """Return the affinity of the container, and the refusal of the policy if it is not good enough."""
+    if type(manager.scope) is NoneScope:
+        return ANYWHERE, None
+    container = None if type(manager.scope) is PodScope else pod.all_containers[0]
+    return merged(pod, container, manager.policy, manager.providers)

@@ -1,0 +1,117 @@
+"""A preview is the admission that follows, of every kind of node, and leaves the node as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from alignup.errors import PodExistsError
+from alignup.kubernetes.pod import Pod
+from alignup.node import Node
+from alignup.node.preview import can_preview
+from cluster_cases import GIBI, node_of, pod_of
+
+
+def own(node):
+    return node.devices, node.cpu, node.memory
+
+
+def of_one_container(random, scenario):
+    """Return a pod that suits the node, with its last container only."""
+    pod = Pod.from_manifest(pod_of(random, "new", scenario["machine"], scenario["devices"]))
+    [*_, last] = pod.containers
+    return replace(
+        pod,
+        init_containers=(),
+        containers=(last,),
+        all_containers=(),
+        exclusive_cpus=last.exclusive_cpus,
+        memory=last.memory,
+        devices=last.devices,
+        annotations={},
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_preview_is_what_admit_gives(seed):
+    """Verdict, reason, sentence, affinity, CPUs, memory and devices; the next pod finds the node unchanged."""
+    random = Random(seed)
+    admitted = refused = 0
+    for _ in range(60):
+        scenario, node = node_of(random)
+        for _ in range(4):
+            pod = of_one_container(random, scenario)
+            assert can_preview(node.manager, own(node), pod)
+            state = [None if one is None else one.free for one in (node.devices, node.memory)]
+            shared = node.shared_cpus
+            tried = node.try_admit(pod)
+            given = node.copy().admit(pod)
+            assert tried == given
+            assert tried.message == given.message
+            assert tried.to_dict() == given.to_dict()
+            assert [None if one is None else one.free for one in (node.devices, node.memory)] == state
+            assert node.shared_cpus == shared
+            admitted += tried.admitted
+            refused += not tried.admitted
+    assert admitted > 50
+    assert refused > 50
+
+
+NODE = {
+    "machine": {"numaNodes": [{"id": 0, "memory": GIBI, "cores": [{"cpus": [0, 1], "socket": 0}]}]},
+    "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+}
+
+
+def pod(*names, **metadata):
+    limits = {"cpu": "1", "memory": "1Mi"}
+    containers = [{"name": name, "image": "i", "resources": {"limits": limits}} for name in names]
+    return Pod.from_manifest(
+        {"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}}
+    )
+
+
+def test_several_containers_are_admitted_and_taken_back():
+    node = Node.from_dict(NODE)
+    assert can_preview(node.manager, own(node), pod("a"))
+    assert not can_preview(node.manager, own(node), pod("a", "b"))
+    assert not can_preview(
+        node.manager, own(node), pod("a", annotations={"scheduling.koordinator.sh/numa-topology-spec": "{}"})
+    )
+
+
+def test_a_pod_that_is_there_is_refused_as_ever():
+    node = Node.from_dict(NODE)
+    node.admit(pod("a"))
+    assert not can_preview(node.manager, own(node), pod("a"))
+    with pytest.raises(PodExistsError):
+        node.try_admit(pod("a"))
+
+
+def test_others_providers_are_asked_to_allocate():
+    class Other:
+        topology_hints = pod_topology_hints = allocate = release = staticmethod(lambda *_: None)
+
+    node = Node.from_dict(NODE, providers=[Other()])
+    assert not can_preview(node.manager, own(node), pod("a"))
+    assert node.try_admit(pod("a")).admitted
+
+
+def test_a_plugin_that_changes_the_node_while_it_is_asked():
+    """As in an admission, that is an error of the plugin's."""
+    node = Node.from_dict(
+        {**NODE, "devices": {"example.com/gpu": [{"id": f"g{n}", "numa": [0]} for n in range(3)]}},
+        plugins={"example.com/gpu": lambda *_: node.remove("p")},
+    )
+    node.admit(pod("a"))
+    asking = Pod.from_manifest(
+        {
+            "metadata": {"name": "q", "uid": "q"},
+            "spec": {"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "1"}}}]},
+        }
+    )
+    assert can_preview(node.manager, own(node), asking)
+    assert not node.try_admit(asking).admitted
+    assert node.manager.has_pod("p")
