@@ -92,15 +92,23 @@ class DeviceProvider:
         """The devices of each resource."""
         return self._pools
 
-    def update(self, resource: str, devices: Sequence[Device]) -> None:
+    def update(
+        self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None
+    ) -> None:
         """Replace the inventory of a resource by what its plugin reports now.
 
         Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
         free until it is reported as healthy again. NUMA nodes that the machine lacks are passed over with an
         `AlignupWarning`.
 
+        Args:
+            resource: the resource, which may be a new one.
+            devices: all that its plugin reports.
+            plugin: who is asked from now on which of them go well together; None: who was asked before.
+
         Raises:
             InputError: a device id comes twice; nothing changed.
+            TypeError: the plugin is neither an object nor a function to ask.
         """
         devices = checked_devices(devices, self._machine, f"devices[{resource!r}]")
         old = self._pools.get(resource)
@@ -111,6 +119,9 @@ class DeviceProvider:
             for index, device in enumerate(() if old is None else old.devices)
             if given >> index & 1 and device.id not in reported
         ]
+        if plugin is not None:
+            # a copy of this provider has the same mapping
+            self._preferences = {**self._preferences, resource: preference_of(plugin)}
         pool = self._pools[resource] = self._pool(resource, devices, gone)
         if old is None:
             return
