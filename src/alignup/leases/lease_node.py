@@ -1,0 +1,332 @@
+"""Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
+
+The decision is that of the kubelet's managers, with a static CPU manager and, where there is memory to give, a Static
+memory manager; each request brings its own policy. A request for a part of the machine gets exactly that part. The
+words about who holds what, and the file or the agent that keeps the leases, are left to others.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from alignup.errors import AllocationError, InputError, UnknownPodError
+from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
+from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
+from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.policy_options import TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.versions import NEWEST
+from alignup.leases.record import LeaseRecord, MemoryShare
+from alignup.machine.cpuset import CPUSet
+from alignup.node import Node, plugins_of
+from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
+from alignup.topology_manager.policy import Policy, make_policy
+from alignup.topology_manager.scope import Scope, make_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.local_machine import Site
+    from alignup.leases.machine_parts import Part
+    from alignup.leases.process import ProcessIdentity
+    from alignup.leases.request import Request
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+    from alignup.providers.devices.plugin import Preference
+
+__all__ = ["LeaseNode", "Tenant"]
+
+_CONTAINER: Final = "command"
+_MEMORY: Final = "memory"
+_PAGE: Final = 4096
+"""The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
+
+
+class Tenant(NamedTuple):
+    """The part of a lease that the node has no say in."""
+
+    lease_id: str
+    name: str
+    holder: ProcessIdentity
+    command: str
+
+
+class LeaseNode:
+    """A node, and what is held of it.
+
+    Args:
+        site: the machine and its devices.
+        resources: the resources of devices that may be asked for.
+        has_memory: memory may be asked for.
+        version: the release of the kubelet whose managers decide.
+
+    Raises:
+        InputError: memory may be asked for, and there is none.
+    """
+
+    __slots__ = ("_inventory", "_node", "_policies", "_site")
+
+    def __init__(
+        self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
+    ) -> None:
+        self._site = site
+        self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
+        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
+        config = _config(site.machine, version, has_memory=has_memory)
+        self._node = Node(
+            site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False
+        )
+        self._policies: dict[str, tuple[Policy, Scope]] = {}
+
+    @property
+    def node(self) -> Node:
+        """The node, to be looked at."""
+        return self._node
+
+    @property
+    def inventory(self) -> Mapping[str, Sequence[Device]]:
+        """The devices by resource, as they were reported last."""
+        return self._inventory
+
+    def update(self, resource: str, devices: Sequence[Device], preference: Preference) -> None:
+        """Replace the devices of a resource, and who is asked which of them go well together.
+
+        Raises:
+            InputError: a device id comes twice, or the node was made without any resource.
+        """
+        if self._node.devices is None:
+            raise InputError("expected a node that was made with resources of devices, got one without")
+        self._node.devices.update(resource, devices, preference)
+        self._inventory[resource] = devices
+
+    def adopt(self, lease: LeaseRecord) -> None:
+        """Note what a lease holds that was decided elsewhere; devices of resources that are not known are passed over.
+
+        Raises:
+            AllocationError: another lease has some of it; nothing was noted.
+            InputError: it has devices by other names than those known here.
+        """
+        node = self._node
+        devices = {name: self._known(lease, name) for name in lease.devices if name in self._inventory}
+        try:
+            if node.cpu is not None and lease.cpus:
+                node.cpu.adopt(lease.id, _CONTAINER, int(lease.cpus))
+            if node.memory is not None and lease.memory:
+                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node)
+            if node.devices is not None and devices:
+                node.devices.adopt(lease.id, _CONTAINER, devices)
+        except AllocationError:
+            self.release(lease.id)
+            raise
+
+    def release(self, lease_id: str) -> None:
+        """Take back what a lease holds; nothing if it is not known."""
+        try:
+            self._node.remove(lease_id)
+        except UnknownPodError:
+            for provider in self._node.manager.providers:
+                provider.release(lease_id, _CONTAINER)
+
+    def place(self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
+        """Return the lease that a request gets; it is noted as held.
+
+        Args:
+            request: what is asked for.
+            tenant: the rest of the lease.
+            leases: those that are held, for the words about a part that is not free.
+
+        Raises:
+            AllocationError: the request cannot be met; nothing has changed.
+            InputError: the machine cannot be asked for that, such as a part of more parts than it has CPUs.
+        """
+        if request.part is None:
+            cpus, devices = self._admit(request, tenant)
+        else:
+            part = self.part_of(request)
+            cpus, devices = self._take_part(request, tenant, leases, part)
+        memory = self._node.memory
+        shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
+        return LeaseRecord(
+            id=tenant.lease_id,
+            name=tenant.name,
+            process=tenant.holder,
+            command=tenant.command,
+            policy=request.policy,
+            cpus=cpus,
+            taken_at=int(time.time()),
+            numa_nodes=self._numa_nodes(cpus, shares, devices),
+            memory=tuple(
+                MemoryShare(numa_id, kind, size)
+                for kind, taken in shares.items()
+                for numa_id, size in taken.items()
+            ),
+            devices={resource: ids for resource, ids in devices.items() if ids},
+        )
+
+    def part_of(self, request: Request) -> Part:
+        """Return the part of the machine that a request for one names.
+
+        Raises:
+            InputError: the machine cannot be cut so.
+        """
+        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415  # startup counts
+
+        assert request.part is not None  # noqa: S101  # asked only then
+        return split_machine(
+            self._site.machine,
+            request.part.parts,
+            cpus_per_part=request.cpus,
+            devices=dict(request.devices),
+            inventory=self._inventory,
+            preferred_sets=self._site.preferred_sets,
+        )[request.part.rank]
+
+    def _known(self, lease: LeaseRecord, resource: str) -> tuple[str, ...]:
+        """Return the ids of a resource that a lease has.
+
+        Raises:
+            InputError: one of them is not in the inventory, so that one device may go by two names.
+        """
+        ids = lease.devices[resource]
+        strange = set(ids) - {device.id for device in self._inventory[resource]}
+        if strange:
+            raise InputError(
+                f"expected devices of {resource} by the names under which lease {lease.name!r} has them "
+                f"({', '.join(sorted(strange))}), got others: use the same --device-resource or --devices"
+            )
+        return ids
+
+    def _policy(self, name: str) -> tuple[Policy, Scope]:
+        """Return a policy and its scope, made when it is first asked for."""
+        found = self._policies.get(name)
+        if found is None:
+            machine = self._site.machine
+            options = self._node.config.topology_manager_policy_options
+            policy = make_policy(name, len(machine.numa_nodes), machine.distance_matrix, options)
+            found = self._policies[name] = policy, make_scope("container", policy)
+        return found
+
+    def _admit(self, request: Request, tenant: Tenant) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+        """Return the CPUs and devices that the node decides on.
+
+        Raises:
+            AllocationError: the node refuses.
+        """
+        node, uid = self._node, tenant.lease_id
+        memory = ((_MEMORY, request.memory),) if request.memory else ()
+        container = Container(_CONTAINER, exclusive_cpus=request.cpus, memory=memory, devices=request.devices)
+        pod = Pod(
+            uid=uid,
+            name=tenant.name,
+            containers=(container,),
+            qos=QOSClass.GUARANTEED,
+            exclusive_cpus=request.cpus,
+            memory=memory,
+            devices=request.devices,
+        )
+        before = node.memory.ledger.copy() if node.memory is not None and memory else None
+        with node.manager.lock:
+            refusal = node.manager.decide(pod, *self._policy(request.policy))
+            if refusal is not None and before is not None and node.memory is not None:
+                node.memory.ledger.assign(before)  # a refusal leaves no binding behind
+        if refusal is not None:
+            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
+
+            why = cause(refusal, self._site.machine.numa_node_ids)
+            raise AllocationError(refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason)
+        cpus = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
+        return cpus or CPUSet(), {} if node.devices is None else node.devices.devices(uid, _CONTAINER)
+
+    def _take_part(
+        self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord], part: Part
+    ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+        """Return the CPUs and devices of the part, if no lease has any of them.
+
+        Raises:
+            AllocationError: a lease does, or there is too little memory.
+        """
+        _check_part_free(part, leases)
+        node = self._node
+        if node.memory is not None and request.memory:
+            machine = self._site.machine
+            mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
+            container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
+            pod = Pod(uid=tenant.lease_id, name=tenant.name, containers=(container,))
+            node.memory.allocate(pod, container, TopologyHint(mask, True))
+        try:
+            if node.cpu is not None:
+                node.cpu.adopt(tenant.lease_id, _CONTAINER, int(part.cpus))
+            if node.devices is not None and part.devices:
+                node.devices.adopt(tenant.lease_id, _CONTAINER, part.devices)
+        except AllocationError:
+            self.release(tenant.lease_id)
+            raise
+        return part.cpus, part.devices
+
+    def _numa_nodes(
+        self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
+    ) -> tuple[int, ...]:
+        """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
+        machine, bits = self._site.machine, int(cpus)
+        nodes = {
+            numa_id
+            for numa_id, there in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+            if there & bits
+        }
+        nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
+        return tuple(sorted(nodes or self._near(devices)))
+
+    def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
+        """Return the nodes that some devices are near to."""
+        return {
+            numa_id
+            for resource, ids in devices.items()
+            for device in self._inventory[resource]
+            if device.id in ids
+            for numa_id in device.numa_nodes or ()
+        }
+
+
+def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
+    """Refuse a part of which a lease has something.
+
+    Raises:
+        AllocationError: one has.
+    """
+    number = f"part {part.rank} of the machine (CPUs {part.cpus})"
+    for other in leases:
+        twice = other.cpus & part.cpus
+        if twice:
+            raise AllocationError(f"expected {number} to be free, got CPUs {twice} in use by {other.name!r}")
+        for resource, ids in part.devices.items():
+            both = sorted(set(ids) & set(other.devices.get(resource, ())))
+            if both:
+                got = f"{resource} {', '.join(both)}"
+                raise AllocationError(f"expected {number} to be free, got {got} in use by {other.name!r}")
+
+
+def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
+    """Return the configuration of the node: close nodes are preferred where distances are known.
+
+    Raises:
+        InputError: memory may be asked for, and there is none.
+    """
+    reserved: tuple[ReservedMemory, ...] = ()
+    if has_memory:
+        roomy = max(machine.numa_nodes, key=lambda node: node.memory)
+        if roomy.memory <= _PAGE:
+            raise InputError.at("memory", "a machine with memory that this process may use", roomy.memory)
+        reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
+    wide = option_stage(TOPOLOGY_OPTION_STAGES["max-allowable-numa-nodes"], version) is not None
+    return KubeletConfig(
+        topology_manager_policy="none",
+        topology_manager_policy_options=TopologyOptions(
+            prefer_closest_numa_nodes=machine.distance_matrix is not None,
+            max_allowable_numa_nodes=MAX_NUMA_NODES if wide else DEFAULT_MAXIMUM,
+        ),
+        cpu_manager_policy="static",
+        memory_manager_policy="Static" if has_memory else "None",
+        reserved_memory=reserved,
+        version=version,
+    )
