@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "release": "Free the lease of a command that is gone.",
     "extender": "Serve kube-scheduler with a view of NUMA nodes.",
     "split": "Cut a machine into equal, aligned parts.",
+    "agent": "Place work on this machine for all its users, with device plugins.",
 }
 """Name and first line of help of each subcommand; its module has the same name."""
 

@@ -27,6 +27,7 @@ __all__ = [
     "kubelet_versions_option",
     "print_table",
     "state_option",
+    "told_options",
 ]
 
 STRATEGIES: Final = (
@@ -114,6 +115,12 @@ state_option = click.option(
     envvar="ALIGNUP_STATE",
     help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
 )
+
+
+def told_options(machine: str, selectors: tuple[str, ...], inventory: str | None) -> str:
+    """Return the options that say something about the machine or its devices, which an agent knows itself."""
+    given = (("--machine", machine != "/"), ("--device-resource", selectors), ("--devices", inventory))
+    return ", ".join(name for name, value in given if value)
 
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from alignup.leases.process import Liveness  # startup counts
+    from alignup.leases.grant import KnownLease  # startup counts
     from alignup.leases.record import LeaseRecord  # startup counts
 
 __all__ = ["age", "command"]
@@ -33,28 +33,26 @@ def command(state: Path | None, as_json: bool) -> None:
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
     """
-    from alignup.leases.process import joint_liveness  # startup counts
-    from alignup.leases.store import LeaseFile  # startup counts
+    from alignup.leases.source import open_source  # startup counts
 
     if state is not None and not state.parent.is_dir():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
-    leases = LeaseFile(state, complain).read().leases
-    states = [joint_liveness(lease.processes) for lease in leases]
+    leases = open_source(state, complain).leases()
     if as_json:
-        for lease, alive in zip(leases, states, strict=True):
-            click.echo(json.dumps(lease_dict(lease, alive), separators=(",", ":")))
+        for known in leases:
+            click.echo(json.dumps(lease_dict(known.lease, known.state), separators=(",", ":")))
     elif leases:
-        _show(leases, states)
+        _show(leases)
     else:
         click.echo("nobody holds anything")
 
 
-def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
+def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
     """Return a lease in JSON's types."""
     return {
         "name": lease.name,
         "pid": lease.process.pid,
-        "state": alive.value,
+        "state": state,
         "command": lease.command,
         "policy": lease.policy,
         "takenAt": _time_text(lease.taken_at) or None,
@@ -69,19 +67,19 @@ def lease_dict(lease: LeaseRecord, alive: Liveness) -> dict[str, Any]:
     }
 
 
-def _show(leases: Sequence[LeaseRecord], states: Sequence[Liveness]) -> None:
+def _show(leases: Sequence[KnownLease]) -> None:
     """Print a table."""
     headings = ("name", "pid", "state", "age", "NUMA nodes", "CPUs", "memory", "devices", "command")
     rows = (
         (
             lease.name,
-            str(lease.process.pid),
-            alive.value,
+            str(lease.process.pid or "-"),
+            state,
             age(lease.taken_at, time.time()),
-            *(("-",) * 4 if alive == "gone" else _held(lease)),
+            *(("-",) * 4 if state == "gone" else _held(lease)),
             lease.command,
         )
-        for lease, alive in zip(leases, states, strict=True)
+        for lease, state in ((known.lease, known.state) for known in leases)
     )
     print_table(headings, rows)
 

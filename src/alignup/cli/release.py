@@ -13,8 +13,6 @@ from alignup.cli.options import state_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.leases.process import Liveness
-    from alignup.leases.record import LeaseRecord
 
 __all__ = ["command"]
 
@@ -39,35 +37,18 @@ def command(
     process is not ended, and stays bound to CPUs that others can then get.
     """
     from alignup.cli.ps import lease_dict  # startup counts
-    from alignup.leases.process import joint_liveness  # startup counts
-    from alignup.leases.store import LeaseFile  # startup counts
+    from alignup.errors import AllocationError
+    from alignup.leases.source import open_source  # startup counts
 
-    refusals, freed = [], []
-    with LeaseFile(state, complain).change() as change:
-        for name in dict.fromkeys(names):
-            lease = change.named(name)
-            alive = None if lease is None else joint_liveness(lease.processes)
-            refusal = _refusal(name, lease, alive, force=force)
-            if refusal or lease is None or alive is None:
-                refusals.append(refusal)
-            else:
-                change.drop(lease.id)
-                freed.append(lease_dict(lease, alive))
-    for refusal in refusals:
-        complain(refusal)
-    for one in freed if as_json else ():
-        click.echo(json.dumps(one, separators=(",", ":")))
-    ctx.exit(1 if refusals else 0)
-
-
-def _refusal(name: str, lease: LeaseRecord | None, alive: Liveness | None, *, force: bool) -> str:
-    """Return why a lease of this name is not freed; empty if it is."""
-    if lease is None or alive is None:
-        return f"expected the name of a lease, got {name!r}: see `alignup ps`"
-    if force or alive == "gone":
-        return ""
-    return f"lease {name!r} is held by pid {lease.process.pid}, which is {_words(alive)}; --force frees it"
-
-
-def _words(alive: str) -> str:
-    return "running" if alive == "running" else "on another host or in another container"
+    source = open_source(state, complain)
+    refused = False
+    for name in dict.fromkeys(names):
+        try:
+            freed = source.release(name, force=force)
+        except AllocationError as refusal:
+            complain(refusal.detail)
+            refused = True
+        else:
+            if as_json:
+                click.echo(json.dumps(lease_dict(freed.lease, freed.state), separators=(",", ":")))
+    ctx.exit(1 if refused else 0)

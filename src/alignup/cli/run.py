@@ -23,6 +23,7 @@ from alignup.cli.options import (
     devices_option,
     kubelet_version_option,
     state_option,
+    told_options,
 )
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
@@ -30,10 +31,10 @@ from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_co
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.child_process import WaitingCommand
+    from alignup.leases.grant import Grant, LeaseSource
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
-    from alignup.leases.store import LeaseFile
 
 __all__ = ["command"]
 
@@ -130,20 +131,22 @@ def command(
     from alignup.leases.child_process import OWN_FAILURE
 
     def work() -> int:
-        from alignup.leases.local_machine import load_site  # startup counts
+        from alignup.leases.source import open_source  # startup counts
 
         request = _request(**wishes)
-        site = load_site(
-            machine,
-            resources=[resource for resource, _ in request.devices],
-            selectors=selectors,
-            devices=read_mapping(inventory) if inventory else None,
-        )
-        if not (no_bind or site.is_here):
-            raise InputError.at("--machine", "this machine, or --no-bind next to another one", machine)
-        return run(site, request, LeaseFile(state, complain), words, binds=not no_bind, wait=wait)
 
-    from alignup.leases.store import LeaseFile  # startup counts
+        def load(resources: list[str]) -> Site:
+            from alignup.leases.local_machine import load_site  # startup counts
+
+            return load_site(
+                machine,
+                resources=resources,
+                selectors=selectors,
+                devices=read_mapping(inventory) if inventory else None,
+            )
+
+        source = open_source(state, complain, load, told_options(machine, selectors, inventory))
+        return run(source, request, words, binds=not no_bind, wait=wait)
 
     ctx.exit(status_of(work, OWN_FAILURE))
 
@@ -172,54 +175,49 @@ def _request(
 
 
 def run(
-    site: Site,
-    request: Request,
-    file: LeaseFile,
-    words: tuple[str, ...],
-    *,
-    binds: bool,
-    wait: float | None = None,
+    source: LeaseSource, request: Request, words: tuple[str, ...], *, binds: bool, wait: float | None = None
 ) -> int:
     """Run a command with a lease, and return its exit status.
 
     Raises:
         AllocationError: the request is refused.
-        InputError: the file of leases cannot be used, or CUDA has no number for a GPU of the lease.
+        InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine, or CUDA has no
+            number for a GPU of the lease.
     """
     from alignup.leases.child_process import WaitingCommand  # startup counts
     from alignup.leases.recovery import evidence_file  # startup counts
 
+    source.prepare(request, binds=binds)
     evidence = evidence_file()
     waiting = WaitingCommand(words, () if evidence is None else (evidence,))
     # from here on, whatever ends this process ends the other one too, until that has its lease
     try:
-        lease = _acquire(site, request, file, words, waiting, evidence, wait)
+        grant = _acquire(source, request, words, waiting, evidence, wait)
     except BaseException:
         waiting.abandon()
         raise
     try:
         try:
-            start = _start(lease, site, file, binds=binds)
+            start = _start(grant, binds=binds)
         except BaseException:
             waiting.abandon()
             raise
         return waiting.run(start)
     finally:
         if waiting.is_over:
-            _give_back(file, lease)
+            _give_back(source, grant.lease)
 
 
 def _acquire(
-    site: Site,
+    source: LeaseSource,
     request: Request,
-    file: LeaseFile,
     words: tuple[str, ...],
     waiting: WaitingCommand,
     evidence: int | None,
     wait: float | None,
-) -> LeaseRecord:
+) -> Grant:
     """Return the lease of a command that waits for it."""
-    from alignup.leases.acquire import Claim, acquire  # startup counts
+    from alignup.leases.acquire import Claim  # startup counts
     from alignup.leases.process import identify  # startup counts
     from alignup.leases.recovery import evidence_of, show_evidence  # startup counts
 
@@ -231,34 +229,35 @@ def _acquire(
         command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
         name=f"{stem[:50]}-{waiting.pid}",
         keeper=identify(waiting.keeper),
-        show=lambda lease: show_evidence(evidence_of(lease, site.identity, file.path), evidence),
+        show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
     )
     try:
-        return acquire(file, site, claim, wait)
+        return source.acquire(claim, wait)
     except AllocationError as error:
         raise AllocationError(f"refused: {error}", error.reason) from None
 
 
-def _start(lease: LeaseRecord, site: Site, file: LeaseFile, *, binds: bool) -> Any:
-    """Return what the process is told to do."""
-    from alignup.leases.binding import is_strict, memory_nodes  # startup counts
-    from alignup.leases.child_process import Start  # startup counts
-    from alignup.leases.environment import lease_variables  # startup counts
+def _start(grant: Grant, *, binds: bool) -> Any:
+    """Return what the process is told to do.
 
-    environment = {
-        name: os.fsencode(value) for name, value in lease_variables(lease, site, file.path).items()
-    }
+    Raises:
+        InputError: it is to be bound to CPUs of another machine.
+    """
+    from alignup.leases.binding import is_strict  # startup counts
+    from alignup.leases.child_process import Start  # startup counts
+
+    if binds and not grant.is_here:
+        raise InputError("expected --no-bind with an agent that places work on another machine, got none")
+    environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment)
-    return Start(environment, str(lease.cpus), memory_nodes(lease, site.machine), is_strict(lease))
+    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, is_strict(grant.lease))
 
 
-def _give_back(file: LeaseFile, lease: LeaseRecord) -> None:
+def _give_back(source: LeaseSource, lease: LeaseRecord) -> None:
     """Give a lease back; if that cannot be now, the next one who looks will see that its process is gone."""
-    from alignup.leases.acquire import give_back  # startup counts
-
     try:
-        give_back(file, lease)
+        source.give_back(lease)
     except AlignupError as error:
         with suppress(OSError):
             complain(f"{error}; lease {lease.name!r} is free all the same")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.failures import complain
 from alignup.cli.inputs import machine_option, read_mapping
 from alignup.cli.options import (
     WholeNumber,
@@ -16,14 +17,15 @@ from alignup.cli.options import (
     devices_option,
     devices_text,
     print_table,
+    told_options,
 )
 from alignup.cli.terminal import nodes_text
-from alignup.errors import InputError
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from alignup.leases.grant import KnownPart  # startup counts
     from alignup.leases.local_machine import Site  # startup counts
     from alignup.leases.machine_parts import Part  # startup counts
 
@@ -61,48 +63,35 @@ def command(
     parts as can be lie on one NUMA node, and the others on as few and as close ones as can be; devices are
     the closest. `alignup run --part` takes one of them.
     """
-    from alignup.leases.local_machine import load_site  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts
+    from alignup.leases.source import FileSource, open_source  # startup counts
+    from alignup.leases.store import LeaseFile  # startup counts
+
+    def load(resources: list[str]) -> Site:
+        from alignup.leases.local_machine import load_site  # startup counts
+
+        return load_site(
+            machine,
+            resources=resources,
+            selectors=selectors,
+            devices=read_mapping(inventory) if inventory else None,
+        )
 
     if as_json and as_env:
         raise click.UsageError("expected either --json or --env, got both")
     counts = parse_device_counts(devices)
-    site = load_site(
-        machine,
-        resources=[resource for resource, count in counts.items() if count],
-        selectors=selectors,
-        devices=read_mapping(inventory) if inventory else None,
-    )
-    cut = parts_of(site, parts, cpus_per_part, counts)
+    # with a machine of its own it asks nobody: nothing depends on what is in use
+    told = told_options(machine, selectors, inventory)
+    source = FileSource(LeaseFile(None, complain), load) if told else open_source(None, complain, load)
+    cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
-        for part in cut:
-            click.echo(json.dumps(part_dict(part), separators=(",", ":")))
+        for known in cut:
+            click.echo(json.dumps(part_dict(known.part), separators=(",", ":")))
     elif as_env:
-        for part in cut:
-            click.echo(env_line(site, part, parts))
+        for known in cut:
+            click.echo(env_line(known, parts))
     else:
-        _show(cut)
-
-
-def parts_of(site: Site, parts: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
-    """Return the parts of a machine.
-
-    Raises:
-        InputError: it has too few CPUs or devices; the sentence says if this process may use only some of its CPUs.
-    """
-    from alignup.leases.machine_parts import split_machine  # startup counts
-
-    try:
-        return split_machine(
-            site.machine,
-            parts,
-            cpus_per_part=cpus_per_part,
-            devices=devices,
-            inventory=site.inventory,
-            preferred_sets=site.preferred_sets,
-        )
-    except InputError as error:
-        raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
+        _show([known.part for known in cut])
 
 
 def part_dict(part: Part) -> dict[str, Any]:
@@ -116,19 +105,20 @@ def part_dict(part: Part) -> dict[str, Any]:
     }
 
 
-def env_line(site: Site, part: Part, parts: int) -> str:
+def env_line(known: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
     from alignup.leases.environment import variables  # startup counts
 
+    part = known.part
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",
         **variables(
-            site,
             cpus=part.cpus,
             numa_nodes=part.numa_nodes,
             memory=sum(size for _, size in part.memory),
             devices=part.devices,
         ),
+        **known.cuda,
     }
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from alignup.leases.local_machine import Site
     from alignup.leases.process import ProcessIdentity
+    from alignup.leases.record import MachineIdentity
     from alignup.leases.request import Request
     from alignup.leases.store import LeaseChange, LeaseFile
 
@@ -45,10 +46,11 @@ class Claim:
         name: the lease's name if the request has none; a number is added if it is in use.
         keeper: a process that outlives the holder if something that the holder started does; the lease then ends with
             the keeper.
-        show: called with the lease before it is in the file, to leave evidence of it with the process.
+        show: called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it
+            with the process.
     """
 
-    __slots__ = ("_command", "_keeper", "_name", "_waiter", "holder", "request", "show")
+    __slots__ = ("_waiter", "command", "holder", "keeper", "request", "show", "stem")
 
     def __init__(
         self,
@@ -58,14 +60,14 @@ class Claim:
         command: str,
         name: str,
         keeper: ProcessIdentity | None = None,
-        show: Callable[[LeaseRecord], None] | None = None,
+        show: Callable[[LeaseRecord, MachineIdentity, Path], None] | None = None,
     ) -> None:
         self.request = request
         self.holder = holder
         self.show = show
-        self._command = command
-        self._name = name
-        self._keeper = keeper
+        self.command = command
+        self.stem = name
+        self.keeper = keeper
         kinds = [resource for resource, _ in request.devices]
         kinds += ["cpu"] if request.cpus or request.part else []
         kinds += ["memory"] if request.memory else []
@@ -88,9 +90,9 @@ class Claim:
             raise AllocationError(
                 f"expected nobody to wait for the same, got {len(ahead)} before this: {pids}"
             )
-        name = _free_name(change, self.request.name, self._name)
-        lease = placer.place(self.holder, name, self._command, tuple(change.leases))
-        return msgspec.structs.replace(lease, keeper=self._keeper)
+        name = _free_name(change, self.request.name, self.stem)
+        lease = placer.place(self.holder, name, self.command, tuple(change.leases))
+        return msgspec.structs.replace(lease, keeper=self.keeper)
 
 
 def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None) -> LeaseRecord:
@@ -159,7 +161,7 @@ def _attempt(
         change.leave(claim.waiter)
         change.leases.append(lease)
         if claim.show is not None:
-            claim.show(lease)
+            claim.show(lease, site.identity, file.path)
     return lease, refusal
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from alignup.errors import InputError
 from alignup.leases.recovery import VARIABLE, evidence_of, evidence_text
 from alignup.machine.nvidia import GPU_RESOURCE, NVIDIA_VENDOR
@@ -14,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from alignup.leases.local_machine import Site
-    from alignup.leases.record import LeaseRecord
+    from alignup.leases.record import LeaseRecord, MachineIdentity
     from alignup.machine.cpuset import CPUSet
+    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["device_variable", "lease_variables", "variables"]
+__all__ = ["cuda_variables", "device_variable", "lease_variables", "variables"]
 
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
 _PCI_ADDRESS: Final = re.compile(
@@ -37,45 +39,52 @@ def device_variable(resource: str) -> str:
     return "ALIGNUP_DEVICE_" + _NOT_IN_NAMES.sub("_", resource).upper()
 
 
-def lease_variables(lease: LeaseRecord, site: Site, state: Path) -> dict[str, str]:
+def lease_variables(
+    lease: LeaseRecord, machine: MachineIdentity, state: Path, cuda: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment variables of a command that has the lease.
+
+    Those that device plugins ask for come first: the names that are alignup's own stay its own. What plugins answered
+    for a container (mounts, device nodes, annotations, CDI names) is in ALIGNUP_DEVICE_ANSWER, as JSON.
 
     Args:
         lease: the lease.
-        site: the machine that it is of.
+        machine: the machine that it is of.
         state: the file of leases.
-
-    Raises:
-        InputError: there is a GPU that CUDA has no number for.
+        cuda: what `cuda_variables` returned for its devices.
     """
+    answer = lease.answer
+    asked: dict[str, str] = {}
+    if answer is not None:
+        asked = dict(answer.environment)
+        rest = msgspec.structs.replace(answer, environment={})
+        if rest:
+            asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
     return {
+        **asked,
         "ALIGNUP_NAME": lease.name,
         "ALIGNUP_STATE": str(state),
-        VARIABLE: evidence_text(evidence_of(lease, site.identity, state)),
+        VARIABLE: evidence_text(evidence_of(lease, machine, state)),
         **variables(
-            site,
             cpus=lease.cpus,
             numa_nodes=lease.numa_nodes,
             memory=sum(lease.memory_sizes.values()),
             devices=lease.devices,
         ),
+        **cuda,
     }
 
 
 def variables(
-    site: Site, *, cpus: CPUSet, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
+    *, cpus: CPUSet, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
     """Return the variables for some CPUs, NUMA nodes, memory and devices; none for what there is nothing of.
 
     Args:
-        site: the machine that they are of.
         cpus: the CPUs.
         numa_nodes: kernel ids.
         memory: bytes that were asked for.
         devices: ids by resource.
-
-    Raises:
-        InputError: there is a GPU that CUDA has no number for.
     """
     found: dict[str, str] = {}
     if cpus:
@@ -87,10 +96,26 @@ def variables(
         found["ALIGNUP_MEMORY"] = str(memory)
     for resource, ids in sorted(devices.items()):
         found[device_variable(resource)] = ",".join(ids)
-    if devices.get(GPU_RESOURCE):
-        listed = [device.id for device in site.inventory.get(GPU_RESOURCE, ())]
-        found.update(_cuda(devices[GPU_RESOURCE], listed, site.machine))
     return found
+
+
+def cuda_variables(
+    devices: Mapping[str, Sequence[str]], inventory: Mapping[str, Sequence[Device]], machine: Machine
+) -> dict[str, str]:
+    """Return the variables that make CUDA see some GPUs only; none where there is no GPU among the devices.
+
+    Args:
+        devices: ids by resource.
+        inventory: all devices of the machine.
+        machine: the machine.
+
+    Raises:
+        InputError: there is a GPU that CUDA has no number for.
+    """
+    if not devices.get(GPU_RESOURCE):
+        return {}
+    listed = [device.id for device in inventory.get(GPU_RESOURCE, ())]
+    return _cuda(devices[GPU_RESOURCE], listed, machine)
 
 
 def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[str, str]:

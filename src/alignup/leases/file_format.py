@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["DamagedError", "checksum", "decode_table", "encode_table", "is_lease_text"]
 
 VERSION: Final = 1
+AGENT_VERSION: Final = 2
+"""Of a file whose leases an agent keeps: releases that know no agents refuse it, and give nothing beside the agent."""
 _BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _T = TypeVar("_T")
 
@@ -45,7 +47,8 @@ _DECODE_TABLE: Final = lease_decoder(LeaseTable).decode
 def encode_table(table: LeaseTable) -> bytes:
     """Return the text of a file with these leases."""
     inner = encode_leases(table)
-    return msgspec.json.encode(_Envelope(VERSION, checksum(inner), msgspec.Raw(inner))) + b"\n"
+    version = AGENT_VERSION if table.agent else VERSION
+    return msgspec.json.encode(_Envelope(version, checksum(inner), msgspec.Raw(inner))) + b"\n"
 
 
 def is_lease_text(text: bytes) -> bool:
@@ -65,8 +68,8 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
         InputError: it was written by a later release of alignup.
     """
     envelope = _decoded(text, where, _DECODE_ENVELOPE)
-    if envelope.version > VERSION:
-        raise InputError.at(where, f"leases in the form of version {VERSION}", envelope.version)
+    if envelope.version > AGENT_VERSION:
+        raise InputError.at(where, f"leases in the form of version {AGENT_VERSION}", envelope.version)
     inner = bytes(envelope.table)
     if checksum(inner) != envelope.checksum:
         raise DamagedError.at(where, f"leases with the checksum {envelope.checksum}", checksum(inner))

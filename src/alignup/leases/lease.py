@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from alignup.errors import AllocationError
-from alignup.leases.acquire import Claim, acquire, give_back
-from alignup.leases.binding import Binding, bind, is_strict, memory_nodes, restore
-from alignup.leases.environment import lease_variables
+from alignup.leases.acquire import Claim
+from alignup.leases.binding import Binding, bind, is_strict, restore
 from alignup.leases.local_machine import HERE, Site, load_site
 from alignup.leases.process import identify
 from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
 from alignup.leases.request import DEFAULT_POLICY, make_request
-from alignup.leases.store import LeaseFile
+from alignup.leases.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from alignup.leases.record import LeaseRecord
+    from alignup.leases.grant import Grant, LeaseSource
     from alignup.leases.request import Request
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
@@ -39,12 +38,12 @@ class Lease:
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
     """
 
-    __slots__ = ("_binding", "_evidence", "_file", "_is_held", "_record", "_site")
+    __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_record", "_source")
 
-    def __init__(self, record: LeaseRecord, site: Site, file: LeaseFile, evidence: int | None) -> None:
-        self._record = record
-        self._site = site
-        self._file = file
+    def __init__(self, grant: Grant, source: LeaseSource, evidence: int | None) -> None:
+        self._record = grant.lease
+        self._grant = grant
+        self._source = source
         self._binding: Binding | None = None
         self._evidence = evidence
         """The descriptor of the file that shows the lease to those who look for lost ones."""
@@ -75,9 +74,14 @@ class Lease:
         """Ids by resource."""
         return dict(self._record.devices)
 
+    @property
+    def is_here(self) -> bool:
+        """True if it is of the machine at hand."""
+        return self._grant.is_here
+
     def environment(self) -> dict[str, str]:
         """Return the environment variables that `alignup run` would set, to be passed to a child."""
-        return lease_variables(self._record, self._site, self._file.path)
+        return self._grant.environment()
 
     def release(self) -> None:
         """Give everything back and undo the binding; a second time, do nothing.
@@ -97,7 +101,7 @@ class Lease:
             if evidence is not None:
                 with suppress(OSError):
                     os.close(evidence)
-            give_back(self._file, self._record)
+            self._source.give_back(self._record)
 
     def bind(self) -> None:
         """Bind the calling thread to the CPUs and the memory, if none is bound yet; `release` undoes it.
@@ -109,9 +113,7 @@ class Lease:
         if self._binding is not None:
             return
         record = self._record
-        self._binding, trouble = bind(
-            record.cpus, memory_nodes(record, self._site.machine), strict=is_strict(record)
-        )
+        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=is_strict(record))
         if trouble:
             warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
 
@@ -190,15 +192,16 @@ def lease(
     request = make_request(
         cpus=cpus, memory=memory, devices=devices, policy=policy, name=name, kubelet_version=kubelet_version
     )
-    site = load_site(
-        machine,
-        resources=[resource for resource, _ in request.devices],
-        selectors=device_resources,
-        devices=inventory,
-    )
-    taken = _take(request, site, LeaseFile(Path(state) if state is not None else None, _warn), wait)
+
+    def load(resources: list[str]) -> Site:
+        return load_site(machine, resources=resources, selectors=device_resources, devices=inventory)
+
+    given = (("machine", machine != HERE), ("device_resources", device_resources), ("inventory", inventory))
+    told = ", ".join(argument for argument, value in given if value)
+    source = open_source(Path(state) if state is not None else None, _warn, load, told)
+    taken = _take(request, source, wait)
     # nobody can be bound to CPUs of another machine
-    if bind and site.is_here:
+    if bind and taken.is_here:
         try:
             taken.bind()
         except BaseException:
@@ -207,12 +210,12 @@ def lease(
     return taken
 
 
-def _take(request: Request, site: Site, file: LeaseFile, wait: float | None) -> Lease:
+def _take(request: Request, source: LeaseSource, wait: float | None) -> Lease:
     """Return the lease of a request for this process, which nothing is bound to yet.
 
     Raises:
         AllocationError: it cannot be had now, or not within `wait` seconds.
-        InputError: the file of leases cannot be used.
+        InputError: whoever keeps leases cannot be used.
     """
     evidence = evidence_file()
     try:
@@ -221,9 +224,9 @@ def _take(request: Request, site: Site, file: LeaseFile, wait: float | None) -> 
             identify(os.getpid()),
             command=_text(" ".join(sys.orig_argv))[:100] or "python",
             name=f"python-{os.getpid()}",
-            show=lambda record: show_evidence(evidence_of(record, site.identity, file.path), evidence),
+            show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
         )
-        return Lease(acquire(file, site, claim, wait), site, file, evidence)
+        return Lease(source.acquire(claim, wait), source, evidence)
     except BaseException:
         if evidence is not None:
             os.close(evidence)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["LeaseNode", "Tenant"]
 
 _CONTAINER: Final = "command"
+_LEASE: Final = "lease"
+"""Stands before the name of whoever holds something, where a pod has its namespace."""
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
 """The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
@@ -50,6 +52,8 @@ class Tenant(NamedTuple):
     name: str
     holder: ProcessIdentity
     command: str
+    called: str = ""
+    """How refusals of others call it; empty: by its name."""
 
 
 class LeaseNode:
@@ -100,8 +104,12 @@ class LeaseNode:
         self._node.devices.update(resource, devices, preference)
         self._inventory[resource] = devices
 
-    def adopt(self, lease: LeaseRecord) -> None:
+    def adopt(self, lease: LeaseRecord, called: str = "") -> None:
         """Note what a lease holds that was decided elsewhere; devices of resources that are not known are passed over.
+
+        Args:
+            lease: the lease.
+            called: how refusals of others call it; empty: by its name.
 
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
@@ -113,7 +121,8 @@ class LeaseNode:
             if node.cpu is not None and lease.cpus:
                 node.cpu.adopt(lease.id, _CONTAINER, int(lease.cpus))
             if node.memory is not None and lease.memory:
-                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node)
+                words = f"{_LEASE}/{called or lease.name}"
+                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node, words)
             if node.devices is not None and devices:
                 node.devices.adopt(lease.id, _CONTAINER, devices)
         except AllocationError:
@@ -218,7 +227,8 @@ class LeaseNode:
         container = Container(_CONTAINER, exclusive_cpus=request.cpus, memory=memory, devices=request.devices)
         pod = Pod(
             uid=uid,
-            name=tenant.name,
+            name=tenant.called or tenant.name,
+            namespace=_LEASE,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
             exclusive_cpus=request.cpus,
@@ -252,7 +262,12 @@ class LeaseNode:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
             container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
-            pod = Pod(uid=tenant.lease_id, name=tenant.name, containers=(container,))
+            pod = Pod(
+                uid=tenant.lease_id,
+                name=tenant.called or tenant.name,
+                namespace=_LEASE,
+                containers=(container,),
+            )
             node.memory.allocate(pod, container, TopologyHint(mask, True))
         try:
             if node.cpu is not None:

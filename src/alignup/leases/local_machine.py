@@ -60,6 +60,7 @@ def load_site(
     resources: Iterable[str] = (),
     selectors: Iterable[str] = (),
     devices: object = None,
+    all_resources: bool = False,
 ) -> Site:
     """Return a machine, and its devices of the resources that will be asked for.
 
@@ -73,6 +74,7 @@ def load_site(
         resources: the resources that will be asked for.
         selectors: PCI devices of resources, as `--device-resource` takes them.
         devices: an inventory: resource -> [{"id", "numa"}], or records.
+        all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
 
     Raises:
         InputError: an argument is of another form, the machine has no such resource, or this process may use no
@@ -84,7 +86,7 @@ def load_site(
         source,
         devices=devices,
         selectors=selectors,
-        nvidia="if missing" if is_here and GPU_RESOURCE in wanted else "never",
+        nvidia="if missing" if is_here and (GPU_RESOURCE in wanted or all_resources) else "never",
         near_cpus=True,
     )
     machine = loaded.machine.disjoint()
@@ -93,7 +95,7 @@ def load_site(
         machine=cut,
         identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
         is_here=is_here,
-        inventory=_of_resources(loaded.devices, wanted),
+        inventory=loaded.devices if all_resources else _of_resources(loaded.devices, wanted),
         preferred_sets=loaded.preferred_sets,
         whole=machine if cut is not machine else None,
     )

@@ -18,7 +18,15 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Liveness", "ProcessIdentity", "host_identity", "identify", "joint_liveness", "liveness"]
+__all__ = [
+    "Liveness",
+    "ProcessIdentity",
+    "host_identity",
+    "identify",
+    "joint_liveness",
+    "liveness",
+    "runs_here",
+]
 
 _PROC: Final = "/proc"
 _DEAD_STATES: Final = frozenset("ZXx")
@@ -119,6 +127,12 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     if runs and not is_it and process.time_namespace not in {0, _namespace(proc, "time")}:
         return Liveness.UNKNOWN
     return Liveness.RUNNING if runs and is_it else Liveness.GONE
+
+
+def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
+    """Return whether a process of this boot and this PID namespace, which are not looked at, still runs."""
+    fields = _stat(process.pid, proc)
+    return fields is not None and int(fields[_START_TIME]) == process.start_time and not _has_ended(fields)
 
 
 def joint_liveness(processes: Iterable[ProcessIdentity]) -> Liveness:

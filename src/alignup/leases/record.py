@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from alignup.leases.process import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.leases.device_answer import DeviceAnswer  # noqa: TC001  # msgspec reads annotations
+from alignup.leases.process import ProcessIdentity  # noqa: TC001  # as above
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Seconds since 1970, when it was given; 0: not known."""
     keeper: ProcessIdentity | None = None
     """The process that lasts as long as the command and whatever the command started."""
+    uid: int | None = None
+    """The user whose lease it is; None: the one whose file it is in."""
+    answer: DeviceAnswer | None = None
+    """What the device plugins answered when its devices were allocated; None: no plugin was asked."""
 
     @property
     def processes(self) -> tuple[ProcessIdentity, ...]:
@@ -109,6 +114,8 @@ class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
     leases: tuple[LeaseRecord, ...] = ()
     waiting: tuple[Waiter, ...] = ()
     """In the order in which they came."""
+    agent: str | msgspec.UnsetType = msgspec.UNSET
+    """The socket of the agent that keeps the leases from now on; there are none in this table then."""
 
 
 def encode_leases(value: msgspec.Struct) -> bytes:

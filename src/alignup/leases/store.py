@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from alignup.errors import InputError
 from alignup.leases.file_format import DamagedError, checksum, decode_table, encode_table, is_lease_text
 from alignup.leases.file_lock import Lock, locked
@@ -24,13 +26,24 @@ from alignup.leases.process import Liveness, joint_liveness, liveness
 from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity, Waiter, holders
 from alignup.leases.recovery import find_evidence
 
-__all__ = ["LeaseChange", "LeaseFile", "default_state"]
+__all__ = ["AgentOwnsError", "LeaseChange", "LeaseFile", "default_state"]
 
 Tell = Callable[[str], None]
 
 _FILE_NAME: Final = "leases.json"
 _LARGEST: Final = 64 << 20
 _NOBODY: Final = "no running process holds a lease of it"
+
+
+class AgentOwnsError(InputError):
+    """Raised when the leases of a file are kept by an agent, and are not to be changed beside it."""
+
+    def __init__(self, where: str, socket: str) -> None:
+        self.socket = socket
+        super().__init__(
+            f"expected a file that has leases, got one whose leases the agent at {socket} keeps, at {where}: start "
+            f"the agent again, or take the leases back with `alignup agent --state {where} --hand-back`"
+        )
 
 
 def default_state() -> Path:
@@ -44,12 +57,14 @@ def default_state() -> Path:
 class LeaseChange:
     """The leases while they are being changed; nobody else changes them meanwhile."""
 
-    __slots__ = ("leases", "machine", "waiting")
+    __slots__ = ("agent", "leases", "machine", "waiting")
 
     def __init__(self, table: LeaseTable) -> None:
         self.machine = table.machine
         self.leases = list(table.leases)
         self.waiting = list(table.waiting)
+        self.agent = table.agent or ""
+        """The socket of the agent that keeps the leases; empty: the file has them."""
 
     def reclaim(self) -> list[LeaseRecord]:
         """Drop and return the leases whose processes are gone; drop such waiters too."""
@@ -96,7 +111,8 @@ class LeaseChange:
 
     def table(self) -> LeaseTable:
         """Return what they have become."""
-        return LeaseTable(self.machine, tuple(self.leases), tuple(self.waiting))
+        agent = self.agent or msgspec.UNSET
+        return LeaseTable(self.machine, tuple(self.leases), tuple(self.waiting), agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +138,11 @@ class LeaseFile:
             long for the lock.
     """
 
-    __slots__ = ("_tell", "path")
+    __slots__ = ("path", "tell")
 
     def __init__(self, path: Path | None, tell: Tell) -> None:
         self.path = (path or default_state()).absolute()
-        self._tell = tell
+        self.tell = tell
 
     def read(self) -> LeaseTable:
         """Return the leases as they are now, dead ones included; nothing is written.
@@ -139,22 +155,36 @@ class LeaseFile:
             return found.table
         table, words = self._completed(found.table)
         if found.damage is not None:
-            self._tell(f"the file of leases is damaged: {found.damage}; {words or _NOBODY}")
+            self.tell(f"the file of leases is damaged: {found.damage}; {words or _NOBODY}")
         return table
 
-    @contextmanager
-    def change(self) -> Iterator[LeaseChange]:
-        """Let the leases be changed; if they are, they are written when the block ends without an error.
+    def agent(self) -> str:
+        """Return the socket of the agent that keeps the leases; empty if the file has them, or there is no file.
 
         Raises:
+            InputError: as for `read`.
+        """
+        return self._look(must_be_own=False).table.agent or ""
+
+    @contextmanager
+    def change(self, *, by_agent: bool = False) -> Iterator[LeaseChange]:
+        """Let the leases be changed; if they are, they are written when the block ends without an error.
+
+        Args:
+            by_agent: also where an agent keeps the leases.
+
+        Raises:
+            AgentOwnsError: an agent keeps the leases.
             InputError: the file cannot be read, locked or written, is another user's, is none of leases, or is of
                 a later release.
         """
-        with locked(self.path.with_name(self.path.name + ".lock"), self._tell) as lock:
+        with locked(self.path.with_name(self.path.name + ".lock"), self.tell) as lock:
             found = self._look(must_be_own=True)
             before = found.table
             if not found.checksum or found.checksum != lock.checksum:
                 before = self._recovered(found, lock)
+            if before.agent and not by_agent:
+                raise AgentOwnsError(str(self.path), before.agent)
             change = LeaseChange(before)
             yield change
             after = change.table()
@@ -210,7 +240,7 @@ class LeaseFile:
         machine = table.machine if table.leases or not shown else shown[0].machine
         added = tuple(evidence.lease for evidence in shown if evidence.machine == machine)
         words = f"found again from running processes: {holders(added)}" if added else ""
-        return LeaseTable(machine, table.leases + added, table.waiting), words
+        return LeaseTable(machine, table.leases + added, table.waiting, table.agent), words
 
     def _recovered(self, found: _Found, lock: Lock) -> LeaseTable:
         """Complete the leases of a file that is damaged, missing, or not the one that was written last; say so.
@@ -222,12 +252,12 @@ class LeaseFile:
         if found.damage is not None:
             aside = self._set_aside(found.text)
             self._write(table, lock)
-            self._tell(
+            self.tell(
                 f"the file of leases was damaged and is now {aside}: {found.damage}; {words or _NOBODY}"
             )
         elif words:
             self._write(table, lock)
-            self._tell(f"the file of leases was removed or replaced at {self.path}; {words}")
+            self.tell(f"the file of leases was removed or replaced at {self.path}; {words}")
         else:
             lock.note(found.checksum)
         return table

@@ -68,7 +68,7 @@ def test_a_refusal_leaves_the_file_as_it_was(file):
 def test_the_lease_is_shown_before_it_is_in_the_file(file):
     """Else it could be lost with the file in between."""
     seen = []
-    lease = get(file, make_request(cpus=1), show=lambda lease: seen.append((lease, file.read().leases)))
+    lease = get(file, make_request(cpus=1), show=lambda lease, *_: seen.append((lease, file.read().leases)))
     assert seen == [(lease, ())]
 
 

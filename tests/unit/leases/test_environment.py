@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 import leasing
 from alignup.errors import InputError
-from alignup.leases.environment import device_variable, lease_variables, variables
+from alignup.leases.device_answer import DeviceAnswer, Mount
+from alignup.leases.environment import cuda_variables, device_variable, lease_variables, variables
 from alignup.leases.record import MemoryShare, lease_decoder
 from alignup.leases.recovery import Evidence
 from alignup.machine.cpuset import CPUSet
@@ -17,7 +19,8 @@ from alignup.machine.machine import PciDevice
 
 
 def told(site, **fields):
-    return variables(site, **{"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields})
+    fields = {"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields}
+    return {**variables(**fields), **cuda_variables(fields["devices"], site.inventory, site.machine)}
 
 
 def test_all_that_is_had_is_told_and_nothing_else():
@@ -80,7 +83,7 @@ def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
 def test_a_command_is_told_its_name_its_file_and_what_it_has():
     """And carries the lease with it."""
     lease = leasing.record("n", cpus=CPUSet([0]), memory=(MemoryShare(1, "memory", 5),))
-    found = lease_variables(lease, leasing.site(), Path("/s.json"))
+    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {"CUDA_VISIBLE_DEVICES": "0"})
     evidence = lease_decoder(Evidence).decode(found.pop("ALIGNUP_LEASE"))
     assert (evidence.lease, evidence.state) == (lease, "/s.json")
     assert found == {
@@ -88,4 +91,19 @@ def test_a_command_is_told_its_name_its_file_and_what_it_has():
         "ALIGNUP_STATE": "/s.json",
         "ALIGNUP_CPUS": "0",
         "ALIGNUP_MEMORY": "5",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+
+
+def test_what_device_plugins_answered_reaches_the_command():
+    """But the names that are alignup's own stay its own."""
+    answer = DeviceAnswer(
+        {"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",)
+    )
+    lease = leasing.record("n", answer=answer)
+    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {})
+    assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")
+    assert json.loads(found["ALIGNUP_DEVICE_ANSWER"]) == {
+        "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
+        "cdiDevices": ["v.com/gpu=0"],
     }

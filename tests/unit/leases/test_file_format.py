@@ -64,6 +64,14 @@ def test_a_wrong_shape_with_a_right_checksum_is_damage():
 
 def test_a_later_release_is_no_damage():
     """Its file is left alone."""
-    with pytest.raises(InputError, match="version 1, got 2 at f") as caught:
-        decode_table(TEXT.replace(b'"version":1', b'"version":2'), "f")
+    with pytest.raises(InputError, match="version 2, got 3 at f") as caught:
+        decode_table(TEXT.replace(b'"version":1', b'"version":3'), "f")
     assert not isinstance(caught.value, DamagedError)
+
+
+def test_a_file_that_an_agent_has_is_of_a_later_version():
+    """Releases that know no agents refuse it, and give nothing beside the agent."""
+    text = encode_table(LeaseTable(agent="/a.sock"))
+    assert text.startswith(b'{"version":2,')
+    assert decode_table(text, "f").agent == "/a.sock"
+    assert b"agent" not in encode_table(LeaseTable())

@@ -235,11 +235,14 @@ class MemoryProvider:
         ids = [self._ids[position] for position in holding.positions()]
         return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()}
 
-    def adopt(self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]]) -> None:
+    def adopt(
+        self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]], called: str = ""
+    ) -> None:
         """Note memory, as `shares` tells it, that the container was given before this provider was made.
 
         Where a node has less left than that (hugepages can be set aside at any time), it counts as full.
-        Nodes and types that the machine does not have are passed over.
+        Nodes and types that the machine does not have are passed over. `called` is the pod's name in words about who
+        holds memory; by default it is the uid.
 
         Raises:
             AllocationError: the container has memory already.
@@ -255,7 +258,7 @@ class MemoryProvider:
         )
         if holding is not None:
             self._holdings[pod_uid, container_name] = holding
-            self._pods[pod_uid, container_name] = pod_uid
+            self._pods[pod_uid, container_name] = called or pod_uid
 
     def restore(self, state: RestoredMemory) -> None:
         """Take over the state of a kubelet's memory manager, in place of what is held now.

@@ -1,0 +1,162 @@
+"""`alignup agent`: places work on this machine for all its users, with device plugins, and never forgets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.failures import complain
+from alignup.cli.inputs import machine_option, read_mapping
+from alignup.cli.options import device_resource_option, devices_option, state_option
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from alignup.leases.agent.users import Limits
+    from alignup.leases.store import LeaseFile
+
+__all__ = ["command"]
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(
+    name="agent",
+    epilog="Exit status: 0 ended as told to; 1 the disk failed; 2 bad usage or bad input.",
+)
+@click.option(
+    "--socket",
+    type=_PATH,
+    help="Where commands ask for leases. [default: alignup/agent.sock in /run, or in $XDG_RUNTIME_DIR]",
+)
+@click.option("--group", default="", metavar="GROUP", help="The group whose members may ask.")
+@click.option(
+    "--device-plugins",
+    type=_PATH,
+    metavar="DIR",
+    help="The folder where device plugins register, such as /var/lib/kubelet/device-plugins where no kubelet runs. "
+    "[default: device-plugins beside the socket]",
+)
+@click.option("--no-device-plugins", is_flag=True, help="Serve no device plugins.")
+@click.option(
+    "--metrics",
+    default="",
+    metavar="[ADDRESS:]PORT|PATH",
+    help="Serve metrics for Prometheus; a port alone is on loopback.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="WHAT=N",
+    help="The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
+)
+@click.option(
+    "--no-fsync",
+    is_flag=True,
+    help="Let the kernel write leases to the disk when it likes.",
+)
+@click.option("--json-log", is_flag=True, help="Log one JSON object a line.")
+@click.option(
+    "--hand-back",
+    is_flag=True,
+    help="Put the leases back into their file, and end.",
+)
+@machine_option
+@device_resource_option
+@devices_option
+@state_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    socket: Path | None,
+    group: str,
+    device_plugins: Path | None,
+    no_device_plugins: bool,
+    metrics: str,
+    limits: tuple[str, ...],
+    no_fsync: bool,
+    json_log: bool,
+    hand_back: bool,
+    machine: str,
+    selectors: tuple[str, ...],
+    inventory: str | None,
+    state: Path | None,
+) -> None:
+    """Place work on this machine for all its users.
+
+    `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
+    wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
+    """
+    from alignup.leases.agent.agent import AgentOptions, run_agent
+    from alignup.leases.agent.logs import start_logging
+    from alignup.leases.store import LeaseFile
+
+    file = LeaseFile(state, complain)
+    if hand_back:
+        give_back(file)
+        return
+    may = limits_of(limits)
+    start_logging(as_json=json_log)
+    from alignup.leases.local_machine import load_site
+
+    given = read_mapping(inventory) if inventory else None
+    site = load_site(machine, selectors=selectors, devices=given, all_resources=True)
+    path = (socket or default_socket()).absolute()
+    plugins = None if no_device_plugins else device_plugins or path.with_name("device-plugins")
+    options = AgentOptions(path, group, may, plugins, metrics, durable=not no_fsync)
+    ctx.exit(run_agent(file, site, options))
+
+
+def default_socket() -> Path:
+    """Return where an agent serves: root's for the system, others' for themselves."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.geteuid() == 0:
+        return Path("/run/alignup/agent.sock")
+    if not runtime.startswith("/"):
+        raise InputError("expected --socket or XDG_RUNTIME_DIR, got neither")
+    return Path(runtime) / "alignup" / "agent.sock"
+
+
+def limits_of(texts: tuple[str, ...]) -> Limits:
+    """Return the limits that texts such as `cpus=4` or `nvidia.com/gpu=1` say.
+
+    Raises:
+        InputError: one of them says none.
+    """
+    from alignup.leases.agent.users import Limits
+    from alignup.leases.request import parse_memory
+
+    amounts: dict[str, int] = {}
+    for text in texts:
+        what, found, amount = text.rpartition("=")
+        is_number = amount.isascii() and amount.isdigit()
+        if not found or not what or not (is_number or what == "memory"):
+            raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
+        amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
+    known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
+    strange = [name for name in amounts if "/" not in name]
+    if strange:
+        raise InputError.at(
+            "--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0]
+        )
+    return Limits(**known, devices=amounts)
+
+
+def give_back(file: LeaseFile) -> None:
+    """Put the leases of an agent that does not run back into its file."""
+    from alignup.leases.agent.ownership import Ownership
+
+    ownership = Ownership(file)
+    try:
+        socket = file.agent()
+        table = ownership.hand_back(complain)
+        if socket:
+            Path(socket).unlink(missing_ok=True)
+    finally:
+        ownership.close()
+    click.echo(f"{len(table.leases)} leases are in {file.path}")

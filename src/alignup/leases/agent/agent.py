@@ -1,0 +1,191 @@
+"""Puts the agent together and runs it: takes over the leases, serves, and leaves them as they are when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource as limits_of
+import signal
+import socket
+import threading
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from alignup.leases.agent.journal import Journal
+from alignup.leases.agent.ledger import Ledger
+from alignup.leases.agent.observer import Observer
+from alignup.leases.agent.ownership import Ownership
+from alignup.leases.agent.process_watch import ProcessWatch
+from alignup.leases.agent.server import AgentServer
+from alignup.leases.agent.service import PluginCalls, Service
+from alignup.leases.agent.users import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alignup.leases.agent.plugin_calls import PluginDevices
+    from alignup.leases.local_machine import Site
+    from alignup.leases.record import LeaseTable
+    from alignup.leases.store import LeaseFile
+
+__all__ = ["Agent", "AgentOptions", "run_agent"]
+
+_LOG: Final = logging.getLogger(__name__)
+_GRACE: Final = 10.0
+"""Seconds after a start in which those who waited before keep their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How an agent runs."""
+
+    socket: Path
+    group: str = ""
+    """Whose members may connect; empty: the group of the process."""
+    limits: Limits = field(default_factory=Limits)
+    device_plugins: Path | None = None
+    """The folder of device plugins; None: there are none."""
+    metrics: str = ""
+    """`[ADDRESS:]PORT`, or a path with a slash; empty: not served."""
+    durable: bool = True
+    """Leases are on the disk before anybody is told."""
+
+
+def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
+    """Run an agent until it is told to end; return its exit status.
+
+    Raises:
+        InputError: another agent has the leases, or a file, folder or socket cannot be used.
+    """
+    ownership = Ownership(file)
+    try:
+        table = ownership.take_over(site.identity, options.socket, _LOG.warning)
+        return asyncio.run(Agent(file, site, options, ownership, table).run())
+    finally:
+        ownership.close()
+
+
+class Agent:
+    """An agent that runs.
+
+    Args:
+        file: the file whose leases it has taken over.
+        site: the machine.
+        options: how it runs.
+        ownership: its right to the leases.
+        table: what it has taken over.
+    """
+
+    def __init__(
+        self, file: LeaseFile, site: Site, options: AgentOptions, ownership: Ownership, table: LeaseTable
+    ) -> None:
+        self._file = file
+        self._site = site
+        self._options = options
+        self._ownership = ownership
+        self._table = table
+        self._status = 0
+        self._end = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_ready = threading.Event()
+        """Set when it serves."""
+
+    def end(self) -> None:
+        """Let it end; from any thread, once it is ready."""
+        assert self._loop is not None  # noqa: S101  # it is ready
+        self._loop.call_soon_threadsafe(self._end.set)
+
+    async def run(self) -> int:
+        """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
+        self._loop = asyncio.get_running_loop()
+        _raise_file_limit()
+        options = self._options
+        ledger = Ledger(self._site, options.limits, os.geteuid())
+        for notice in ledger.restore(self._table.leases, self._table.waiting):
+            _LOG.warning("%s", notice)
+        async with AsyncExitStack() as stack:
+            journal = Journal(
+                self._ownership.journal, ledger.table, self._disk_failed, durable=options.durable
+            )
+            stack.callback(journal.close)
+            writing = asyncio.create_task(journal.run())
+            stack.callback(writing.cancel)
+            observer = start_metrics(options.metrics, ledger, stack) if options.metrics else Observer()
+            plugins = self._plugins(stack)
+            service = Service(
+                ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer
+            )
+            stack.push_async_callback(service.close)
+            service.watch = ProcessWatch(service.ended)
+            stack.callback(service.watch.close)
+            for lease in self._table.leases:
+                service.watch.watch(lease)
+            if plugins is not None:
+                plugins.feed(ledger, service, asyncio.get_running_loop())
+            server = AgentServer(options.socket, options.group, service)
+            await server.start()
+            stack.push_async_callback(server.stop)
+            self._heed_signals()
+            asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
+            _LOG.info("serving %s with %d leases", options.socket, len(ledger.leases))
+            self.is_ready.set()
+            tell_systemd(f"READY=1\nSTATUS={len(ledger.leases)} leases taken over")
+            await self._end.wait()
+            tell_systemd("STOPPING=1")
+        return self._status
+
+    def _disk_failed(self, error: OSError) -> None:
+        """End: what is not written is promised to nobody."""
+        _LOG.critical("the journal cannot be written: %s", (error.strerror or "an error").lower())
+        self._status = 1
+        self._end.set()
+
+    def _heed_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+
+    def _plugins(self, stack: AsyncExitStack) -> PluginDevices | None:
+        """Start to serve device plugins, if that is wanted."""
+        folder = self._options.device_plugins
+        if folder is None:
+            return None
+        from alignup.leases.agent.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
+        from alignup.leases.agent.plugin_calls import PluginDevices  # noqa: PLC0415  # as above
+
+        plugins = stack.enter_context(DevicePlugins(folder))
+        return PluginDevices(plugins, self._site.machine)
+
+
+def start_metrics(where: str, ledger: Ledger, stack: AsyncExitStack) -> Observer:
+    """Serve metrics; return who is to be told what happens.
+
+    Raises:
+        InputError: they cannot be served there.
+    """
+    from alignup.leases.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
+
+    metrics = AgentMetrics(ledger, asyncio.get_running_loop())
+    stack.callback(serve_metrics(where, metrics.registry))
+    return metrics
+
+
+def tell_systemd(words: str) -> None:
+    """Tell the service manager how it stands, where one wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+        notify.connect("\0" + address[1:] if address.startswith("@") else address)
+        notify.sendall(words.encode())
+
+
+def _raise_file_limit() -> None:
+    """Have as many descriptors as this process may: each lease takes one."""
+    _, most = limits_of.getrlimit(limits_of.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        limits_of.setrlimit(limits_of.RLIMIT_NOFILE, (most, most))

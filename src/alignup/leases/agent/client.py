@@ -1,0 +1,218 @@
+"""Asks the agent for leases, in the place of a file: the agent's side is `alignup.leases.agent.server`.
+
+While the agent is started again, its clients ask again and again; the same request gets the same lease.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from alignup.errors import AllocationError, InputError
+from alignup.leases.agent.wire import (
+    HEADER,
+    LARGEST_REPLY,
+    Ask,
+    Cut,
+    Done,
+    Failed,
+    GiveBack,
+    Granted,
+    Leases,
+    List,
+    Parts,
+    Refused,
+    Release,
+    decode_reply,
+    frame,
+    length_of,
+)
+from alignup.leases.grant import Grant, KnownLease, KnownPart
+from alignup.leases.machine_parts import Part
+from alignup.leases.process import joint_liveness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from alignup.leases.acquire import Claim
+    from alignup.leases.agent.wire import Reply, Request
+    from alignup.leases.record import LeaseRecord
+    from alignup.leases.request import Request as LeaseRequest
+
+__all__ = ["AgentSource"]
+
+_PATIENCE: Final = 5.0
+"""Seconds for the agent to be there again; starting takes less than one."""
+_PAUSE: Final = 0.05
+_ANSWER: Final = 120.0
+"""Seconds for an answer, beyond those that the request is willing to wait: device plugins may take some."""
+_R = TypeVar("_R", bound="Reply")
+
+
+class AgentSource:
+    """The leases that an agent keeps.
+
+    Args:
+        path: its socket.
+        tell: called with a sentence if it is not there at once.
+        patience: seconds to wait for an agent that is not there.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE) -> None:
+        self._path = path
+        self._tell = tell
+        self._patience = patience
+
+    def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
+        """See `LeaseSource`; what the agent does about a request it does when it is asked."""
+
+    def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
+        """See `LeaseSource`."""
+        request = claim.request
+        endless = wait is not None and math.isinf(wait)
+        ask = Ask(
+            id=claim.waiter.id,
+            holder=claim.holder,
+            command=claim.command,
+            stem=claim.stem,
+            keeper=claim.keeper,
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=dict(request.devices),
+            policy=request.policy,
+            name=request.name,
+            part=None if request.part is None else (request.part.rank, request.part.parts),
+            kubelet_version=str(request.kubelet_version),
+            wait=-1.0 if endless else wait or 0.0,
+        )
+        found = self._ask(ask, Granted, None if endless else (wait or 0.0) + _ANSWER)
+        grant = Grant(
+            found.lease,
+            found.machine,
+            Path(found.state),
+            found.memory_nodes,
+            found.is_here,
+            found.cuda,
+            str(self._path),
+        )
+        if claim.show is not None:
+            claim.show(grant.lease, grant.machine, grant.state)
+        return grant
+
+    def give_back(self, lease: LeaseRecord) -> None:
+        """See `LeaseSource`."""
+        self._ask(GiveBack(lease.id), Done)
+
+    def leases(self) -> list[KnownLease]:
+        """See `LeaseSource`; of other users' leases one sees what they hold, but not who they are."""
+        return [KnownLease(one.lease, one.state) for one in self._ask(List(), Leases).leases]
+
+    def release(self, name: str, *, force: bool) -> KnownLease:
+        """See `LeaseSource`."""
+        lease = self._ask(Release(name, force), Done).lease
+        if lease is None:
+            raise InputError("expected the lease that was released, got none from the agent")
+        return KnownLease(lease, joint_liveness(lease.processes).value)
+
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
+        """See `LeaseSource`."""
+        return [
+            KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
+            for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts).parts
+        ]
+
+    def _ask(self, request: Request, kind: type[_R], limit: float | None = _ANSWER) -> _R:
+        """Return the agent's reply of a kind.
+
+        Raises:
+            AllocationError: it refuses.
+            InputError: it is not there, does not answer, or says that the request cannot be.
+        """
+        reply = self._exchange(request, limit)
+        if isinstance(reply, Refused):
+            raise AllocationError(reply.detail, reply.reason or "UnexpectedAdmissionError")
+        if isinstance(reply, Failed):
+            raise InputError(reply.detail)
+        if not isinstance(reply, kind):
+            raise InputError(
+                f"expected another reply of the agent, got {type(reply).__name__} at {self._path}"
+            )
+        return reply
+
+    def _exchange(self, request: Request, limit: float | None) -> Reply:
+        """Send a request, again if the agent is started again meanwhile, and return the reply.
+
+        Raises:
+            InputError: there is none.
+        """
+        end = math.inf if limit is None else time.monotonic() + limit
+        missing_since: float | None = None
+        while True:
+            try:
+                return self._exchange_once(request, end)
+            except (FileNotFoundError, ConnectionError):
+                now = time.monotonic()
+                if missing_since is None:
+                    missing_since = now
+                    self._tell(f"waiting for the agent at {self._path}, which does not answer")
+                # to wait longer for the agent than for a lease is of no use
+                if now - missing_since > self._patience or now > end:
+                    raise self._missing("does not answer") from None
+            except TimeoutError:
+                raise self._missing(f"did not answer within {limit:g} s") from None
+            except OSError as error:
+                why = (error.strerror or "an error").lower()
+                raise InputError(
+                    f"expected an agent that can be asked, got {why!r} at {self._path}"
+                ) from None
+            time.sleep(_PAUSE)
+
+    def _exchange_once(self, request: Request, end: float) -> Reply:
+        """Send a request and return the reply.
+
+        Raises:
+            OSError: the agent is not there, or has gone, or the time is over.
+        """
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            _limit(connection, min(end, time.monotonic() + _ANSWER))
+            connection.connect(str(self._path))
+            connection.sendall(frame(request))
+            length = length_of(_received(connection, HEADER, end), LARGEST_REPLY)
+            return decode_reply(_received(connection, length, end))
+
+    def _missing(self, what: str) -> InputError:
+        return InputError(
+            f"expected the agent that keeps the leases of this machine, got one that {what} at {self._path}: start it "
+            "again, or take the leases back with `alignup agent --hand-back`"
+        )
+
+
+def _received(connection: socket.socket, count: int, end: float) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        OSError: the other end is gone, or the time is over.
+    """
+    data = bytearray()
+    while len(data) < count:
+        _limit(connection, end)
+        part = connection.recv(min(count - len(data), 1 << 20))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return bytes(data)
+
+
+def _limit(connection: socket.socket, end: float) -> None:
+    """Let the next call on a connection fail at a time.
+
+    Raises:
+        TimeoutError: it is over.
+    """
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(None if math.isinf(left) else left)

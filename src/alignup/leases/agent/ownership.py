@@ -1,0 +1,149 @@
+"""Takes over the leases of a file for the agent, and gives them back to it; sees that there is one agent only.
+
+The file then says which agent has its leases, so that no command gives anything beside it. At every moment either the
+file or the journal has them: the journal is written first, and counts only once the file says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.leases.agent.journal import read_journal, write_journal
+from alignup.leases.private_file import make_folders, open_own
+from alignup.leases.process import Liveness, joint_liveness, liveness
+from alignup.leases.record import LeaseTable, holders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from alignup.leases.record import LeaseRecord, MachineIdentity
+    from alignup.leases.store import LeaseFile
+
+__all__ = ["Ownership"]
+
+
+class Ownership:
+    """The right of one agent to the leases of a file, until it is closed or the process ends.
+
+    Args:
+        file: the file of leases.
+
+    Raises:
+        InputError: another agent has it, or it cannot be had.
+    """
+
+    def __init__(self, file: LeaseFile) -> None:
+        self._file = file
+        self.journal = file.path.with_name(file.path.name + ".journal")
+        """Where the leases are while an agent has them."""
+        lock = file.path.with_name(file.path.name + ".agent")
+        try:
+            make_folders(lock.parent)
+            self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            why = (error.strerror or "an error").lower()
+            raise InputError(f"expected a file that can be locked, got {why!r} at {lock}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise InputError(
+                f"expected a file that no agent has, got one that pid {pid} has at {file.path}"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Let another agent have it; the file goes on to say that an agent has the leases."""
+        os.close(self._descriptor)
+
+    def take_over(self, machine: MachineIdentity, socket: Path, tell: Callable[[str], None]) -> LeaseTable:
+        """Return the leases that there are, once they are in the journal, and the file says so.
+
+        Leases and waiters whose processes are gone are left out.
+
+        Args:
+            machine: the machine that they must be of.
+            socket: where the agent will serve.
+            tell: called with a sentence about what is not as it was left.
+
+        Raises:
+            InputError: the leases are of another machine, or a file cannot be read or written.
+        """
+        with self._file.change(by_agent=True) as change:
+            table = change.table()
+            if change.agent:
+                table = self._of_journal(table, tell)
+            table = _living(table, tell)
+            if (
+                table.leases
+                and table.machine is not None
+                and table.machine.fingerprint != machine.fingerprint
+            ):
+                raise InputError(
+                    f"expected leases of this machine ({machine.description}), got leases of another one "
+                    f"({table.machine.description}) held by {holders(table.leases)} at {self._file.path}"
+                )
+            table = LeaseTable(machine, table.leases, table.waiting)
+            self._write_journal(table)
+            change.leases, change.waiting = [], []
+            change.machine, change.agent = machine, str(socket)
+        return table
+
+    def hand_back(self, tell: Callable[[str], None]) -> LeaseTable:
+        """Put the leases back into the file, and return them; commands then use the file again.
+
+        Raises:
+            InputError: a file cannot be read or written.
+        """
+        with self._file.change(by_agent=True) as change:
+            table = change.table()
+            if change.agent:
+                table = _living(self._of_journal(table, tell), tell)
+                change.leases, change.waiting, change.agent = list(table.leases), [], ""
+                change.machine = table.machine
+        self.journal.unlink(missing_ok=True)
+        return table
+
+    def _of_journal(self, found: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
+        """Return the leases of the journal, and those beside them that running processes were found to show."""
+        try:
+            table, torn = read_journal(self.journal)
+        except FileNotFoundError:
+            tell(f"the journal is gone at {self.journal}; what running processes show is all that is known")
+            return found
+        if torn:
+            tell(torn)
+        known = {lease.id for lease in table.leases}
+        shown = tuple(lease for lease in found.leases if lease.id not in known)
+        return msgspec.structs.replace(table, leases=table.leases + shown)
+
+    def _write_journal(self, table: LeaseTable) -> None:
+        try:
+            write_journal(self.journal, table)
+        except OSError as error:
+            why = (error.strerror or "an error").lower()
+            raise InputError(
+                f"expected a journal that can be written, got {why!r} at {self.journal}"
+            ) from error
+
+
+def _living(table: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
+    """Return the leases and waiters whose processes are not gone."""
+
+    def lives(lease: LeaseRecord) -> bool:
+        return joint_liveness(lease.processes) is not Liveness.GONE
+
+    leases = tuple(lease for lease in table.leases if lives(lease))
+    ended = len(table.leases) - len(leases)
+    if ended:
+        tell(f"{ended} lease{'s' if ended > 1 else ''} ended while no agent ran")
+    waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
+    return LeaseTable(table.machine, leases, waiting)

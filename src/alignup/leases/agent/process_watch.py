@@ -1,0 +1,114 @@
+"""Watches the processes that hold leases, by descriptors that the kernel signals when they end.
+
+A process is checked before it may hold a lease: it must run, be the one that is meant, and be the user's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import InputError
+from alignup.leases.process import Liveness, identify, joint_liveness, runs_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alignup.leases.process import ProcessIdentity
+    from alignup.leases.record import LeaseRecord
+
+__all__ = ["ProcessWatch"]
+
+_LOOK: Final = 5.0
+"""Seconds between looks at processes that have no descriptor: those of a kernel before 5.3, or of another container."""
+
+
+class ProcessWatch:
+    """Tells of leases whose processes have all ended.
+
+    Args:
+        ended: called with the id of such a lease, once, from the event loop.
+    """
+
+    def __init__(self, ended: Callable[[str], None]) -> None:
+        self._ended = ended
+        self._me = identify(os.getpid())
+        self._loop = asyncio.get_running_loop()
+        self._descriptors: dict[str, int] = {}
+        self._looked_at: dict[str, LeaseRecord] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._descriptors) + len(self._looked_at)
+
+    def check(self, process: ProcessIdentity, uid: int) -> None:
+        """Make sure that a process may hold a lease of a user.
+
+        Raises:
+            InputError: it does not run, is another user's, or is one that the agent cannot see.
+        """
+        if process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id:
+            raise InputError(
+                "expected a process of the agent's own PID namespace, got one of another container or host: "
+                f"pid {process.pid}"
+            )
+        if not runs_here(process):
+            raise InputError(f"expected a process that runs, got pid {process.pid}, which has ended")
+        try:
+            owner = os.stat(f"/proc/{process.pid}").st_uid  # noqa: PTH116  # many times a second
+        except FileNotFoundError:
+            owner = uid  # it has just ended, and so will its lease
+        if uid not in {0, owner}:
+            raise InputError(f"expected a process of user {uid}, got pid {process.pid} of user {owner}")
+
+    def watch(self, lease: LeaseRecord) -> None:
+        """Watch the processes of a lease from now on."""
+        for process in reversed(lease.processes):  # the keeper outlives the command
+            if process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id:
+                continue
+            try:
+                descriptor = os.pidfd_open(process.pid)
+            except OSError:
+                continue
+            # looked at only now: the descriptor stands for whichever process had the number when it was opened
+            if runs_here(process):
+                self._descriptors[lease.id] = descriptor
+                self._loop.add_reader(descriptor, self._look, lease)
+                return
+            os.close(descriptor)
+        if joint_liveness(lease.processes) is Liveness.GONE:
+            self._loop.call_soon(self._ended, lease.id)
+            return
+        self._looked_at[lease.id] = lease
+        self._start_timer()
+
+    def forget(self, lease_id: str) -> None:
+        """Watch a lease no longer."""
+        self._looked_at.pop(lease_id, None)
+        descriptor = self._descriptors.pop(lease_id, None)
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for lease_id in [*self._descriptors, *self._looked_at]:
+            self.forget(lease_id)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, lease: LeaseRecord) -> None:
+        """Go on with the next process of a lease, one of whose has ended."""
+        self.forget(lease.id)
+        self.watch(lease)
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(_LOOK, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._timer = None
+        leases, self._looked_at = self._looked_at, {}
+        for lease in leases.values():
+            self.watch(lease)

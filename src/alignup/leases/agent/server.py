@@ -1,0 +1,235 @@
+"""Serves the agent on a unix socket: knows who calls, frames and bounds messages, and waits for nobody.
+
+What is asked for is carried out by `alignup.leases.agent.service`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import InputError
+from alignup.leases.agent.wire import (
+    HEADER,
+    LARGEST_REQUEST,
+    Failed,
+    decode_request,
+    frame,
+    length_of,
+)
+from alignup.leases.private_file import make_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from alignup.leases.agent.service import Service
+    from alignup.leases.agent.wire import Reply
+
+__all__ = ["AgentServer"]
+
+_LOG: Final = logging.getLogger(__name__)
+_CREDENTIALS: Final = struct.Struct("3i")
+"""pid, uid, gid."""
+_MOST_CONNECTIONS: Final = 4096
+_MOST_OF_A_USER: Final = 512
+_PATIENCE: Final = 5.0
+"""Seconds for the rest of a message, and for a reply to be taken."""
+_MOST_UNREAD: Final = 1 << 20
+_BACKLOG: Final = 512
+_MODE: Final = 0o660
+_LONGEST_PATH: Final = 107
+
+
+class AgentServer:
+    """The socket of the agent.
+
+    Args:
+        path: the socket; what is left of an earlier one is replaced.
+        group: the group that may connect, by name; empty: that of the process.
+        service: carries out requests.
+    """
+
+    def __init__(self, path: Path, group: str, service: Service) -> None:
+        self._path = path
+        self._group = group
+        self._service = service
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: set[_Connection] = set()
+        self._of_user: dict[int, int] = {}
+
+    async def start(self) -> None:
+        """Serve from now on.
+
+        Raises:
+            InputError: the socket cannot be made.
+        """
+        try:
+            listening = self._listening()
+        except (OSError, LookupError) as error:
+            why = (getattr(error, "strerror", None) or str(error)).lower()
+            raise InputError(f"expected a socket that can be served, got {why!r} at {self._path}") from error
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _Connection(self, self._service), sock=listening, backlog=512
+        )
+
+    async def stop(self) -> None:
+        """Serve no longer; the socket stays, so that commands know that there is an agent, which does not answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    def admit(self, connection: _Connection) -> bool:
+        """Count a connection; return whether it may stay."""
+        of_user = self._of_user.get(connection.uid, 0)
+        if len(self._connections) >= _MOST_CONNECTIONS or (connection.uid and of_user >= _MOST_OF_A_USER):
+            _LOG.warning("a connection of user %s is refused: too many", connection.uid)
+            return False
+        self._connections.add(connection)
+        self._of_user[connection.uid] = of_user + 1
+        return True
+
+    def forget(self, connection: _Connection) -> None:
+        """Count a connection no longer."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            left = self._of_user[connection.uid] - 1
+            if left:
+                self._of_user[connection.uid] = left
+            else:
+                del self._of_user[connection.uid]
+
+    def _listening(self) -> socket.socket:
+        """Return a socket that listens at the path, in the place of whatever was left there."""
+        if len(os.fsencode(self._path)) > _LONGEST_PATH:
+            raise InputError.at("--socket", f"a path of up to {_LONGEST_PATH} bytes", str(self._path))
+        make_folders(self._path.parent)
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(str(draft))
+            if self._group:
+                shutil.chown(draft, group=self._group)
+            draft.chmod(_MODE)
+            listening.listen(_BACKLOG)
+            # in one step: no command finds no socket
+            draft.replace(self._path)
+        except BaseException:
+            listening.close()
+            draft.unlink(missing_ok=True)
+            raise
+        listening.setblocking(False)
+        return listening
+
+
+class _Connection(asyncio.Protocol):
+    """One user's connection: one request at a time, the next is read when the reply is out."""
+
+    def __init__(self, server: AgentServer, service: Service) -> None:
+        self._server = server
+        self._service = service
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self._is_busy = False
+        self._is_lost = False
+        self._give_up: Callable[[], object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.uid = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
+        self._transport = transport
+        found = transport.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        _, self.uid, _ = _CREDENTIALS.unpack(found)
+        transport.set_write_buffer_limits(high=_MOST_UNREAD)
+        if not self._server.admit(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        self._is_lost = True
+        self._server.forget(self)
+        self._stop_timer()
+        if self._give_up is not None:
+            self._give_up()
+
+    def pause_writing(self) -> None:
+        self._start_timer()
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._is_busy:
+            # more than the next request is not to be kept in memory
+            if len(self._buffer) > LARGEST_REQUEST + HEADER:
+                self._transport.pause_reading()
+            return
+        self._next_request()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    def _next_request(self) -> None:
+        """Carry out the requests that are there, up to one whose reply takes time."""
+        while not self._is_busy and not self._is_lost:
+            if len(self._buffer) < HEADER:
+                break
+            try:
+                length = length_of(self._buffer, LARGEST_REQUEST)
+            except InputError as error:
+                self._transport.write(frame(Failed(str(error))))
+                self._transport.close()
+                return
+            if len(self._buffer) < HEADER + length:
+                break
+            text = bytes(self._buffer[HEADER : HEADER + length])
+            del self._buffer[: HEADER + length]
+            self._stop_timer()
+            self._is_busy = True
+            self._carry_out(text)
+        if self._buffer and not self._is_busy:
+            self._start_timer()
+
+    def _carry_out(self, text: bytes) -> None:
+        try:
+            request = decode_request(text)
+        except InputError as error:
+            self._reply(Failed(str(error)))
+            return
+        give_up = self._service.handle(request, self.uid, self._reply)
+        if self._is_busy:
+            self._give_up = give_up
+
+    def _reply(self, reply: Reply) -> None:
+        """Send a reply, and go on with the next request."""
+        self._give_up = None
+        self._is_busy = False
+        if self._is_lost:
+            return
+        self._transport.write(frame(reply))
+        if self._buffer:
+            # not within the reply to the one before: many requests at once would be calls within calls
+            asyncio.get_running_loop().call_soon(self._next_request)
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,352 @@
+"""Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
+
+Connections are left to `alignup.leases.agent.server`. A request that needs neither a plugin nor patience is decided at
+once, within the call; any other is a task of its own, so that nobody waits for it but who sent it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.leases.agent.asked import Asked, Question
+from alignup.leases.agent.shown import leases_shown
+from alignup.leases.agent.wire import (
+    Ask,
+    Cut,
+    Done,
+    Failed,
+    GiveBack,
+    Granted,
+    Leases,
+    List,
+    Parts,
+    PartShown,
+    Refused,
+    Release,
+)
+from alignup.leases.binding import memory_nodes
+from alignup.leases.environment import cuda_variables
+from alignup.leases.machine_parts import split_machine
+from alignup.leases.process import Liveness, joint_liveness
+from alignup.leases.request import PartOf, make_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from alignup.leases.agent.journal import Journal
+    from alignup.leases.agent.ledger import Ledger
+    from alignup.leases.agent.observer import Observer
+    from alignup.leases.agent.process_watch import ProcessWatch
+    from alignup.leases.agent.wire import Reply, Request
+    from alignup.leases.device_answer import DeviceAnswer
+    from alignup.leases.local_machine import Site
+    from alignup.leases.record import LeaseRecord
+
+__all__ = ["PluginCalls", "Service"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_QUESTIONS: Final = 16
+"""A request whose plugins are asked more often meets a machine that changes all the time."""
+
+
+class PluginCalls:
+    """What the service asks of device plugins; this one has none."""
+
+    def has(self, resource: str) -> bool:  # noqa: ARG002
+        """Return whether a plugin has the devices of a resource."""
+        return False
+
+    def prefer(self, question: Question) -> Sequence[str]:  # noqa: ARG002
+        """Return the ids that a plugin prefers; called in a thread, and may raise AllocationError."""
+        return ()
+
+    def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """Let plugins allocate and prepare devices; called in a thread, and may raise AllocationError."""
+        raise NotImplementedError
+
+
+class Service:
+    """The agent, without its sockets.
+
+    Args:
+        ledger: decides.
+        journal: remembers.
+        watch: knows when processes end; its `ended` is to be `Service.ended`.
+        site: the machine.
+        state: the lease file that the agent has taken over.
+        plugins: device plugins.
+        observer: told what happens.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        site: Site,
+        state: Path,
+        plugins: PluginCalls,
+        observer: Observer,
+    ) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._site = site
+        self._state = state
+        self._plugins = plugins
+        self._observer = observer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: dict[str, asyncio.Event] = {}
+        self._is_closing = False
+        self.watch: ProcessWatch
+        """Set before the first request."""
+
+    def handle(
+        self, request: Request, uid: int, reply: Callable[[Reply], None]
+    ) -> Callable[[], object] | None:
+        """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
+
+        That function is for a user who has gone away.
+        """
+        try:
+            if isinstance(request, Ask):
+                return self._ask(request, uid, reply)
+            if isinstance(request, GiveBack):
+                self._give_back(request, uid, reply)
+            elif isinstance(request, Release):
+                self._release(request, uid, reply)
+            elif isinstance(request, List):
+                reply(Leases(leases_shown(self._ledger, uid)))
+            else:
+                reply(self._cut(request))
+        except AllocationError as error:
+            reply(Refused(error.detail, error.reason))
+        except AlignupError as error:
+            reply(Failed(str(error)))
+        return None
+
+    def ended(self, lease_id: str) -> None:
+        """Take back a lease whose processes have ended."""
+        lease = self._ledger.free(lease_id)
+        if lease is not None:
+            _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
+            self._freed(lambda: None)
+
+    def changed(self) -> None:
+        """Let those who wait look again: there may be more to have."""
+        for lease_id in self._ledger.heads():
+            turn = self._turns.get(lease_id)
+            if turn is not None:
+                turn.set()
+
+    def drop_waiters(self) -> None:
+        """Take those out of the line who have not come back after a restart of the agent."""
+        for waiter in self._ledger.waiters():
+            if waiter.id not in self._turns:
+                self._ledger.leave(waiter.id)
+        self._journal.append(self._ledger.take_entries(), self.changed)
+
+    async def close(self) -> None:
+        """Give up what is under way; those who wait keep their places, for when the agent is there again."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ask(self, request: Ask, uid: int, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
+        start = time.perf_counter()
+        asked = self._asked(request, uid)
+        if not any(self._plugins.has(resource) for resource in request.devices):
+            try:
+                lease = self._ledger.ask(asked)
+            except AllocationError as refusal:
+                if not request.wait:
+                    self._observer.refused(refusal.reason, time.perf_counter() - start)
+                    raise
+            else:
+                assert not isinstance(lease, Question)  # noqa: S101  # no plugin, no question
+                self._observer.admitted(lease, time.perf_counter() - start)
+                self._grant(self._ledger.keep(lease.id), reply)
+                return None
+        task = asyncio.get_running_loop().create_task(self._ask_patiently(asked, request.wait, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task.cancel
+
+    def _asked(self, request: Ask, uid: int) -> Asked:
+        """Return the request, checked.
+
+        Raises:
+            InputError: it cannot be.
+        """
+        if len(request.id) != 16 or not request.id.isalnum():  # noqa: PLR2004  # see Ask.id
+            raise InputError.at("the request", "an id of 16 letters and digits", request.id)
+        for process in (request.holder, request.keeper):
+            if process is not None:
+                self.watch.check(process, uid)
+        wishes = make_request(
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=request.devices,
+            policy=request.policy,
+            name=request.name,
+            part=None if request.part is None else PartOf(*request.part),
+            kubelet_version=request.kubelet_version or None,
+        )
+        own = self._ledger.node.node.config.version
+        if wishes.kubelet_version != own:
+            raise InputError.at(
+                "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
+            )
+        return Asked(
+            wishes, request.id, uid, request.holder, request.command[:100], request.stem[:80], request.keeper
+        )
+
+    async def _ask_patiently(self, asked: Asked, wait: float, reply: Callable[[Reply], None]) -> None:
+        """Ask for a lease with plugins to be asked too, or with patience."""
+        start = time.monotonic()
+        try:
+            lease = await self._waited_for(asked, wait)
+        except AllocationError as refusal:
+            waited = f" (waited for {wait:g} s)" if wait > 0 else ""
+            self._observer.refused(refusal.reason, time.monotonic() - start)
+            reply(Refused(f"{refusal.detail}{waited}", refusal.reason))
+        except AlignupError as error:
+            reply(Failed(str(error)))
+        else:
+            if wait:
+                self._observer.waited(time.monotonic() - start)
+            self._observer.admitted(lease, time.monotonic() - start)
+            self._grant(lease, reply)
+        finally:
+            self._turns.pop(asked.lease_id, None)
+            if not self._is_closing:
+                self._ledger.leave(asked.lease_id)
+                self._journal.append(self._ledger.take_entries(), self.changed)
+
+    async def _waited_for(self, asked: Asked, wait: float) -> LeaseRecord:
+        """Return the lease when it can be had.
+
+        Raises:
+            AllocationError: it cannot be had, or not in time.
+        """
+        end = None if wait < 0 else time.monotonic() + wait
+        while True:
+            turn = self._turns[asked.lease_id] = asyncio.Event()
+            try:
+                return await self._with_plugins(asked)
+            except AllocationError as refusal:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise
+                self._ledger.join(asked)
+                self._journal.append(self._ledger.take_entries(), lambda: None)
+                try:
+                    await asyncio.wait_for(turn.wait(), left)
+                except TimeoutError:
+                    raise refusal from None
+
+    async def _with_plugins(self, asked: Asked) -> LeaseRecord:
+        """Return a lease that the plugins of its devices have agreed to.
+
+        Raises:
+            AllocationError: there is none now, or a plugin failed.
+        """
+        asked.advice.clear()
+        for _ in range(_MOST_QUESTIONS):
+            found = self._ledger.ask(asked)
+            if not isinstance(found, Question):
+                break
+            try:
+                asked.advice[found] = tuple(await asyncio.to_thread(self._plugins.prefer, found))
+            except AllocationError as error:
+                asked.advice[found] = error.detail
+        else:
+            raise AllocationError("expected devices that stay the same for a moment, got others at each look")
+        ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
+        try:
+            answer = await asyncio.to_thread(self._plugins.allocate, ids) if ids else None
+        except BaseException:
+            self._ledger.free(found.id)
+            self.changed()
+            raise
+        if found.id not in self._ledger.leases:
+            raise AllocationError(
+                "expected a process that runs until it has its lease, got one that ended before"
+            )
+        return self._ledger.keep(found.id, answer)
+
+    def _grant(self, lease: LeaseRecord, reply: Callable[[Reply], None]) -> None:
+        """Tell of a lease when it is in the journal."""
+        cuda = {}
+        if lease.devices:
+            cuda = cuda_variables(lease.devices, self._ledger.node.inventory, self._site.machine)
+        nodes = memory_nodes(lease, self._site.machine)
+        granted = Granted(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+        self.watch.watch(lease)
+        self._journal.append(self._ledger.take_entries(), lambda: reply(granted))
+
+    def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
+        lease = self._ledger.leases.get(request.id)
+        if lease is not None and not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
+            lease = None
+        if lease is None:
+            reply(Done())
+            return
+        self._end(lease)
+        self._freed(lambda: reply(Done(lease)))
+
+    def _release(self, request: Release, uid: int, reply: Callable[[Reply], None]) -> None:
+        lease = self._ledger.named(request.name, uid)
+        if lease is None:
+            reply(Refused(f"expected the name of a lease, got {request.name!r}: see `alignup ps`"))
+            return
+        alive = joint_liveness(lease.processes)
+        if not request.force and alive is not Liveness.GONE:
+            state = "running" if alive is Liveness.RUNNING else "on another host or in another container"
+            holder = f"pid {lease.process.pid}, which is {state}"
+            reply(Refused(f"lease {request.name!r} is held by {holder}; --force frees it"))
+            return
+        self._end(lease)
+        self._freed(lambda: reply(Done(lease)))
+
+    def _end(self, lease: LeaseRecord) -> None:
+        self.watch.forget(lease.id)
+        self._ledger.free(lease.id)
+
+    def _freed(self, tell: Callable[[], None]) -> None:
+        """Write down that something is free, and let others have it."""
+        self._journal.append(self._ledger.take_entries(), tell)
+        self.changed()
+
+    def _cut(self, request: Cut) -> Parts:
+        """Return the machine in parts.
+
+        Raises:
+            InputError: it cannot be cut so.
+        """
+        machine, inventory = self._site.machine, self._ledger.node.inventory
+        cut = split_machine(
+            machine,
+            request.parts,
+            cpus_per_part=request.cpus_per_part,
+            devices=request.devices,
+            inventory=inventory,
+            preferred_sets=self._site.preferred_sets,
+        )
+        return Parts(
+            tuple(
+                PartShown(
+                    part.rank,
+                    part.cpus,
+                    part.numa_nodes,
+                    part.memory,
+                    dict(part.devices),
+                    cuda_variables(part.devices, inventory, machine),
+                )
+                for part in cut
+            )
+        )

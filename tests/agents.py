@@ -1,0 +1,47 @@
+"""An agent in a thread of this process, and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import leasing
+from alignup.leases.agent.agent import Agent, AgentOptions
+from alignup.leases.agent.client import AgentSource
+from alignup.leases.agent.ownership import Ownership
+from alignup.leases.store import LeaseFile
+
+LONG = 20.0
+"""Seconds that nothing takes unless something is broken."""
+
+
+@contextmanager
+def running_agent(folder, site=None, **options):
+    """Run an agent whose file, socket and plugins are in a folder with a short path."""
+    said = []
+    file = LeaseFile(folder / "leases.json", said.append)
+    chosen = site or leasing.site()
+    path = folder / "agent.sock"
+    ownership = Ownership(file)
+    try:
+        table = ownership.take_over(chosen.identity, path, said.append)
+        agent = Agent(file, chosen, AgentOptions(path, **options), ownership, table)
+        ended = []
+        thread = threading.Thread(target=lambda: ended.append(asyncio.run(agent.run())))
+        thread.start()
+        try:
+            assert agent.is_ready.wait(LONG)
+            agent.said = said
+            yield agent
+        finally:
+            agent.end()
+            thread.join(LONG)
+    finally:
+        ownership.close()
+    assert ended == [0]
+
+
+def client(folder, patience=LONG):
+    """Return a client of the agent of a folder."""
+    return AgentSource(folder / "agent.sock", lambda _: None, patience)

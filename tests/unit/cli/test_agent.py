@@ -1,0 +1,145 @@
+"""`alignup agent` runs until it is told to end, and gives the leases back when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from alignup.cli.agent import default_socket, limits_of
+from alignup.errors import InputError
+from alignup.leases.agent.users import Limits
+from fake_plugins import LONG, short_folder
+
+ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
+
+
+@pytest.fixture
+def folder():
+    with short_folder() as made:
+        yield made
+
+
+def alignup(*arguments, **variables):
+    """Run a command as anybody would."""
+    return subprocess.run(  # noqa: S603  # ours
+        [*ALIGNUP, *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=3 * LONG,
+        env={**os.environ, **variables},
+    )
+
+
+def started(folder, *options):
+    """Start an agent, and return it when it serves."""
+    arguments = [
+        "agent",
+        "--state",
+        folder / "s.json",
+        "--socket",
+        folder / "a.sock",
+        "--machine",
+        "dgx-h100",
+    ]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(folder / "notify"))
+        notify.settimeout(3 * LONG)
+        agent = subprocess.Popen(  # noqa: S603  # ours
+            [*ALIGNUP, *map(str, arguments), *options],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NOTIFY_SOCKET": str(folder / "notify")},
+        )
+        assert notify.recv(100).startswith(b"READY=1")
+    (folder / "notify").unlink()
+    return agent
+
+
+def test_commands_use_the_agent_and_the_file_again_after_it(folder):
+    """What they print is the same."""
+    state = str(folder / "s.json")
+    words = ("run", "--state", state, "--no-bind", "--cpus", "2", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
+    agent = started(folder, "--no-device-plugins", "--json-log")
+    assert alignup(*words).stdout == "0,112\n"
+    refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
+    assert (
+        refused.returncode,
+        refused.stderr.startswith("alignup: refused: expected 999 free CPUs, got 224"),
+    ) == (
+        125,
+        True,
+    )
+    assert "expected --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
+    told = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
+    assert "nothing beside the agent" in told.stderr
+    assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
+    assert alignup("release", "--state", state, "x").returncode == 1
+    agent.send_signal(signal.SIGTERM)
+    _, log = agent.communicate(timeout=LONG)
+    assert agent.returncode == 0
+    assert '"message":"serving' in log
+    back = alignup("agent", "--state", state, "--hand-back")
+    assert (back.returncode, back.stdout) == (0, f"0 leases are in {state}\n")
+    assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
+    assert alignup(*words[:3], "--machine", "dgx-h100", *words[3:]).stdout == "0,112\n"
+
+
+def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
+    state = str(folder / "s.json")
+    agent = started(folder, "--no-device-plugins")
+    command = subprocess.Popen(  # noqa: S603  # ours
+        [*ALIGNUP, "run", "--state", state, "--no-bind", "--cpus", "200", "--", "sh", "-c", "echo; read x"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    command.stdout.readline()
+    agent.kill()
+    agent.wait()
+    agent.stderr.close()
+    waiting = subprocess.Popen(  # noqa: S603  # ours
+        [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"],
+        stderr=subprocess.DEVNULL,
+    )
+    again = started(folder, "--no-device-plugins")
+    time.sleep(0.1)
+    assert "200" not in alignup("ps", "--state", state, "--json").stdout.split("cpus")[0]
+    assert waiting.poll() is None
+    command.communicate(b"\n", timeout=LONG)
+    assert command.returncode == 0
+    assert waiting.wait(timeout=LONG) == 0
+    again.terminate()
+    again.communicate(timeout=LONG)
+
+
+def test_limits_are_read():
+    assert limits_of(("cpus=4", "memory=1Gi", "leases=1", "waiting=2", "a/b=3")) == Limits(
+        1, 2, 4, 1 << 30, {"a/b": 3}
+    )
+    for wrong in ("cpus", "cpus=x", "=4", "cores=4", "memory=much"):
+        with pytest.raises(InputError):
+            limits_of((wrong,))
+
+
+def test_the_socket_is_the_systems_or_ones_own(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert str(default_socket()) == "/run/alignup/agent.sock"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert str(default_socket()) == "/run/user/1000/alignup/agent.sock"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    with pytest.raises(InputError, match="expected --socket or XDG_RUNTIME_DIR"):
+        default_socket()
+
+
+def test_what_cannot_be_is_said_in_a_line(folder):
+    bad = alignup(
+        "agent", "--state", str(folder / "s"), "--machine", "dgx-h100", "--socket", str(folder / ("x" * 100))
+    )
+    assert (bad.returncode, "a path of up to 107 bytes" in bad.stderr) == (2, True)
