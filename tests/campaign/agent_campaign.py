@@ -1,0 +1,305 @@
+"""Runs an agent under load, in processes of its own: how fast it is, whether it stays small, whether it can be killed.
+
+    python tests/campaign/agent_campaign.py load|soak|kill SECONDS
+
+Prints one JSON object; the exit status is 1 if anything was held twice, leaked or forgotten. This process makes no
+thread and no connection of grpc: all others are copies of it, and start at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+from alignup.errors import AlignupError, AllocationError
+from alignup.leases.acquire import Claim
+from alignup.leases.agent.agent import AgentOptions, run_agent
+from alignup.leases.agent.client import AgentSource
+from alignup.leases.agent.ownership import Ownership
+from alignup.leases.agent.users import Limits
+from alignup.leases.agent.wire import Ask, GiveBack, decode_reply, frame
+from alignup.leases.local_machine import load_site
+from alignup.leases.process import identify
+from alignup.leases.request import make_request
+from alignup.leases.store import LeaseFile
+from fake_plugins import NIC, FakePlugin, report
+
+CLIENTS = 8
+NICS = 8
+LONG = 60.0
+
+
+def forked(work, *arguments):
+    """Run a function in a copy of this process; return its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        work(*arguments)
+        status = 0
+    except BaseException:  # noqa: BLE001  # as the interpreter would
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def ended(pid):
+    """Kill a process and wait for its end."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+class Campaign:
+    """A folder with an agent's file and socket."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.site = load_site("dgx-h100", all_resources=True)
+        self.problems = folder / "problems"
+        self.problems.touch()
+
+    def agent(self, *, durable=True, plugins=False):
+        """Start an agent."""
+        options = AgentOptions(
+            self.folder / "agent.sock",
+            limits=Limits(leases=None),
+            device_plugins=self.folder / "p" if plugins else None,
+            durable=durable,
+        )
+        pid = forked(lambda: run_agent(LeaseFile(self.folder / "leases.json", self.say), self.site, options))
+        self.source().leases()
+        return pid
+
+    def say(self, _sentence):
+        """Pass over what the file of leases has to say."""
+
+    def source(self):
+        """Return a client."""
+        return AgentSource(self.folder / "agent.sock", lambda _: None, LONG)
+
+    def wrong(self, words):
+        """Write down a problem."""
+        with self.problems.open("a") as file:
+            file.write(f"{words}\n")
+
+
+# --- load
+
+
+def exchange(connection, stream, message):
+    connection.sendall(frame(message))
+    return decode_reply(stream.read(int.from_bytes(stream.read(4), "big")))
+
+
+def loading(campaign, number, seconds):
+    """Take and give back leases as fast as one can; write how long each took."""
+    me, took = identify(os.getpid()), []
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(campaign.folder / "agent.sock"))
+        stream = connection.makefile("rb")
+        end, count = time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            count += 1
+            lease_id = f"{number:08}{count:08}"
+            start = time.perf_counter()
+            reply = exchange(connection, stream, Ask(lease_id, me, "load", "x", cpus=2, memory=1 << 30))
+            took.append(time.perf_counter() - start)
+            if type(reply).__name__ != "Granted":
+                campaign.wrong(f"refused: {reply}")
+            exchange(connection, stream, GiveBack(lease_id))
+    (campaign.folder / f"took-{number}").write_text(json.dumps(took))
+
+
+def load(campaign, seconds):
+    """Return placements a second and the times that they took, without fsync and with it."""
+    found = {}
+    for durable in (False, True):
+        agent = campaign.agent(durable=durable)
+        clients = [forked(loading, campaign, number, seconds) for number in range(CLIENTS)]
+        for pid in clients:
+            os.waitpid(pid, 0)
+        ended(agent)
+        took = sorted(
+            time_
+            for number in range(CLIENTS)
+            for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
+        )
+        found["with fsync" if durable else "without fsync"] = {
+            "placements a second": round(len(took) / seconds),
+            "median ms": round(took[len(took) // 2] * 1000, 3),
+            "p99 ms": round(took[len(took) * 99 // 100] * 1000, 3),
+        }
+    return found
+
+
+# --- soak and kill
+
+
+class Held:
+    """Locks of the CPUs and NICs of a lease; the kernel lets go of them when a process ends, before anybody hears."""
+
+    def __init__(self, campaign, lease):
+        self.files = []
+        for name in [
+            *(f"cpu-{cpu}" for cpu in lease.cpus),
+            *(f"nic-{one}" for one in lease.devices.get(NIC, ())),
+        ]:
+            descriptor = os.open(campaign.folder / "held" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            self.files.append(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                campaign.wrong(f"held twice: {name} by {lease.name}")
+
+    def close(self):
+        """Let go."""
+        for descriptor in self.files:
+            os.close(descriptor)
+
+
+def claiming(campaign, number, seconds, plugins):
+    """Take, hold and give back leases, and see that nobody else has anything of them, and that they are known."""
+    chance, source, me = random.Random(f"{number} {time.time()}"), campaign.source(), identify(os.getpid())
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        wishes = {"cpus": chance.randrange(1, 60), "memory": chance.choice([0, 1 << 30])}
+        if plugins and chance.random() < 0.3:
+            wishes["devices"] = {NIC: chance.randrange(1, 4)}
+        claim = Claim(make_request(**wishes), me, command="campaign", name=f"c{number}")
+        try:
+            lease = source.acquire(claim, chance.choice([None, 2.0])).lease
+        except AllocationError:
+            time.sleep(0.01)
+            continue
+        except AlignupError as error:
+            if "resource that it has" not in str(error):
+                campaign.wrong(f"failed: {error}")
+            continue
+        held = Held(campaign, lease)
+        time.sleep(chance.random() * 0.05)
+        if chance.random() < 0.2 and lease.id not in {known.lease.id for known in source.leases()}:
+            campaign.wrong(f"forgotten: {lease}")
+        held.close()
+        source.give_back(lease)
+
+
+def plugging(campaign):
+    """Be a device plugin, and register whenever there is an agent anew."""
+    plugin = FakePlugin(campaign.folder / "p", NIC, preferred=True, pre_start=True).serve()
+    socket_of_agent, seen = campaign.folder / "p" / "kubelet.sock", None
+    while True:
+        with suppress(OSError):
+            found = socket_of_agent.stat()
+            if (found.st_ino, found.st_mtime_ns) != seen:
+                plugin.die()
+                plugin.serve()
+                plugin.reports.put(report(*(f"nic{number}" for number in range(NICS))))
+                with suppress(Exception):
+                    plugin.register()
+                    seen = found.st_ino, found.st_mtime_ns
+        time.sleep(0.05)
+
+
+def all_free(campaign):
+    """See that nothing is held once nobody is left to hold it."""
+    source, end = campaign.source(), time.monotonic() + LONG
+    while (left := source.leases()) and time.monotonic() < end:
+        time.sleep(0.05)
+    if left:
+        campaign.wrong(f"leaked: {left}")
+    lease = source.acquire(
+        Claim(make_request(cpus=224), identify(os.getpid()), command="", name="all"), 10.0
+    ).lease
+    source.give_back(lease)
+
+
+def size_of(pid):
+    """Return the resident kilobytes and the open files of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    return kilobytes, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def soak(campaign, seconds):
+    """Return how the agent has grown between a quarter of the time and its end."""
+    agent, plugin = campaign.agent(plugins=True), forked(plugging, campaign)
+    clients = [forked(claiming, campaign, number, seconds, True) for number in range(CLIENTS)]
+    time.sleep(seconds / 4)
+    early = size_of(agent)
+    for pid in clients:
+        os.waitpid(pid, 0)
+    all_free(campaign)
+    late = size_of(agent)
+    ended(plugin)
+    ended(agent)
+    if late[0] > early[0] + 16_000 or late[1] > early[1] + 16:
+        campaign.wrong(f"grown: {early} to {late}")
+    return {"kilobytes and files": [early, late]}
+
+
+def kill(campaign, seconds):
+    """Kill agent, plugin and clients at random moments; return how often each."""
+    chance, end = random.Random(), time.monotonic() + seconds
+    agent, plugin = campaign.agent(plugins=True), forked(plugging, campaign)
+    clients = [forked(claiming, campaign, number, LONG, True) for number in range(CLIENTS)]
+    kills = {"agent": 0, "plugin": 0, "client": 0}
+    while time.monotonic() < end:
+        time.sleep(chance.random() * 0.15)
+        victim = chance.choice(["agent", "client", "client", "plugin"])
+        kills[victim] += 1
+        if victim == "agent":
+            ended(agent)
+            agent = campaign.agent(plugins=True)
+        elif victim == "plugin":
+            ended(plugin)
+            plugin = forked(plugging, campaign)
+        else:
+            number = chance.randrange(CLIENTS)
+            ended(clients[number])
+            clients[number] = forked(claiming, campaign, number, LONG, True)
+    for pid in clients:
+        ended(pid)
+    all_free(campaign)
+    ended(plugin)
+    ended(agent)
+    ownership = Ownership(LeaseFile(campaign.folder / "leases.json", campaign.say))
+    if ownership.hand_back(campaign.say).leases:
+        campaign.wrong("leaked in the journal")
+    ownership.close()
+    return {"kills": kills}
+
+
+def main():
+    mode, seconds = sys.argv[1], float(sys.argv[2])
+    folder = Path(tempfile.mkdtemp(prefix="ag-", dir="/tmp"))
+    for name in ("held", "p"):
+        (folder / name).mkdir()
+    try:
+        campaign = Campaign(folder)
+        found = {"load": load, "soak": soak, "kill": kill}[mode](campaign, seconds)
+        problems = campaign.problems.read_text().splitlines()
+        sys.stdout.write(f"{json.dumps({**found, 'problems': problems[:20]})}\n")
+        sys.exit(bool(problems))
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
