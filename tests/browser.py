@@ -43,6 +43,26 @@ document.body.appendChild(seen);
 """
 
 
+STEP = """
+<script>
+const shown = one => getComputedStyle(one).display != "none";
+const seen = [];
+for (const label of document.querySelectorAll(".strip label")) {
+  label.click();
+  seen.push({panels: [...document.querySelectorAll(".panel")].filter(shown).length,
+    holders: [...document.querySelectorAll(".holders span")].filter(shown).map(one => one.lastChild.textContent),
+    drawn: [...document.querySelectorAll("svg.au g.au-held.film path")]
+      .filter(one => one.getClientRects().length).length});
+}
+const told = document.createElement("pre");
+told.id = "measured";
+told.textContent = JSON.stringify(seen);
+document.body.appendChild(told);
+</script>
+"""
+"""Chooses each step of a timeline, and tells what is seen then."""
+
+
 def browser() -> str:
     """Return the program; skip the test where there is none."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
@@ -68,14 +88,13 @@ def run(page: Path, *options: str) -> str:
     return done.stdout
 
 
-def measured(page: Path) -> dict[str, Any]:
-    """Return what a browser finds in a page that ends in `MEASURE`."""
+def measured(page: Path) -> Any:
+    """Return what a browser finds in a page that ends in `MEASURE` or `STEP`."""
     seen = re.search(
         r'<pre id="measured">(.*?)</pre>', run(page, "--dump-dom", "--window-size=1600,1200"), re.DOTALL
     )
     assert seen
-    answer: dict[str, Any] = json.loads(unescape(seen[1]))
-    return answer
+    return json.loads(unescape(seen[1]))
 
 
 def screenshot(page: Path, width: int, height: int) -> bytes:

@@ -79,6 +79,14 @@ def test_a_command_prints_what_is_shown(command: str, shown: str, folder: Path) 
     assert matches(shown, done.stdout), done.stdout + done.stderr
 
 
+def test_pictures_are_what_the_commands_draw(folder: Path) -> None:
+    """A picture that has changed is drawn anew with its command, and put into docs/pictures."""
+    pictures = re.findall(r"\((docs/pictures/([\w.]+\.svg))\)", README)
+    assert pictures
+    for path, name in pictures:
+        assert (ROOT / path).read_text("utf-8") == (folder / name).read_text("utf-8"), path
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_runs(program: str) -> None:
     """Programs check what they show by assertions of their own."""

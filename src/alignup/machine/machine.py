@@ -205,6 +205,12 @@ class Machine:
             f"{sum(node.memory for node in self.numa_nodes) >> 20} MiB>"
         )
 
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        from alignup.node.pictures.notebook import machine_svg  # noqa: PLC0415  # only notebooks ask
+
+        return machine_svg(self)
+
     def position(self, numa_id: int) -> int:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
 

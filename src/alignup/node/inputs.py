@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = [
+    "check_container",
     "check_keys",
     "checked_config",
     "checked_machine",
@@ -180,6 +181,17 @@ def labelled(config: KubeletConfig, labels: Mapping[str, str], exclusive: str) -
 
     check_default_exclusive(exclusive, "singleNUMANodeExclusive")
     return labelled_config(config, labels)
+
+
+def check_container(pod: Pod, name: str) -> None:
+    """Check that a pod has a container of this name.
+
+    Raises:
+        InputError: it has none.
+    """
+    names = [one.name for one in pod.all_containers]
+    if name not in names:
+        raise InputError.at("container", f"a container of the pod ({', '.join(names)})", name)
 
 
 def copied_provider(provider: HintProvider) -> HintProvider:

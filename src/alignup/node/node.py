@@ -15,6 +15,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
 from alignup.node.inputs import (
+    check_container,
     check_keys,
     checked_config,
     checked_machine,
@@ -195,6 +196,12 @@ class Node:
             f"policy {self.manager.policy.name}, {pods} pod{'' if pods == 1 else 's'}>"
         )
 
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        from alignup.node.pictures.notebook import node_svg  # noqa: PLC0415  # only notebooks ask
+
+        return node_svg(self)
+
     @property
     def pods(self) -> tuple[Pod, ...]:
         """The pods that are admitted now, in the order of their admission."""
@@ -370,18 +377,9 @@ class Node:
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            names = [one.name for one in pod.all_containers]
-            if container_name not in names:
-                raise InputError.at(
-                    "container", f"a container of the pod ({', '.join(names)})", container_name
-                )
-            if self.memory is None:
-                return
-            for container in pod.init_containers:
-                if container.name == container_name:
-                    break
-                if not container.is_sidecar:
-                    self.memory.release(pod_uid, container.name)
+            check_container(pod, container_name)
+            if self.memory is not None:
+                self.memory.started(pod, container_name)
 
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.

@@ -14,13 +14,13 @@ from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.machine_layout import lay_out
 from alignup.node.pictures.overlay import amounts_layer, holding_layer, places_of, reserved_layer
-from alignup.node.pictures.page import Table, heading, paragraph, scrolling
+from alignup.node.pictures.page import heading, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.signs import Sign, sign_of
 from alignup.node.pictures.svg import add
+from alignup.node.pictures.tables import containers_table
 from alignup.replay.scenario import admission_dict
 from alignup.replay.steps import Admit, Start, apply_step, errors_of_step
-from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -201,29 +201,8 @@ def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, An
     if not answer["admitted"]:
         title = f"{name} refused: {answer['reason']}"
         return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
-    rows = [_container_row(name, got) for name, got in answer["containers"].items()]
-    table = Table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
+    table = containers_table(answer["containers"])
     return _Frame(layers, "✓", "admitted", f"{name} admitted", (table.element(),))
-
-
-def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a container got, as cells of a table."""
-    affinity = got["affinity"]
-    nodes = None if affinity is None else affinity["numaNodes"]
-    blocks = [
-        f"{one['type']} {short_bytes(one['size'])} @ {', '.join(map(str, one['numaNodes']))}"
-        for one in got["memory"]
-        if one["size"]
-    ]
-    devices = [f"{resource} {', '.join(ids)}" for resource, ids in got["devices"].items() if ids]
-    return (
-        name,
-        "any" if nodes is None else ", ".join(map(str, nodes)),
-        "-" if affinity is None else "yes" if affinity["preferred"] else "no",
-        got["cpus"] or "shared",
-        "; ".join(blocks) or "-",
-        "; ".join(devices) or "-",
-    )
 
 
 def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> None:

@@ -93,6 +93,12 @@ class Admission:
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         return f"<Admission: admitted, {', '.join(names[:_NAMES_SHOWN]) or 'no containers'}{more}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from alignup.node.pictures.notebook import admission_html  # noqa: PLC0415  # only notebooks ask
+
+        return admission_html(self)
+
     @property
     def exact(self) -> bool:
         """True if every hint is the best one.

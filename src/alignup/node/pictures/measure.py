@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 from unicodedata import combining, east_asian_width
 
-__all__ = ["drawable", "fitted", "text_width"]
+__all__ = ["drawable", "fitted", "text_width", "wrapped"]
 
 _ELLIPSIS: Final = "…"
 _NARROW: Final = frozenset(" .,:;!|'`ijl()[]/-")
@@ -48,6 +48,20 @@ def fitted(text: str, width: int, size: int) -> str:
             break
         kept += letter
     return kept + _ELLIPSIS
+
+
+def wrapped(text: str, width: int, size: int, lines: int) -> list[str]:
+    """Return the text in lines of up to `width` pixels, broken between words; the last of `lines` is cut."""
+    found: list[str] = []
+    rest = drawable(text).split(" ")
+    while rest and len(found) < lines - 1:
+        line = rest.pop(0)
+        while rest and text_width(f"{line} {rest[0]}", size) <= width:
+            line += f" {rest.pop(0)}"
+        found.append(fitted(line, width, size))
+    if rest:
+        found.append(fitted(" ".join(rest), width, size))
+    return found
 
 
 def drawable(text: str) -> str:

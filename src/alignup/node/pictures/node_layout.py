@@ -24,6 +24,7 @@ _CORES_SHAPE: Final = 2.0
 _CACHES_SHAPE: Final = 1.8
 _NARROWEST: Final = 170
 """Pixels that the bars of memory need for their text."""
+_WIDEST_REMARK: Final = 280
 _CELL_HEIGHT: Final = 25
 _CORE_PADDING: Final = 2
 
@@ -53,7 +54,11 @@ def node_box(
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [cores_box(node.cores, size)] if node.cores else []
     width = max(
-        [_NARROWEST, *(block.width for block in cores), *(text_width(one, CELL_FONT) for one in remarks)]
+        [
+            _NARROWEST,
+            *(block.width for block in cores),
+            *(min(text_width(one, CELL_FONT), _WIDEST_REMARK) for one in remarks),
+        ]
     )
     told = stacked([text_box(remark, width) for remark in remarks], 0)
     blocks = [*([framed("group", told, padding=0)] if told else []), *cores]

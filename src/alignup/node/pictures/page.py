@@ -15,7 +15,7 @@ from alignup.node.pictures.svg import add
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Table", "fragment", "heading", "page", "paragraph", "scrolling"]
+__all__ = ["Table", "fragment", "heading", "listed", "page", "paragraph", "scrolling"]
 
 _STYLE: Final = """
 body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
@@ -68,6 +68,14 @@ def paragraph(text: str) -> Element:
     """Return a paragraph."""
     made = Element("p")
     made.text = drawable(text)
+    return made
+
+
+def listed(texts: Iterable[str]) -> Element:
+    """Return a list of texts."""
+    made = Element("ul")
+    for text in texts:
+        add(made, "li", text)
     return made
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element
 
 from alignup.machine.summary import summary
+from alignup.node.pictures.boxes import FONT
 from alignup.node.pictures.legend import legend
 from alignup.node.pictures.machine_layout import lay_out
-from alignup.node.pictures.measure import fitted
+from alignup.node.pictures.measure import fitted, wrapped
 from alignup.node.pictures.overlay import Layer, amounts_layer, holding_layer, places_of, reserved_layer
 from alignup.node.pictures.signs import RESERVED, Sign, patterns, signs_of
 from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Scene", "assembled", "draw", "drawing_of"]
 
-_HEADING: Final = 46
+_TITLE_LINE: Final = 20
+_LINE: Final = 15
+_MOST_LINES: Final = 5
 _LEAST_WIDTH: Final = 460
+_LEAST_WIDTH_OF_NODE: Final = 560
 _MARGIN: Final = 10
 
 
@@ -65,7 +69,8 @@ def drawing_of(scene: Scene) -> str:
 
 def draw(scene: Scene) -> Element:
     """Return a picture as an SVG element."""
-    boxes = lay_out(scene.machine, scene.devices, scene.remarks).at(0, _HEADING if scene.is_headed else 0)
+    boxes = lay_out(scene.machine, scene.devices, scene.remarks)
+    boxes = boxes.at(0, _heading_height(scene, max(boxes.width, _least_width(scene))))
     signs = scene.signs
     layers = _layers(scene, places_of(boxes), signs) if scene.holdings else []
     names = {signs[one.pod_uid]: one.pod for one in scene.holders} if scene.holdings else None
@@ -105,7 +110,7 @@ def assembled(
         subject: the sign that is drawn with heavy lines.
         further: signs in the layers that the legend does not name.
     """
-    width, height = max(boxes.width, _LEAST_WIDTH), boxes.y + boxes.height
+    width, height = max(boxes.width, _least_width(scene)), boxes.y + boxes.height
     shapes, texts = box_layers(boxes)
     all_layers = [Layer(shapes, texts), *layers, *([_heading(scene, width)] if scene.is_headed else [])]
     used: list[Sign] = []
@@ -120,10 +125,25 @@ def assembled(
     return picture(width, height, scene.title, drawn, patterns(used))
 
 
+def _least_width(scene: Scene) -> int:
+    """Return the pixels that a picture has in width at least, for its title."""
+    return _LEAST_WIDTH if scene.holdings is None else _LEAST_WIDTH_OF_NODE
+
+
 def _heading(scene: Scene, width: int) -> Layer:
-    """Return the title, and a line below it."""
+    """Return the title, and the lines below it."""
     layer = Layer(Element("g"), Element("g"))
-    svg_text(layer.texts, _MARGIN, 20, fitted(scene.title, width - 2 * _MARGIN, 15), "au-title")
-    below = fitted(scene.subtitle or summary(scene.machine), width - 2 * _MARGIN, 11)
-    svg_text(layer.texts, _MARGIN, 37, below)
+    svg_text(layer.texts, _MARGIN, _TITLE_LINE, fitted(scene.title, width - 2 * _MARGIN, 15), "au-title")
+    for number, line in enumerate(_subtitle(scene, width), 1):
+        svg_text(layer.texts, _MARGIN, _TITLE_LINE + 2 + number * _LINE, line)
     return layer
+
+
+def _subtitle(scene: Scene, width: int) -> list[str]:
+    """Return the lines below the title."""
+    return wrapped(scene.subtitle or summary(scene.machine), width - 2 * _MARGIN, FONT, _MOST_LINES)
+
+
+def _heading_height(scene: Scene, width: int) -> int:
+    """Return the pixels above the machine."""
+    return _TITLE_LINE + 8 + _LINE * len(_subtitle(scene, width)) if scene.is_headed else 0

@@ -210,6 +210,14 @@ class MemoryProvider:
             else:
                 del self._init_holdings[pod_uid]
 
+    def started(self, pod: Pod, container_name: str) -> None:
+        """Take back what the init containers before this one hold: they have ended, but for sidecars."""
+        for container in pod.init_containers:
+            if container.name == container_name:
+                break
+            if not container.is_sidecar:
+                self.release(pod.uid, container.name)
+
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
         """Return what the container holds, by type; an init container no longer holds what it handed on."""
         holding = self._holdings.get((pod_uid, container_name))

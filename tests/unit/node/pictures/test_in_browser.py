@@ -8,10 +8,10 @@ import browser
 from alignup import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.machine_page import machine_page
-from alignup.node.pictures.picture import Scene
+from alignup.node.pictures.picture import Scene, drawing_of
 from alignup.replay.report import Report
 from alignup.replay.report_page import replay_page
-from alignup.replay.steps import read_steps
+from alignup.replay.steps import apply_step, read_steps
 from alignup.replay.summary import summarized
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
 from traces import scenario
@@ -52,7 +52,7 @@ SCENES = {
 @pytest.mark.parametrize("name", SCENES)
 def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(machine_page(SCENES[name]) + browser.MEASURE, "utf-8")
+    page.write_text(machine_page(SCENES[name]) + drawing_of(SCENES[name]) + browser.MEASURE, "utf-8")
     seen = browser.measured(page)
 
     assert seen["found"] == []
@@ -69,6 +69,20 @@ def test_no_text_overlaps_in_a_replay(machine_name: str, tmp_path) -> None:
     page.write_text(replay_page([one], 1, report) + browser.MEASURE, "utf-8")
 
     assert browser.measured(page)["found"] == []
+
+
+def test_each_step_of_a_replay_can_be_chosen(tmp_path) -> None:
+    """Without a script of ours: the one that tries it is the test's."""
+    one = scenario(5)
+    page = tmp_path / "page.html"
+    page.write_text(replay_page([one], 1, None) + browser.STEP, "utf-8")
+    node, refused = Node.from_dict(one), set()
+    for step, seen in zip(read_steps(one["steps"]), browser.measured(page), strict=True):
+        apply_step(node, step, refused)
+        held = [holding for holding in holdings_of(node).containers if holding]
+        assert seen["panels"] == 1
+        assert sorted(seen["holders"]) == sorted({holding.pod for holding in held})
+        assert seen["drawn"] == sum(1 for holding in held if holding.cpus or holding.devices)
 
 
 @pytest.mark.parametrize("name", ["4 CPUs", "34 nodes", "crowded"])
