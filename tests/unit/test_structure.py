@@ -46,6 +46,7 @@ CONVENIENCE = {
     ("machine.described", "machine.machine_json"): "only an object is decoded",
     ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
     ("node.node", "kubelet.read"): "Node.from_kubelet",
+    ("node.node", "node.explain.why"): "Node.explain",
 }
 """Public convenience methods of a record that import the reader which makes it: the only imports against the order."""
 
@@ -74,6 +75,7 @@ LATE = {
     ("text.documents", "text.yaml_reader"): "processes that read JSON only must not pay for PyYAML",
     ("topology_manager.admission", "topology_manager.refusal_message"): "only a refusal needs words",
     ("cli.agent", "leases.*"): "help, and wrong usage, are shown without it",
+    ("cli.admit", "cli.admit_hints"): "only --hints needs it",
     ("cli.admit", "cli.admit_versions"): "only several versions need it",
     ("cli.admit", "kubernetes.*"): "help, and wrong usage, are shown without it",
     ("cli.admit", "replay.scenario"): "as above",
@@ -82,6 +84,8 @@ LATE = {
     ("cli.completion", "machine.catalog"): "only a shell that completes a machine's name needs it",
     ("cli.comparison", "kubernetes.policy_options"): "as above",
     ("cli.extender", "cluster.scheduler.*"): "as above",
+    ("cli.explain", "cli.explain_nodes"): "as above",
+    ("cli.explain", "cli.explain_view"): "as above",
     ("cli.inputs", "kubelet.*"): "as above",
     ("cli.inputs", "kubernetes.*"): "as above",
     ("cli.inputs", "machine.device_inventory"): "as above",
@@ -122,6 +126,7 @@ LATE = {
 TYPES_ONLY = {
     ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
     ("node.node", "kubelet.options"): "the options of Node.from_kubelet",
+    ("node.node", "node.explain.explanation"): "the return type of Node.explain",
 }
 """Imports for annotations that go against the order or close a circle."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,13 +29,19 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from alignup.cli.admit_hints import PodHints
     from alignup.cli.inputs import LoadedNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation
 
-__all__ = ["command"]
+    Answer = tuple[Pod, Admission, PodHints | None]
+
+__all__ = ["command", "say_what_is_ignored"]
+
+HINTS_OF_SEVERAL: Final = "expected one version with --hints, got several"
+STANDARD_INPUT_TWICE: Final = "expected files, got standard input, which is read only once"
 
 
 @click.command(
@@ -60,6 +66,7 @@ __all__ = ["command"]
     is_flag=True,
     help="Let options of the configuration pass whose feature gates are off by default, and say so.",
 )
+@click.option("--hints", "with_hints", is_flag=True, help="Show what each provider offered, too.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object a pod, or a version, and nothing else."
 )
@@ -77,6 +84,7 @@ def command(
     node_name: str | None,
     versions: tuple[KubeletVersion, ...],
     lenient: bool,
+    with_hints: bool,
     as_json: bool,
     pods: tuple[str, ...],
 ) -> None:
@@ -93,41 +101,66 @@ def command(
         return given(version=version)
 
     def read(loaded: LoadedNode) -> list[Pod]:
-        if not pods:
-            return loaded.example_pods(replicas)
-        return read_pods(pods, replicas=replicas, node_name=node_name)
+        made = None if pods else loaded.example_pods(replicas)
+        return made or read_pods(pods, replicas=replicas, node_name=node_name)
 
     if len(versions) > 1:
         from alignup.cli.admit_versions import compare_versions
 
-        if "-" in (config, inventory):
-            raise click.UsageError("expected files, got standard input, which is read only once")
+        if with_hints or "-" in (config, inventory):
+            raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
         ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
     loaded = load(versions[0] if versions else None)
-    answers = admit_all(loaded, read(loaded), is_configured=bool(config or kubelet_node))
+    is_configured = bool(config or kubelet_node)
+    answers = admit_all(loaded, read(loaded), is_configured=is_configured, with_hints=with_hints)
     if as_json:
-        for pod, admission in answers:
-            click.echo(json.dumps(answer_dict(loaded.node, pod, admission), separators=(",", ":")))
+        print_json(loaded.node, answers)
     else:
         show(loaded.node, loaded.title, answers)
-    ctx.exit(0 if all(admission.admitted for _, admission in answers) else 1)
+    ctx.exit(0 if all(admission.admitted for _, admission, _ in answers) else 1)
+
+
+def print_json(node: Node, answers: Sequence[Answer]) -> None:
+    """Print one object a pod."""
+    for pod, admission, hints in answers:
+        answer = answer_dict(node, pod, admission)
+        if hints is not None:
+            from alignup.cli.admit_hints import add_hints
+
+            add_hints(answer, hints, node.machine.numa_node_ids)
+        click.echo(json.dumps(answer, separators=(",", ":")))
 
 
 def admit_all(
-    loaded: LoadedNode, manifests: Sequence[Pod], *, is_configured: bool
-) -> list[tuple[Pod, Admission]]:
+    loaded: LoadedNode, manifests: Sequence[Pod], *, is_configured: bool, with_hints: bool = False
+) -> list[Answer]:
     """Admit pods, and say what the answers leave out."""
+    say_what_is_ignored(loaded, manifests, is_configured=is_configured)
+    answers = [admitted(loaded.node, pod, with_hints=with_hints) for pod in manifests]
+    for sentence in too_large(loaded.node, [pod for pod, admission, _ in answers if admission]):
+        complain(sentence)
+    return answers
+
+
+def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], *, is_configured: bool) -> None:
+    """Say on standard error which devices the node lacks, and that nothing is aligned without a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig
 
-    for resource in foreign_devices(manifests, loaded.resources):
+    for resource in foreign_devices(pods, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)
         complain(f"{name} is not on this machine; ignored, as a kubelet does")
     if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
         complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
-    answers = [(pod, loaded.node.admit(pod)) for pod in manifests]
-    for sentence in too_large(loaded.node, [pod for pod, admission in answers if admission]):
-        complain(sentence)
-    return answers
+
+
+def admitted(node: Node, pod: Pod, *, with_hints: bool) -> Answer:
+    """Admit a pod; its hints are looked at before."""
+    if not with_hints:
+        return pod, node.admit(pod), None
+    from alignup.cli.admit_hints import hints_of
+
+    hints = hints_of(node, pod)
+    return pod, node.admit(pod), hints
 
 
 def admitted_dict(node: Node, pod: Pod) -> dict[str, Any]:
@@ -183,13 +216,18 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     return answer
 
 
-def show(node: Node, title: str, answers: Sequence[tuple[Pod, Admission]]) -> None:
+def show(node: Node, title: str, answers: Sequence[Answer]) -> None:
     """Print what a person reads at a glance."""
     console = make_console()
     console.print(safe(title))
-    for pod, admission in answers:
+    for pod, admission, hints in answers:
         console.print()
         show_pod(console, node, pod, admission)
+        if hints is not None:
+            from alignup.cli.admit_hints import show_hints
+
+            console.print()
+            show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
 

@@ -19,7 +19,16 @@ from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, Stat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Wish", "build_pod", "is_device", "is_hugepages", "is_pinned_memory", "peak", "qos_class"]
+__all__ = [
+    "Wish",
+    "build_pod",
+    "effective_request",
+    "is_device",
+    "is_hugepages",
+    "is_pinned_memory",
+    "peak",
+    "qos_class",
+]
 
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
@@ -147,7 +156,7 @@ def _read_pod(
     else:  # nearly always, and on the way of every admission
         init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
         containers = tuple([_container(wish, is_exclusive) for wish in wishes])
-    exclusive_cpus, memory, devices = _effective(init_containers, containers)
+    exclusive_cpus, memory, devices = effective_request(init_containers, containers)
     uid, name, namespace, annotations = named
     return Pod(
         uid=uid,
@@ -229,7 +238,7 @@ def _amount(resource: str, billionths: int) -> int:
     return thousandths(billionths) if resource == "cpu" else whole_units(billionths)
 
 
-def _effective(
+def effective_request(
     init_containers: Sequence[Container], containers: Sequence[Container]
 ) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
     """Return the effective request of the pod: exclusive CPUs, memory and devices.

@@ -160,6 +160,8 @@ class Holdings:
     """The CPUs that no container gets for itself; empty without a static CPU policy."""
     shared_cpus: CPUSet | None = None
     """The CPUs of containers without their own; None without a static CPU policy."""
+    node_cpus: Mapping[int, int] = field(default_factory=dict, repr=False, hash=False)
+    """By kernel id of the NUMA node, the bit set of its CPUs."""
 
     def amounts(self, resource: str) -> ResourceAmounts | None:
         """Return what there is of a resource; None where no manager gives it out."""
@@ -201,18 +203,25 @@ class Holdings:
         }
 
 
-def holdings_of(node: Node) -> Holdings:
-    """Return who holds what on a node now."""
+def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
+    """Return who holds what on a node now.
+
+    Args:
+        node: the node.
+        judged: a pod that is being judged, whose earlier containers hold something already.
+    """
     with node.manager.lock:
-        containers = tuple(_holding(node, pod, one.name) for pod in node.pods for one in pod.all_containers)
+        pods = node.pods if judged is None else (*node.pods, judged)
+        containers = tuple(_holding(node, pod, one.name) for pod in pods for one in pod.all_containers)
         reserved = 0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
         return Holdings(
             node.machine.numa_node_ids,
             (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
             containers,
-            tuple(_memory_groups(node)),
+            tuple(_memory_groups(node, pods)),
             CPUSet.from_int(reserved),
             node.shared_cpus,
+            dict(zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)),
         )
 
 
@@ -292,7 +301,7 @@ def _devices_by_mask(pool: DevicePool) -> Iterator[tuple[int, int]]:
     yield 0, rest
 
 
-def _memory_groups(node: Node) -> Iterator[MemoryGroup]:
+def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup]:
     """Yield the NUMA nodes that are bound together, or to themselves, by mask."""
     if node.memory is None:
         return
@@ -300,7 +309,7 @@ def _memory_groups(node: Node) -> Iterator[MemoryGroup]:
     bound = {mask for mask in ledger.groups if mask & ~ledger.unused}
     bound |= {1 << bit for bit in range(len(machine.numa_nodes)) if ledger.alone & ~ledger.unused & 1 << bit}
     pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
-    for pod in node.pods:
+    for pod in holders:
         for container in pod.all_containers:
             for block in node.memory.blocks(pod.uid, container.name):
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)

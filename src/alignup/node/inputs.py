@@ -17,10 +17,12 @@ from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine
 from alignup.providers.devices.plugin import PreferredSets
 from alignup.text.known_keys import misspelt_keys
+from alignup.topology_manager.policy import make_policy
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.providers.devices.plugin import DevicePlugin
+    from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "node_labels",
     "node_object_of",
     "plugins_of",
+    "policy_of",
     "version_of",
 ]
 
@@ -163,6 +166,16 @@ def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
 def has_policy(pod: Pod) -> bool:
     """Return whether an annotation of the pod may name a policy of its own."""
     return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
+
+
+def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
+    """Return the topology policy of a configuration, for a machine.
+
+    Raises:
+        ConfigError: the machine has more NUMA nodes than the policy's options allow.
+    """
+    policy, options = config.topology_manager_policy, config.topology_manager_policy_options
+    return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options)
 
 
 def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:

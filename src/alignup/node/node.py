@@ -26,6 +26,7 @@ from alignup.node.inputs import (
     node_labels,
     node_object_of,
     plugins_of,
+    policy_of,
     version_of,
 )
 from alignup.node.preview import can_preview, preview
@@ -34,7 +35,6 @@ from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager import Observer, TopologyManager
-from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.plugin import DevicePlugin
+    from alignup.node.explain.explanation import Explanation
+    from alignup.providers.devices.plugin import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node", "plugins_of"]
@@ -60,7 +61,7 @@ class Node:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
         devices: by resource, the devices that its plugin has reported.
-        plugins: by resource, objects with `preferred_allocation(available, must_include, size)`.
+        plugins: by resource, objects with `preferred_allocation(available, must_include, size)`, or such functions.
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
@@ -73,15 +74,7 @@ class Node:
     """
 
     __slots__ = (
-        "_keeps_bindings",
-        "_pod_policies",
-        "config",
-        "cpu",
-        "devices",
-        "labels",
-        "machine",
-        "manager",
-        "memory",
+        "_keeps_bindings", "_pod_policies", "config", "cpu", "devices", "labels", "machine", "manager", "memory",
         "single_numa_node_exclusive",
     )  # fmt: skip
 
@@ -90,7 +83,7 @@ class Node:
         machine: Machine | Mapping[str, Any],
         config: KubeletConfig | Mapping[str, Any] | None = None,
         devices: Mapping[str, Sequence[Device]] | None = None,
-        plugins: Mapping[str, DevicePlugin] | None = None,
+        plugins: Mapping[str, DevicePlugin | Preference] | None = None,
         *,
         providers: Iterable[HintProvider] = (),
         observer: Observer | None = None,
@@ -107,7 +100,7 @@ class Node:
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
             self.config = labelled(self.config, self.labels, single_numa_node_exclusive)
-        policy, profile = self._policy(), self.config.profile
+        policy, profile = policy_of(self.config, self.machine), self.config.profile
         self.devices = DeviceProvider(self.machine, devices, plugins or {}, profile) if devices else None
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
@@ -123,12 +116,6 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
-
-    def _policy(self) -> Policy:
-        """Return the topology policy of the configuration, for this machine."""
-        config, machine = self.config, self.machine
-        policy, options = config.topology_manager_policy, config.topology_manager_policy_options
-        return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options)
 
     @classmethod
     def from_dict(
@@ -283,14 +270,28 @@ class Node:
                 restore()
             return admission
 
+    def explain(self, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -> Explanation:
+        """Return why `admit` would admit or refuse the pod, and what would help; the node stays exactly as it is.
+
+        With `suggest`, changes are looked for under which the pod would be admitted, or aligned better.
+
+        Raises:
+            InputError, PodExistsError: as `admit`.
+        """
+        from alignup.node.explain.why import explain_pod  # noqa: PLC0415  # admissions do without
+
+        return explain_pod(self, self._read(pod), pod if isinstance(pod, Mapping) else None, suggest=suggest)
+
     def _read(self, pod: Pod | Mapping[str, Any]) -> Pod:
         """Return the pod as the kubelet of this node's release reads it."""
         if not isinstance(pod, Pod):
             pod = Pod.from_manifest(pod)
         return pod.read_as(self.config.profile.pods) if pod.readings else pod
 
-    def copy(self) -> Node:
+    def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
         """Return an independent node with the same pods and holdings, without observers, for what-if questions.
+
+        `wrap` is called with the copy of each provider, and returns the provider to use in its place.
 
         Raises:
             TypeError: a provider of a user takes part that has no method `copy()`.
@@ -305,9 +306,8 @@ class Node:
             other.memory = None if self.memory is None else self.memory.copy()
             mine, others = (self.devices, self.cpu, self.memory), (other.devices, other.cpu, other.memory)
             copies = dict(zip(map(id, mine), others, strict=True))
-            other.manager = self.manager.copy(
-                tuple([copies.get(id(one)) or copied_provider(one) for one in self.manager.providers])
-            )
+            providers = [copies.get(id(one)) or copied_provider(one) for one in self.manager.providers]
+            other.manager = self.manager.copy(tuple(map(wrap, providers) if wrap else providers))
             policies = self._pod_policies
             other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
             return other

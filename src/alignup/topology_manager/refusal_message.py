@@ -44,6 +44,8 @@ class ResourceView:
     other_count: int = 0
     account: str = ""
     """The requested amount and the free amounts as text; empty if the provider does not tell."""
+    is_whole: bool = True
+    """False: there are more sets than were looked at, so that the counts are too low."""
 
     @property
     def is_impossible(self) -> bool:
@@ -137,6 +139,7 @@ def view_of(
         len(preferred),
         len(other),
         account,
+        len(seen) < LOOKED_AT,
     )
 
 
@@ -216,12 +219,12 @@ def no_best_set(views: Sequence[ResourceView]) -> str:
     spread = [view for view in views if not (view.preferred or view.anywhere)]
     if spread:
         return "; ".join(
-            f"{view.resource} can now be had only from {listed(view.other, view.other_count)}, "
+            f"{view.resource} can now be had only from {listed(view.other, view.other_count, is_whole=view.is_whole)}, "
             f"more NUMA nodes than an empty machine would need{accounted(view)}"
             for view in spread
         )
     return "no set of NUMA nodes is best for all: " + "; ".join(
-        f"{view.resource} from {listed(view.preferred, view.preferred_count)}{accounted(view)}"
+        f"{view.resource} from {listed(view.preferred, view.preferred_count, is_whole=view.is_whole)}{accounted(view)}"
         for view in views
         if not view.anywhere
     )
@@ -234,7 +237,10 @@ def no_single_node(views: Sequence[ResourceView]) -> str:
         return "; ".join(
             f"{view.resource} {'do' if ' and ' in view.resource else 'does'} not fit into one NUMA node, "
             + ("they need " if " and " in view.resource else "it needs ")
-            + (listed(view.preferred, view.preferred_count) or listed(view.other, view.other_count))
+            + (
+                listed(view.preferred, view.preferred_count, is_whole=view.is_whole)
+                or listed(view.other, view.other_count, is_whole=view.is_whole)
+            )
             + accounted(view)
             for view in spread
         )
@@ -245,8 +251,8 @@ def no_single_node(views: Sequence[ResourceView]) -> str:
     )
 
 
-def listed(sets: Sequence[NodeSet], count: int = 0) -> str:
-    """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`."""
+def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) -> str:
+    """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`, if that is whole."""
     texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
     more = max(count, len(sets)) - SHOWN
-    return " or ".join(texts) + (f" or {more} more" if more > 0 else "")
+    return " or ".join(texts) + ((f" or {more} more" if is_whole else " or others") if more > 0 else "")

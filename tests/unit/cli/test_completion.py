@@ -29,6 +29,7 @@ def test_files_are_left_to_the_shell():
     for words in (
         "admit po",
         "admit --config ku",
+        "explain po",
         "replay sc",
         "rank --nodes no",
         "simulate --nodes no",

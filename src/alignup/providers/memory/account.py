@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.account import Ties
     from alignup.topology_manager.hints import HintList
 
-__all__ = ["Requests", "accounts_of_memory", "shortage", "ties_of"]
+__all__ = ["Requests", "accounts_of_memory", "lacking", "shortage", "ties_of"]
 
 Requests = tuple[tuple[str, int], ...]
 """(type, bytes), by type."""
@@ -86,13 +86,23 @@ def shortage(accounts: Mapping[str, MemoryAccount], within: str, smallest: str) 
         within: what the set must include, in words; empty: nothing.
         smallest: what kind of set is meant; empty: any.
     """
-    scarce = {kind: one for kind, one in accounts.items() if one.free is None or sum(one.free) < one.asked}
-    unplaced = {kind: one for kind, one in accounts.items() if _has_no_place(kind, one)}
-    told = in_words(scarce or unplaced or accounts)
-    where = within if not scarce else ""
+    told = in_words(lacking(accounts))
+    where = "" if any(map(_is_scarce, accounts.values())) else within
     return f"no {smallest}set of NUMA nodes{where} has enough memory: " + "; ".join(
         f"{kind} {words}" for kind, words in told.items()
     )
+
+
+def lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
+    """Return the types that are too much by themselves; all where none is."""
+    scarce = {kind: one for kind, one in accounts.items() if _is_scarce(one)}
+    unplaced = {kind: one for kind, one in accounts.items() if _has_no_place(kind, one)}
+    return scarce or unplaced or dict(accounts)
+
+
+def _is_scarce(account: MemoryAccount) -> bool:
+    """Return whether more is asked for than is free on all nodes together."""
+    return account.free is None or sum(account.free) < account.asked
 
 
 def _has_no_place(kind: str, account: MemoryAccount) -> bool:

@@ -1,0 +1,135 @@
+"""`alignup explain`: says why pods are admitted or refused on a machine, and what would help."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.admit import say_what_is_ignored
+from alignup.cli.completion import files
+from alignup.cli.inputs import (
+    config_option,
+    kubelet_node_option,
+    load_node,
+    machine_option,
+    near_cpus_option,
+    node_name_option,
+    read_pods,
+)
+from alignup.cli.options import WholeNumber, device_resource_option, devices_option, kubelet_version_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.cli.inputs import LoadedNode
+    from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
+
+__all__ = ["command"]
+
+
+@click.command(
+    name="explain",
+    epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
+)
+@machine_option
+@kubelet_node_option
+@config_option
+@devices_option
+@device_resource_option
+@near_cpus_option
+@click.option(
+    "--replicas",
+    type=WholeNumber(1, 10_000),
+    help="Explain every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
+)
+@node_name_option
+@kubelet_version_option
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="Let options of the configuration pass whose feature gates are off by default, and say so.",
+)
+@click.option(
+    "--nodes",
+    "-n",
+    metavar="FILE",
+    shell_complete=files,
+    help="Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
+)
+@click.option(
+    "--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    machine: str,
+    kubelet_node: str | None,
+    config: str | None,
+    inventory: str | None,
+    selectors: tuple[str, ...],
+    near_cpus: bool,
+    replicas: int | None,
+    node_name: str | None,
+    version: KubeletVersion | None,
+    lenient: bool,
+    nodes: str | None,
+    product: bool,
+    as_json: bool,
+    pods: tuple[str, ...],
+) -> None:
+    """Say why pods are admitted or refused on a machine, one after the other, and what would help.
+
+    The pods are those of `alignup admit`. Each one is explained on the machine as the pods before it left it, and then
+    admitted there if it fits. Every change that is suggested was tried. `-` reads standard input.
+    """
+    loaded = load_node(
+        machine,
+        config,
+        inventory,
+        selectors,
+        kubelet_node=kubelet_node,
+        near_cpus=near_cpus,
+        version=version,
+        lenient=lenient,
+    )
+    asked = read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
+    say_what_is_ignored(loaded, asked, is_configured=bool(config or kubelet_node))
+    ctx.exit(0 if explain_all(loaded, asked, nodes, version, product=product, as_json=as_json) else 1)
+
+
+def explain_all(
+    loaded: LoadedNode,
+    pods: Sequence[Pod],
+    nodes: str | None,
+    version: KubeletVersion | None,
+    *,
+    product: bool,
+    as_json: bool,
+) -> bool:
+    """Explain each pod and then admit it; return whether all were admitted."""
+    from alignup.cli.explain_nodes import OtherNodes, taking_words
+    from alignup.cli.explain_view import show_explanation, show_note
+
+    others = None if nodes is None else OtherNodes(nodes, version)
+    admitted = True
+    for number, pod in enumerate(pods):
+        explanation = loaded.node.explain(pod)
+        loaded.node.admit(pod)
+        admitted &= explanation.admitted
+        taking = None if others is None or explanation.admitted else others.taking(pod)
+        if as_json:
+            told = explanation.to_dict(product=product) | ({"cluster": taking} if taking else {})
+            click.echo(json.dumps(told, separators=(",", ":")))
+            continue
+        click.echo(nl=number > 0)
+        show_explanation(explanation, product=product)
+        if taking:
+            show_note(taking_words(taking))
+    if not as_json:
+        show_note(loaded.title)
+    return admitted

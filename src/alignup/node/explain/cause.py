@@ -1,0 +1,218 @@
+"""Makes the one plain sentence that says why a pod was refused, and names the resources that it is about.
+
+Which resources are to blame is found in `alignup.topology_manager.refusal_cause`; the amounts are those of the moment
+of the refusal. If the resources that a cause names were not asked for, the container would not have been refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import one_line
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.node.explain.suggest.manifests import asked_by
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.providers.memory.account import lacking
+from alignup.text.shared_unit import amount_in, shared_unit
+from alignup.topology_manager.account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_cause import blamed
+from alignup.topology_manager.refusal_message import listed, told, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.node.explain.trial import Question, Trial
+    from alignup.node.holdings import Holdings
+    from alignup.topology_manager.refusal_message import ResourceView
+    from alignup.topology_manager.scope import Refusal
+
+__all__ = ["Cause", "cause_of", "merge_cause"]
+
+SINGLE: Final = "single-numa-node"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a pod was refused."""
+
+    sentence: str
+    kind: str
+    """`too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
+    on an empty machine. `conflict`: no set of NUMA nodes suits all. `allocation`: a provider could not allocate, or
+    `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings."""
+    resources: tuple[str, ...] = ()
+    """The resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself."""
+
+
+def cause_of(trial: Trial) -> Cause:
+    """Return why the pod was refused."""
+    refusal = trial.admission.refusal
+    assert refusal is not None  # noqa: S101  # asked of refusals only
+    question = trial.questions[-1] if trial.questions else None
+    if question is None or (refusal.detail and not question.failed):
+        return Cause(one_line(refusal.detail), "pod policy")
+    if question.failed:
+        found = _of_allocation(trial, question)
+    else:
+        found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+    limit = "" if trial.admission.exact else " (the search ended at its limit: not all was tried)"
+    return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
+
+
+def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:
+    """Return why the policy found no set of NUMA nodes good enough.
+
+    Args:
+        refusal: the facts about the refusal.
+        holdings: what was there.
+        asked: by resource, what was asked for.
+    """
+    words = in_words(refusal.accounts)
+    offers = blamed(refusal)
+    views = [
+        view_of(
+            " and ".join(offer.resources),
+            offer.hints,
+            holdings.numa_node_ids,
+            "; ".join(
+                told(name, words, len(offer.resources) > 1) for name in offer.resources if name in words
+            ),
+        )
+        for offer in offers
+    ]
+    seen = list(zip(views, offers, strict=True))
+    if impossible := [name for view, offer in seen if view.is_impossible for name in offer.resources]:
+        parts = [_not_enough(name, asked.get(name), holdings, words.get(name, "")) for name in impossible]
+        return Cause("; ".join(parts), "too little", tuple(impossible))
+    single = refusal.policy == SINGLE
+    spread = [
+        (view, offer)
+        for view, offer in seen
+        if not view.anywhere and not (view.single_nodes if single else view.preferred)
+    ]
+    names = tuple(name for _, offer in spread or seen for name in offer.resources)
+    if not spread:
+        return Cause(_conflict(views, refusal.policy), "conflict", names)
+    if not single:
+        return Cause(_spread([view for view, _ in spread], refusal.policy), "spread", names)
+    parts = [_beyond_one(view, offer.resources, asked, holdings) for view, offer in spread]
+    return Cause(f"{'; '.join(parts)}; {SINGLE} needs one node for all", "one node", names)
+
+
+def _not_enough(resource: str, asked: int | None, holdings: Holdings, account: str) -> str:
+    """Return that more is asked for than is free, with both amounts where they tell it all, or else the account."""
+    amounts = holdings.amounts(resource)
+    nowhere = amounts is None or not all(place.numa_nodes for place in amounts.places)
+    if asked is not None and amounts is not None and not nowhere and amounts.free < asked:
+        wanted, free = in_one_unit({resource: asked}, {resource: amounts.free})
+        account = f"{wanted[resource]} asked, {free[resource]} free"
+    return f"not enough {resource} is free" + (f": {account}" if account else "")
+
+
+def _beyond_one(
+    view: ResourceView, resources: Sequence[str], asked: Mapping[str, int], holdings: Holdings
+) -> str:
+    """Return that resources do not fit into any single NUMA node."""
+    most = {name: largest_on_one_node(holdings, name) for name in resources if name in asked}
+    short = {name: amount for name, amount in most.items() if amount < asked[name]}
+    several = len(resources) > 1
+    what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
+    if not short:
+        wider = listed(view.preferred, view.preferred_count, is_whole=view.is_whole) or listed(
+            view.other, view.other_count, is_whole=view.is_whole
+        )
+        takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
+        return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
+    wanted, free = in_one_unit({name: asked[name] for name in short}, short)
+    parts = [
+        f"{f'{name} ' if several else ''}{wanted[name]} asked, at most {free[name]} free on one node"
+        for name in short
+    ]
+    return f"{what}: {', '.join(parts)}"
+
+
+def largest_on_one_node(holdings: Holdings, resource: str) -> int:
+    """Return the largest amount of a resource that is free on, or near to, one NUMA node."""
+    amounts = holdings.amounts(resource)
+    places = () if amounts is None else amounts.places
+    return max(
+        sum(place.free for place in places if numa_id in place.numa_nodes)
+        for numa_id in holdings.numa_node_ids
+    )
+
+
+def in_one_unit(asked: Mapping[str, int], free: Mapping[str, int]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return amounts in words by resource: all bytes in one unit, other things as numbers."""
+    unit = shared_unit((amount, [free[name]]) for name, amount in asked.items() if is_pinned_memory(name))
+
+    def words(name: str, amount: int, *, up: bool) -> str:
+        return amount_in(unit, amount, up=up) if is_pinned_memory(name) else str(amount)
+
+    return (
+        {name: words(name, amount, up=True) for name, amount in asked.items()},
+        {name: words(name, amount, up=False) for name, amount in free.items()},
+    )
+
+
+def _spread(views: Sequence[ResourceView], policy: str) -> str:
+    """Return that a resource takes more NUMA nodes now than on an empty machine."""
+    needs = "; ".join(
+        f"{view.resource} can now come only from {listed(view.other, view.other_count, is_whole=view.is_whole)}"
+        f"{f' ({view.account})' if view.account else ''}"
+        for view in views
+    )
+    return f"{needs}; {policy} admits only as few NUMA nodes as an empty machine would need"
+
+
+def _conflict(views: Sequence[ResourceView], policy: str) -> str:
+    """Return that no set of NUMA nodes suits all resources."""
+    bound = [view for view in views if not view.anywhere]
+    needs = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
+    if policy == SINGLE:
+        parts = [
+            f"{view.resource} {'only' if place else 'can only come'} from {listed(view.single_nodes)}"
+            for place, view in enumerate(bound)
+        ]
+        return f"{', '.join(parts)}; {SINGLE} needs one node for {needs}"
+    parts = [
+        f"{view.resource} prefer{'' if ' and ' in view.resource else 's'} "
+        f"{listed(view.preferred, view.preferred_count, is_whole=view.is_whole)}"
+        for view in bound
+    ]
+    return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
+
+
+def _of_allocation(trial: Trial, question: Question) -> Cause:
+    """Return why a provider could not allocate."""
+    refusal = trial.admission.refusal
+    assert refusal is not None  # noqa: S101  # as above
+    container = next(one for one in trial.pod.all_containers if one.name == refusal.container)
+    if question.failed == "memory":
+        accounts = {
+            name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)
+        }
+        return Cause(refusal.detail, "allocation", tuple(lacking(accounts)) or tuple(dict(container.memory)))
+    if refusal.reason == SMT_ALIGNMENT_ERROR:
+        return Cause(_whole_cores(trial, refusal.detail, container.exclusive_cpus), "whole cores", ("cpu",))
+    if question.failed == "cpu":
+        words = in_words(question.failed_accounts).get("cpu", refusal.detail)
+        return Cause(f"not enough cpu is free: {words}", "allocation", ("cpu",))
+    if question.failed == "devices":
+        named = tuple(name for name in dict(container.devices) if name in refusal.detail.split())
+        _, short, account = refusal.detail.partition(" are free: ")
+        sentence = (
+            f"not enough {named[0]} is free: {account}" if short and len(named) == 1 else refusal.detail
+        )
+        return Cause(sentence, "allocation", named or tuple(dict(container.devices)))
+    return Cause(refusal.detail, "allocation")
+
+
+def _whole_cores(trial: Trial, detail: str, request: int) -> str:
+    """Return why the CPUs would be no whole cores."""
+    if not request % trial.cpus_per_core:
+        return detail
+    return (
+        f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
+        f"of {trial.cpus_per_core} CPUs"
+    )

@@ -1,0 +1,276 @@
+"""The records of an explanation: what was asked, what was there, what was offered, what was decided, what would help.
+
+They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json` describes. Nothing is worked out here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.topology_manager.admission import affinity_dict
+
+if TYPE_CHECKING:
+    from alignup.node.explain.product import Product
+    from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.topology_manager.admission import ContainerAllocation
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.refusal_message import ResourceView
+
+__all__ = [
+    "VERSION",
+    "ContainerPart",
+    "Explanation",
+    "Holder",
+    "PlacePart",
+    "ResourcePart",
+    "Step",
+    "Suggestion",
+]
+
+VERSION: Final = 1
+"""Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A container that holds some of a resource in one place."""
+
+    pod: str
+    """`namespace/name`."""
+    container: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacePart:
+    """One place of a resource: what exists there, what is free, and who holds the rest."""
+
+    numa_nodes: tuple[int, ...]
+    """Kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes, or to none."""
+    capacity: int
+    reserved: int
+    """The amount that no container can have: reserved for the system, or of unhealthy devices."""
+    free: int
+    holders: tuple[Holder, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the place in JSON's types."""
+        return {
+            "numaNodes": list(self.numa_nodes),
+            "capacity": self.capacity,
+            "reserved": self.reserved,
+            "free": self.free,
+            "holders": [
+                {"pod": one.pod, "container": one.container, "amount": one.amount} for one in self.holders
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePart:
+    """One resource that a container, or the pod as a whole, asked for."""
+
+    resource: str
+    container: str | None
+    """None: the pod as a whole."""
+    provider: str
+    """The name of the provider that answered; empty where nobody on this node gives the resource out."""
+    asked: int | None
+    """CPUs, bytes or devices; None: it is a user's provider that spoke of it."""
+    places: tuple[PlacePart, ...] = ()
+    """What was there when it was asked for."""
+    offered: ResourceView | None = None
+    """The sets of NUMA nodes that were offered; None where nobody was asked for any."""
+
+    @property
+    def unit(self) -> str:
+        """`CPUs`, `bytes` or `devices`."""
+        if self.resource == "cpu":
+            return "CPUs"
+        return "bytes" if is_pinned_memory(self.resource) else "devices"
+
+    @property
+    def free(self) -> int:
+        """The amount that was free in all places together."""
+        return sum(place.free for place in self.places)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part in JSON's types."""
+        seen = self.offered
+        offered = seen and {
+            "preferred": [list(nodes) for nodes in seen.preferred],
+            "preferredCount": seen.preferred_count,
+            "other": [list(nodes) for nodes in seen.other],
+            "otherCount": seen.other_count,
+            "anywhere": seen.anywhere,
+            "complete": seen.is_whole,
+        }
+        return {
+            "resource": self.resource,
+            "container": self.container,
+            "provider": self.provider,
+            "unit": self.unit,
+            "asked": self.asked,
+            "free": self.free,
+            "places": [place.to_dict() for place in self.places],
+            "offered": offered,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision: for a container, or for the pod as a whole."""
+
+    container: str | None
+    """None: the pod as a whole."""
+    resources: tuple[ResourcePart, ...]
+    rule: str
+    """The rule that decided, as a sentence."""
+    best: TopologyHint | None = None
+    """The best result of the merge; None where nothing is merged."""
+    reachable: tuple[tuple[tuple[int, ...] | None, bool], ...] | None = None
+    """The results that the merge could reach, the best first: ids of NUMA nodes (None: any) and whether that is
+    preferred. None: there are too many sets of NUMA nodes to list them, or nothing was merged."""
+    reachable_count: int | None = None
+    product: Product | None = None
+    """The cross product of all offers, row by row; None where nothing is merged."""
+
+    def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
+        """Return the step in JSON's types; see `Explanation.to_dict`."""
+        reachable = self.reachable and [
+            {"numaNodes": None if nodes is None else list(nodes), "preferred": preferred}
+            for nodes, preferred in self.reachable
+        ]
+        rows = {"product": self.product and self.product.to_dict()} if product else {}
+        return {
+            "container": self.container,
+            "rule": self.rule,
+            "best": affinity_dict(self.best, numa_node_ids),
+            "reachable": None if self.reachable is None else list(reachable or ()),
+            "reachableCount": self.reachable_count,
+            "resources": [one.to_dict() for one in self.resources],
+            **rows,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPart:
+    """One container of the pod: what kind it is, where its CPUs come from, and what it got."""
+
+    name: str
+    kind: str
+    """`init`, `sidecar` or `container`."""
+    exclusive_cpus: int
+    """CPUs that it asks for itself; 0: it runs in the shared pool."""
+    shared_because: str
+    """Why it runs in the shared pool, as a sentence; empty if it gets CPUs of its own."""
+    got: ContainerAllocation | None
+    """What it was given, even where a refusal took it back; None: it was never reached."""
+    missed: str = ""
+    """The better placement that it missed and why, as a sentence; empty if there is none."""
+
+    def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
+        """Return the container in JSON's types."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "exclusiveCpus": self.exclusive_cpus,
+            "sharedBecause": self.shared_because,
+            "got": None if self.got is None else self.got.to_dict(numa_node_ids),
+            "missed": self.missed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
+
+    kind: str
+    """`request`, `pod`, `kubelet` or `remove`."""
+    text: str
+    attempt: dict[str, Any]
+    """Has those of the keys `pod`, `kubelet` and `remove` that it needs; `docs/explain.md` says how to replay it."""
+    minimal: bool | None = None
+    """For `remove`: whether no smaller set of pods would do."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the suggestion in JSON's types."""
+        told: dict[str, Any] = {"kind": self.kind, "text": self.text, "try": self.attempt, "verified": True}
+        return told if self.minimal is None else {**told, "minimal": self.minimal}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pod would be admitted or refused on a node now, and what would help."""
+
+    pod: str
+    """`namespace/name`."""
+    uid: str
+    admitted: bool
+    reason: str
+    """The reason in the pod's status; empty if it is admitted."""
+    cause: str
+    """One plain sentence."""
+    cause_kind: str
+    """As `alignup.node.explain.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not aligned`."""
+    blamed: tuple[str, ...]
+    """The resources to blame for a refusal."""
+    container: str | None
+    """The container that was refused; None: none, or the pod as a whole."""
+    policy: str
+    scope: str
+    qos: str
+    steps: tuple[Step, ...]
+    """The decisions, in the order in which they were made; a refusal is about the last one."""
+    containers: tuple[ContainerPart, ...]
+    before: Holdings = field(repr=False)
+    """Who held what before the pod came."""
+    suggestions: tuple[Suggestion, ...] = ()
+    exact: bool = True
+    """False: a search over more than 8 NUMA nodes reached its limit."""
+
+    @property
+    def resources(self) -> tuple[ResourcePart, ...]:
+        """What was asked for: of a refusal, in the decision that refused; else in all of them."""
+        steps = self.steps if self.admitted else self.steps[-1:]
+        return tuple(part for step in steps for part in step.resources)
+
+    @property
+    def neighbours(self) -> tuple[ContainerHolding, ...]:
+        """What the containers of other pods hold."""
+        return tuple(one for one in self.before.containers if one)
+
+    def __bool__(self) -> bool:
+        return self.admitted
+
+    def to_dict(self, *, product: bool = False) -> dict[str, Any]:
+        """Return the explanation in JSON's types, as `docs/explanation.schema.json` describes it.
+
+        Args:
+            product: add to each step the cross product of its offers, up to 200 rows.
+        """
+        ids = self.before.numa_node_ids
+        return {
+            "version": VERSION,
+            "pod": self.pod,
+            "uid": self.uid,
+            "admitted": self.admitted,
+            "reason": self.reason,
+            "cause": self.cause,
+            "causeKind": self.cause_kind,
+            "blamed": list(self.blamed),
+            "container": self.container,
+            "policy": self.policy,
+            "scope": self.scope,
+            "qos": self.qos,
+            "exact": self.exact,
+            "numaNodes": list(ids),
+            "resources": [one.to_dict() for one in self.resources],
+            "steps": [step.to_dict(ids, product=product) for step in self.steps],
+            "containers": [one.to_dict(ids) for one in self.containers],
+            "memoryGroups": [one.to_dict() for one in self.before.memory_groups],
+            "neighbours": [one.to_dict() for one in self.neighbours],
+            "suggestions": [one.to_dict() for one in self.suggestions],
+        }

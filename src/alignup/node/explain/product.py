@@ -1,0 +1,204 @@
+"""Lists the cross product of the hints that a decision merges, row by row, and the results that it can reach.
+
+The decision itself does not walk the product, and neither does `reachable`, which folds one list after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice, product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.topology_manager.hints import HintList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.provider import ResourceHints
+
+__all__ = ["MOST_ROWS", "Product", "Row", "product_of", "reachable"]
+
+MOST_ROWS: Final = 200
+MOST_HINTS: Final = 1 << 12
+"""The hints of a list that are looked at, at most; up to 12 NUMA nodes there are never more."""
+MOST_PAIRS: Final = 1 << 18
+"""The pairs of masks that a fold looks at, at most; up to 8 NUMA nodes it never takes more."""
+
+Hint = tuple[int | None, bool]
+"""A mask of positions (None: any NUMA node), and whether it is preferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One permutation: a hint of each list, and what they merge into."""
+
+    hints: tuple[Hint, ...]
+    """In the order of `Product.resources`."""
+    merged: int | None
+    """The NUMA nodes that all hints have in common; 0: none, so the row is passed over. None: any."""
+    preferred: bool
+    """All hints are preferred, and all that name NUMA nodes name the same."""
+    considered: bool
+    """False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The cross product of the hints of one decision."""
+
+    resources: tuple[str, ...]
+    rows: tuple[Row, ...]
+    """The first `MOST_ROWS`."""
+    count: int
+    """The number of all rows."""
+    numa_node_ids: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the product in JSON's types, with ids of NUMA nodes."""
+        return {
+            "resources": list(self.resources),
+            "count": self.count,
+            "rows": [
+                {
+                    "hints": [
+                        {"numaNodes": self.ids(mask), "preferred": preferred} for mask, preferred in row.hints
+                    ],
+                    "merged": self.ids(row.merged),
+                    "preferred": row.preferred,
+                    "considered": row.considered,
+                }
+                for row in self.rows
+            ],
+        }
+
+    def ids(self, mask: int | None) -> list[int] | None:
+        """Return the ids of the NUMA nodes of a mask; None for any."""
+        if mask is None:
+            return None
+        return [numa_id for bit, numa_id in enumerate(self.numa_node_ids) if mask >> bit & 1]
+
+
+def product_of(
+    hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]
+) -> Product | None:
+    """Return the cross product of what the providers offered; None if nobody had a preference.
+
+    A provider or resource without a preference is left out: it joins any row. A resource that cannot be had counts as
+    one hint for any NUMA node that is not preferred, as in the kubelet.
+
+    Args:
+        hints: by provider.
+        policy: the name of the policy that merges them.
+        numa_node_ids: by position.
+    """
+    columns = [
+        (resource, _pairs(offered, MOST_ROWS))
+        for resources in hints.values()
+        for resource, offered in sorted((resources or {}).items())
+        if offered is not None
+    ]
+    if not columns:
+        return None
+    totals = [
+        _total(offered)
+        for resources in hints.values()
+        for _, offered in sorted((resources or {}).items())
+        if offered is not None
+    ]
+    single = policy == "single-numa-node"
+    rows = islice(product(*(pairs for _, pairs in columns)), MOST_ROWS)
+    return Product(
+        tuple(name for name, _ in columns),
+        tuple(_row(hints, single=single) for hints in rows),
+        prod(totals),
+        numa_node_ids,
+    )
+
+
+def _row(hints: tuple[Hint, ...], *, single: bool) -> Row:
+    """Return the row of these hints."""
+    masks = [mask for mask, _ in hints if mask is not None]
+    merged = reduce(int.__and__, masks) if masks else None
+    preferred = all(is_preferred for _, is_preferred in hints) and len(set(masks)) <= 1
+    considered = not single or all(
+        is_preferred and (mask is None or mask & (mask - 1) == 0) for mask, is_preferred in hints
+    )
+    return Row(hints, merged, preferred, considered)
+
+
+def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | None:
+    """Return every result that some row merges into, the preferred ones first, then by number of nodes and value.
+
+    None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told once, as preferred.
+    """
+    lists = [
+        offered
+        for resources in hints.values()
+        for offered in (resources or {}).values()
+        if offered is not None
+    ]
+    single = policy == "single-numa-node"
+    masks: set[int | None] = {None}
+    best: set[int | None] | None = None
+    steps = 0
+    for offered in lists:
+        total = _total(offered)
+        steps += total * max(1, len(masks))
+        if total > MOST_HINTS or steps > MOST_PAIRS:
+            return None
+        pairs = _pairs(offered, total)
+        if single:
+            pairs = [one for one in pairs if one[1] and (one[0] is None or one[0] & (one[0] - 1) == 0)]
+        masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
+        best = _agreed(best, {mask for mask, is_preferred in pairs if is_preferred})
+    preferred = {None} if best is None else best
+    found = [(mask, mask in preferred) for mask in masks]
+    return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))
+
+
+def _both(mask: int | None, other: int | None) -> int | None:
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
+
+
+def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int | None]:
+    """Return the masks that both prefer; what prefers any NUMA node joins the others' choice."""
+    if best is None:
+        return preferred
+    agreed = best & preferred
+    if None in preferred:
+        agreed |= best
+    if None in best:
+        agreed |= preferred
+    return agreed
+
+
+def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]:
+    """Return the first hints by number of NUMA nodes and value; one that says it cannot be where there are none."""
+    if isinstance(offered, HintList):
+        total = offered.total()
+        seen: Iterable[Hint] = (
+            offered.pairs()
+            if total is not None and total <= max(limit, MOST_ROWS)
+            else [_pair(one) for one in offered.sample(limit)]
+        )
+    else:
+        seen = [_pair(one) for one in offered]
+    found = sorted(seen, key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0))
+    return found or [(None, False)]
+
+
+def _pair(hint: TopologyHint) -> Hint:
+    return None if hint.affinity is None else int(hint.affinity), bool(hint.preferred)
+
+
+def _total(offered: HintList | Sequence[TopologyHint]) -> int:
+    """Return how many hints there are; a huge number where nobody counts them."""
+    if isinstance(offered, HintList):
+        total = offered.total()
+        return MOST_PAIRS + 1 if total is None else max(1, total)
+    return max(1, len(offered))

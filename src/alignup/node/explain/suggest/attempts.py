@@ -1,0 +1,125 @@
+"""Tries changes as they are replayed: another manifest, other fields of the kubelet's configuration, fewer pods.
+
+The node that is explained is never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import AlignupError
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.option_values import set_options
+from alignup.kubernetes.pod import Pod
+from alignup.node.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from alignup.node.explain.suggest.manifests import Manifest
+    from alignup.topology_manager.admission import Admission
+
+__all__ = ["Attempts", "fields_of"]
+
+MOST_ATTEMPTS: Final = 1000
+"""So that an explanation takes bounded time; attempts beyond it find nothing."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """A node and a pod to try changes on.
+
+    Args:
+        node: a copy of the node that is explained, or where that cannot be copied the node itself.
+        pod: the pod.
+        manifest: a manifest of it; None: the pod cannot be changed.
+        is_copy: whether pods may be removed from copies of the node.
+        aims_higher: a change only counts if every container gets what it prefers.
+    """
+
+    node: Node
+    pod: Pod
+    manifest: Manifest | None
+    is_copy: bool
+    aims_higher: bool = False
+    left: int = field(default=MOST_ATTEMPTS)
+
+    def with_pod(self, manifest: Manifest) -> Admission | None:
+        """Return how this manifest would be admitted; None if it would not."""
+        try:
+            return self._good(self.node.try_admit(Pod.from_manifest(manifest)))
+        except AlignupError:
+            return None
+
+    def without(self, uids: Collection[str]) -> Admission | None:
+        """Return how the pod would be admitted if these pods were removed; None if it would not."""
+        if not self.is_copy:
+            return None
+        other = self.node.copy()
+        for uid in uids:
+            other.remove(uid)
+        return self._good(other.try_admit(self.pod))
+
+    def with_kubelet(self, fields: Mapping[str, Any]) -> Admission | None:
+        """Return how the pod would be admitted if the kubelet had been configured so; None if it would not.
+
+        Args:
+            fields: top-level keys that are laid over the configuration; None deletes one.
+        """
+        if not self.is_copy or self.left <= 0:
+            return None
+        laid = {**fields_of(self.node.config), **fields}
+        try:
+            made = self._node_of({key: value for key, value in laid.items() if value is not None})
+            if not all(made.admit(pod).admitted for pod in self.node.pods):
+                return None
+            return self._good(made.admit(self.pod))
+        except AlignupError:  # a kubelet would not start so
+            return None
+
+    def _node_of(self, fields: Mapping[str, Any]) -> Node:
+        """Return an empty node of the same machine and devices with this configuration."""
+        old = self.node
+        pools = {} if old.devices is None else old.devices.pools
+        return Node(
+            old.machine,
+            KubeletConfig.from_dict(fields, version=old.config.version),
+            {resource: pool.devices for resource, pool in pools.items()},
+            {resource: pool.preference for resource, pool in pools.items() if pool.preference},
+            labels=old.labels,
+            single_numa_node_exclusive=old.single_numa_node_exclusive,
+        )
+
+    def _good(self, admission: Admission) -> Admission | None:
+        self.left -= 1
+        if self.left < 0 or not admission.admitted:
+            return None
+        if self.aims_higher:
+            hints = [one.affinity for one in admission.containers.values()]
+            return admission if all(hint is not None and hint.preferred for hint in hints) else None
+        return admission
+
+
+def fields_of(config: KubeletConfig) -> dict[str, Any]:
+    """Return the configuration as fields of a KubeletConfiguration."""
+    topology, cpu = (
+        set_options(config.topology_manager_policy_options),
+        set_options(config.cpu_manager_policy_options),
+    )
+    fields: dict[str, Any] = {
+        "topologyManagerPolicy": config.topology_manager_policy,
+        "topologyManagerScope": config.topology_manager_scope,
+        "topologyManagerPolicyOptions": topology or None,
+        "cpuManagerPolicy": config.cpu_manager_policy,
+        "cpuManagerPolicyOptions": cpu or None,
+        "reservedSystemCPUs": str(config.reserved_system_cpus) or None,
+        "kubeReserved": {"cpu": str(config.reserved_cpu_count)} if config.reserved_cpu_count else None,
+        "memoryManagerPolicy": config.memory_manager_policy,
+        "reservedMemory": [
+            {"numaNode": one.numa_node, "limits": {kind: str(size) for kind, size in one.limits}}
+            for one in config.reserved_memory
+        ],
+        "featureGates": dict(config.feature_gates) or None,
+    }
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,131 @@
+"""Writes the manifest of a pod from its record, and manifests of the same pod with other requests.
+
+A record has no manifest any more; the one that is written is read into an equal record, or there is none.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.text.byte_sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.kubernetes.pod import Container
+
+__all__ = ["Manifest", "amount_of", "asked_by", "changed", "manifest_of", "split_container"]
+
+Manifest = dict[str, Any]
+
+
+def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | None:
+    """Return a manifest of the pod with its uid, name and namespace; None if the record does not tell enough.
+
+    Args:
+        pod: the pod.
+        given: the manifest that it was read from, for what a record does not keep, such as `spec.resources`.
+    """
+    metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    if pod.annotations:
+        metadata["annotations"] = dict(pod.annotations)
+    spec: dict[str, Any] = {"containers": [_container(one) for one in pod.containers]}
+    if pod.init_containers:
+        spec["initContainers"] = [_container(one) for one in pod.init_containers]
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    if _reads_as(made, pod):
+        return made
+    if given is None:
+        return None
+    copied = deepcopy(dict(given))
+    copied["metadata"] = {**copied["metadata"], **metadata}
+    return copied
+
+
+def _reads_as(manifest: Manifest, pod: Pod) -> bool:
+    """Return whether the manifest is read into this pod."""
+    read = Pod.from_manifest(manifest)
+    return (read.qos, read.all_containers, read.exclusive_cpus) == (
+        pod.qos,
+        pod.all_containers,
+        pod.exclusive_cpus,
+    ) and all(
+        (one.requests, one.limits) == (other.requests, other.limits)
+        for one, other in zip(read.all_containers, pod.all_containers, strict=True)
+    )
+
+
+def _container(one: Container) -> dict[str, Any]:
+    resources = {
+        kind: {name: quantity(name, amount) for name, amount in amounts.items()}
+        for kind, amounts in (("requests", one.requests), ("limits", one.limits))
+        if amounts
+    }
+    always = {"restartPolicy": "Always"} if one.is_sidecar else {}
+    return {"name": one.name, "image": "image", **always, **({"resources": resources} if resources else {})}
+
+
+def quantity(resource: str, amount: int) -> str:
+    """Return an amount as a manifest has it; CPU is in thousandths."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    return format_bytes(amount) if is_pinned_memory(resource) else str(amount)
+
+
+def amount_of(container: Container, resource: str) -> int:
+    """Return what a container asks the managers for: CPUs, bytes, devices."""
+    if resource == "cpu":
+        return container.exclusive_cpus
+    return dict(container.memory).get(resource, 0) or dict(container.devices).get(resource, 0)
+
+
+def asked_by(one: Container | Pod) -> dict[str, int]:
+    """Return what a container, or the pod as a whole, asks the managers for: CPUs, bytes, devices."""
+    cpus = {"cpu": one.exclusive_cpus} if one.exclusive_cpus else {}
+    return {**cpus, **dict(one.memory), **{name: count for name, count in one.devices if count}}
+
+
+def changed(manifest: Manifest, amounts: Mapping[tuple[str, str], int]) -> Manifest:
+    """Return the manifest with other amounts.
+
+    Args:
+        manifest: stays as it is.
+        amounts: by (container, resource): CPUs, bytes or devices, requested and limited to; 0: not asked for at all.
+    """
+    spec = manifest["spec"]
+    lists = {
+        key: [_changed_container(one, amounts) for one in spec[key]]
+        for key in ("initContainers", "containers")
+        if spec.get(key)
+    }
+    return {**manifest, "spec": {**spec, **lists}}
+
+
+def _changed_container(one: dict[str, Any], amounts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    mine = {resource: amount for (name, resource), amount in amounts.items() if name == one["name"]}
+    if not mine:
+        return one
+    given = one.get("resources") or {}
+    resources = {kind: dict(given.get(kind) or {}) for kind in ("requests", "limits")}
+    for resource, amount in mine.items():
+        for kind in resources.values():
+            kind.pop(resource, None)
+            if amount:
+                kind[resource] = quantity(resource, amount * 1000 if resource == "cpu" else amount)
+    return {**one, "resources": {**given, **resources}}
+
+
+def split_container(manifest: Manifest, name: str, parts: int, amounts: Mapping[str, int]) -> Manifest:
+    """Return the manifest with a container cut into several, each with so much of each resource."""
+    spec = manifest["spec"]
+    containers: list[dict[str, Any]] = []
+    for one in spec["containers"]:
+        if one["name"] != name:
+            containers.append(one)
+            continue
+        share = _changed_container(one, {(name, resource): amount for resource, amount in amounts.items()})
+        containers += [{**share, "name": f"{name}-{number}"} for number in range(parts)]
+    return {**manifest, "spec": {**spec, "containers": containers}}

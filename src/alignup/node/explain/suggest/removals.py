@@ -1,0 +1,176 @@
+"""Finds running pods whose removal makes room: the smallest set up to two, by number and then by CPUs; greedily beyond.
+
+A pair is passed over without being tried only where a sum shows that it cannot make room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from alignup.node.explain.explanation import Suggestion
+from alignup.node.explain.suggest.manifests import asked_by
+from alignup.node.explain.suggest.pair_bounds import NO_NUMA_NODE, possible_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.explain.suggest.attempts import Attempts
+    from alignup.node.holdings import Holdings, PlaceAmounts
+
+__all__ = ["removal"]
+
+MOST_PAIRS_TRIED: Final = 150
+MOST_PAIRED: Final = 256
+"""On a node of more pods no pairs are looked for."""
+MOST_ORDERS: Final = 5
+NAMES_SHOWN: Final = 6
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A pod on the node, with what it holds by resource and position of the NUMA node."""
+
+    uid: str
+    name: str
+    cpu_bits: int = 0
+    """Those of all its containers: later ones may have those of an init container too."""
+    amounts: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def cpus(self) -> int:
+        """The number of CPUs that it holds for itself."""
+        return self.cpu_bits.bit_count()
+
+    def add(self, resource: str, numa_node: int, amount: int) -> None:
+        """Count what one of its containers holds on a NUMA node."""
+        places = self.amounts.setdefault(resource, {})
+        places[numa_node] = places.get(numa_node, 0) + amount
+
+
+def removal(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Suggestion | None:
+    """Return the pods to remove; None if the pod would not even fit if it were alone.
+
+    Args:
+        attempts: the node and the pod.
+        holdings: who holds what on the node.
+        blamed: the resources to blame for the refusal; empty: unknown.
+    """
+    holders = sorted(_holders(attempts.node.pods, holdings), key=lambda one: one.cpus)
+    if not holders or not attempts.without([one.uid for one in holders]):
+        return None
+    for one in holders:
+        if attempts.without([one.uid]):
+            return _suggestion([one], minimal=True)
+    for pair in _pairs(attempts, holders, holdings):
+        if attempts.without([one.uid for one in pair]):
+            return _suggestion(pair, minimal=True)
+    return _suggestion(_greedy(attempts, list(_orders(holders, holdings, blamed))), minimal=False)
+
+
+def _pairs(
+    attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings
+) -> Iterable[tuple[_Holder, _Holder]]:
+    """Return the pairs of pods that may make room, those that hold the fewest CPUs first."""
+    if len(holders) > MOST_PAIRED:
+        return ()
+    free = {
+        amounts.resource: {
+            numa_id: sum(
+                place.free for place in amounts.places if numa_id in (place.numa_nodes or (NO_NUMA_NODE,))
+            )
+            for numa_id in (*holdings.numa_node_ids, NO_NUMA_NODE)
+        }
+        for amounts in holdings.resources
+    }
+    single = attempts.node.config.topology_manager_policy == "single-numa-node"
+    asked = [asked_by(one) for one in attempts.pod.containers]
+    found = possible_pairs(
+        # an annotation may bring a policy that spreads
+        [one.amounts for one in holders], free, asked, on_one_node=single and not attempts.pod.annotations
+    )  # fmt: skip
+    pairs = ((holders[one], holders[other]) for one, other in found)
+    return sorted(pairs, key=lambda pair: pair[0].cpus + pair[1].cpus)[:MOST_PAIRS_TRIED]
+
+
+def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
+    """Yield the pods on the node with what they hold."""
+    by_uid = {pod.uid: _Holder(pod.uid, f"{pod.namespace}/{pod.name}") for pod in pods}
+    for one in holdings.containers:
+        holder = by_uid[one.pod_uid]
+        holder.cpu_bits |= int(one.cpus or 0)
+        for kind, taken in one.memory.items():
+            for numa_node, size in taken.items():
+                holder.add(kind, numa_node, size)
+        for resource, ids in one.devices.items():
+            amounts = holdings.amounts(resource)
+            for identity in ids:
+                for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (NO_NUMA_NODE,):
+                    holder.add(resource, numa_node, 1)
+    for holder in by_uid.values():
+        for numa_node, cpus in holdings.node_cpus.items():
+            holder.add("cpu", numa_node, (cpus & holder.cpu_bits).bit_count())
+        yield holder
+
+
+def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str]) -> Iterator[list[_Holder]]:
+    """Yield orders in which pods may be removed: the largest holders first, on the whole node and on each NUMA node."""
+    resources = list(blamed) or [one.resource for one in holdings.resources]
+    totals = {name: max(1, amounts.capacity) for name in resources if (amounts := holdings.amounts(name))}
+
+    def share(one: _Holder, numa_node: int | None) -> float:
+        return sum(
+            sum(count for node, count in one.amounts.get(name, {}).items() if numa_node in (None, node))
+            / total
+            for name, total in totals.items()
+        )
+
+    def free(numa_node: int) -> float:
+        places = [(place, total) for name, total in totals.items() for place in _places(holdings, name)]
+        return sum(place.free / total for place, total in places if numa_node in place.numa_nodes)
+
+    numa_nodes = sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]
+    for numa_node in (None, *numa_nodes):
+        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.cpus))  # used at once
+
+
+def _places(holdings: Holdings, resource: str) -> tuple[PlaceAmounts, ...]:
+    """Return the places of a resource."""
+    amounts = holdings.amounts(resource)
+    return () if amounts is None else amounts.places
+
+
+def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder]:
+    """Return the first pods of the best order that make room, less those that turn out not to be needed."""
+    prefixes = [_first(attempts, order) for order in orders]
+    chosen = min(prefixes, key=lambda some: (len(some), sum(one.cpus for one in some)))
+    for one in reversed(chosen[:-1]):
+        fewer = [other for other in chosen if other is not one]
+        if attempts.without([other.uid for other in fewer]):
+            chosen = fewer
+    return chosen
+
+
+def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
+    """Return the first pods of an order that make room; all of them together do."""
+    low, high = 1, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if attempts.without([one.uid for one in order[:middle]]):
+            high = middle
+        else:
+            low = middle + 1
+    return order[:high]
+
+
+def _suggestion(holders: Sequence[_Holder], *, minimal: bool) -> Suggestion:
+    """Return the suggestion to remove these pods."""
+    names = [one.name for one in holders[:NAMES_SHOWN]]
+    more = f" and {len(holders) - NAMES_SHOWN} more" if len(holders) > NAMES_SHOWN else ""
+    cpus = sum(one.cpus for one in holders)
+    held = (
+        f", which hold{'s' if len(holders) == 1 else ''} {cpus} CPU{'' if cpus == 1 else 's'}" if cpus else ""
+    )
+    text = f"remove {'pod' if len(holders) == 1 else 'pods'} {', '.join(names)}{more}{held}"
+    return Suggestion("remove", text, {"remove": [one.uid for one in holders]}, minimal)

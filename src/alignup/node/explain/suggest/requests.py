@@ -1,0 +1,181 @@
+"""Finds the largest request, resource by resource, that would be admitted, and the smallest joint reduction.
+
+Each is a binary search over admissions. Where more can fit although less does not (memory groups, whole cores), the
+search may miss it; what it returns was admitted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.kubernetes.pod_requests import is_device
+from alignup.kubernetes.quantity import parse_quantity
+from alignup.node.explain.explanation import Suggestion
+from alignup.node.explain.suggest.manifests import amount_of, asked_by, changed, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from alignup.kubernetes.pod import Container
+    from alignup.node.explain.suggest.attempts import Attempts
+
+__all__ = ["Reduction", "reductions"]
+
+Reduction = tuple[float, Suggestion]
+"""The share of the requests that is given up, from 0 to 1, and the suggestion."""
+
+Key = tuple[str, str]
+"""(container, resource)."""
+
+MOST_CONTAINERS: Final = 4
+SCALE: Final = 64
+MEBI: Final = 1 << 20
+
+
+def reductions(attempts: Attempts, resources: Sequence[str], container: str | None) -> Iterator[Reduction]:
+    """Yield the largest request of each resource that would do, or if there is none the smallest joint reduction.
+
+    Args:
+        attempts: the node and the pod.
+        resources: those to blame.
+        container: the one that was refused; None: the pod as a whole.
+    """
+    if attempts.manifest is None:
+        return
+    containers = sorted(attempts.pod.all_containers, key=lambda one: one.name != container)
+    found = False
+    for resource in resources:
+        best: Reduction | None = None
+        asking = [one for one in containers if amount_of(one, resource)]
+        for one in asking[:MOST_CONTAINERS]:
+            reduction = _single(attempts, one, resource)
+            if reduction is not None and (best is None or reduction[0] < best[0]):
+                best = reduction
+        if best is not None:
+            found = True
+            yield best
+    if not found:
+        joint = _joint(attempts, _requests(containers, resources)) or _joint(attempts, _requests(containers))
+        if joint is not None:
+            yield joint
+
+
+def _requests(containers: Iterable[Container], resources: Collection[str] | None = None) -> dict[Key, int]:
+    """Return what the containers ask for of some resources; None: of all."""
+    return {
+        (one.name, resource): amount
+        for one in containers
+        for resource, amount in asked_by(one).items()
+        if resources is None or resource in resources
+    }
+
+
+def _single(attempts: Attempts, container: Container, resource: str) -> Reduction | None:
+    """Return the largest amount of one resource in one container that would be admitted."""
+    asked = amount_of(container, resource)
+    key = (container.name, resource)
+    amount = _largest(attempts, {}, key, asked)
+    return None if amount is None else _reduction(attempts, {key: asked}, {key: amount})
+
+
+def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int) -> int | None:
+    """Return the largest amount below what is asked that would be admitted, with other amounts fixed; None for none."""
+    step = _step(attempts, key[1])
+    step = min(step, asked)
+    lowest = 0 if is_device(key[1]) else 1
+
+    def fits(count: int) -> bool:
+        return _fits(attempts, {**fixed, key: count * step})
+
+    count = _last(fits, lowest, -(-asked // step) - 1)
+    return None if count is None else count * step
+
+
+def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
+    """Return a reduction of several requests by one factor, each then raised again as far as it can be."""
+    if len(asked) <= 1:
+        return None
+
+    def scaled(count: int) -> dict[Key, int]:
+        amounts = {}
+        for key, amount in asked.items():
+            step = min(_step(attempts, key[1]), amount)
+            lowest = 0 if is_device(key[1]) else step
+            amounts[key] = max(lowest, amount * count // SCALE // step * step)
+        return amounts
+
+    count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
+    if count is None:
+        return None
+    amounts = scaled(count)
+    for key, amount in asked.items():
+        others = {other: value for other, value in amounts.items() if other != key}
+        if _fits(attempts, {**others, key: amount}):
+            amounts[key] = amount
+        else:
+            raised = _largest(attempts, others, key, amount)
+            amounts[key] = max(amounts[key], raised or 0)
+    if not _fits(attempts, amounts):
+        return None
+    return _reduction(attempts, asked, {key: value for key, value in amounts.items() if value != asked[key]})
+
+
+def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
+    """Return the last number from `lowest` to `highest` that fits, by binary search; None if the first does not."""
+    if lowest > highest or not fits(lowest):
+        return None
+    while lowest < highest:
+        middle = (lowest + highest + 1) // 2
+        if fits(middle):
+            lowest = middle
+        else:
+            highest = middle - 1
+    return lowest
+
+
+def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:
+    assert attempts.manifest is not None  # noqa: S101  # checked before
+    return attempts.with_pod(changed(attempts.manifest, amounts)) is not None
+
+
+def _step(attempts: Attempts, resource: str) -> int:
+    """Return the unit in which a request is lowered: whole cores, whole pages, MiB, or one."""
+    if resource == "cpu":
+        options = attempts.node.config.cpu_manager_policy_options
+        cpu = attempts.node.cpu
+        return (
+            cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and options.full_pcpus_only else 1
+        )
+    if resource == "memory":
+        return MEBI
+    if resource.startswith("hugepages-"):
+        return parse_quantity(resource.partition("-")[2], resource) // 10**9
+    return 1
+
+
+def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
+    """Return the suggestion of these amounts."""
+    assert attempts.manifest is not None  # noqa: S101  # checked before
+    lost = max(1 - amount / asked[key] for key, amount in amounts.items())
+    text = f"ask for {_words(asked, amounts, named=len(attempts.pod.all_containers) > 1)}"
+    return lost, Suggestion("request", text, {"pod": changed(attempts.manifest, amounts)})
+
+
+def _words(asked: Mapping[Key, int], amounts: Mapping[Key, int], *, named: bool) -> str:
+    """Return the changed requests in words, container by container."""
+    by_container: dict[str, list[str]] = {}
+    for key, amount in amounts.items():
+        by_container.setdefault(key[0], []).append(_change(key[1], asked[key], amount))
+    parts = [
+        f"{' and '.join(words)}{f' in container {container!r}' if named else ''}"
+        for container, words in by_container.items()
+    ]
+    return ", ".join(parts)
+
+
+def _change(resource: str, asked: int, amount: int) -> str:
+    """Return one changed request in words."""
+    if not amount:
+        return f"no {resource}"
+    factor = 1000 if resource == "cpu" else 1
+    return f"{quantity(resource, amount * factor)} {resource} instead of {quantity(resource, asked * factor)}"

@@ -1,0 +1,209 @@
+"""Admits a pod on a copy of a node and keeps what happened: question by question, what was there and what was offered.
+
+The decision is the node's own; nothing is decided or put into words here.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from alignup.errors import AllocationError
+from alignup.node.holdings import holdings_of
+from alignup.node.inputs import has_policy
+from alignup.node.node import Node
+from alignup.topology_manager.recording import RecordingProvider
+from alignup.topology_manager.scope import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.node.holdings import Holdings
+    from alignup.topology_manager.account import Accounts
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.policy import Policy
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
+
+__all__ = ["Question", "Trial", "tried"]
+
+
+@dataclass(slots=True)
+class Question:
+    """One container, or the pod as a whole, at the moment when the providers were asked about it."""
+
+    container: Container | None
+    """None: the pod as a whole."""
+    holdings: Holdings
+    """What was there when it was asked, with what earlier containers of the pod had been given."""
+    accounts: Accounts
+    hints: dict[str, ResourceHints] = field(default_factory=dict)
+    """By name of the provider; empty where nobody is asked for hints."""
+    affinity: TopologyHint | None = None
+    """The merged hint; None if nothing was merged."""
+    failed: str = ""
+    """The name of the provider that could not allocate."""
+    failed_accounts: Accounts = field(default_factory=dict)
+    """The amounts asked for and free when it could not, for the container that it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the admission of a pod came upon."""
+
+    pod: Pod
+    admission: Admission
+    questions: tuple[Question, ...]
+    """In the order in which they were asked; a refusal is about the last one."""
+    policy: Policy
+    """The policy that the pod was judged under: the node's, or the pod's own."""
+    scope: str
+    before: Holdings
+    got: dict[str, ContainerAllocation]
+    """By container, what it was given before the refusal took it back."""
+    cpus_per_core: int = 1
+
+
+def tried(node: Node, pod: Pod) -> Trial:
+    """Return what admitting the pod would come upon; the node stays as it is.
+
+    Providers of users that cannot be copied are asked themselves, and to release what they gave.
+
+    Raises:
+        PodExistsError: a pod of this uid is admitted already.
+    """
+    notes = _Notes(pod)
+    with node.manager.lock, _scratch(node, notes) as scratch:
+        notes.node = scratch
+        policy, scope = _judged_by(scratch, pod)
+        before = holdings_of(scratch)
+        admission = scratch.admit(pod)
+        questions = notes.questions
+        if not questions and not (admission.refusal and admission.refusal.detail):
+            questions = [Question(one, before, {}) for one in pod.all_containers]
+        if admission.refusal is not None and questions:
+            questions[-1].affinity = admission.refusal.best
+        for question in questions:
+            if admission and question.container is not None:
+                question.affinity = admission.containers[question.container.name].affinity
+            elif admission:
+                question.affinity = next(iter(admission.containers.values())).affinity
+        if admission:
+            notes.got = dict(admission.containers)
+            scratch.remove(pod.uid)
+        per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
+        return Trial(pod, admission, tuple(questions), policy, scope, before, notes.got, per_core)
+
+
+def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
+    """Return the policy and the name of the scope that a pod is judged under."""
+    ruling = node.pod_policies.ruling(pod) if has_policy(pod) else None
+    if ruling is None or isinstance(ruling, Refusal):
+        return node.manager.policy, node.scope_name
+    return ruling.policy, ruling.scope.name
+
+
+@contextmanager
+def _scratch(node: Node, notes: _Notes) -> Iterator[Node]:
+    """Yield a node with the same pods whose providers are watched, and put everything back."""
+    try:
+        scratch = node.copy(wrap=partial(_Watched, notes=notes))
+    except TypeError:  # a user's provider has no copy()
+        restore = node._bindings()  # noqa: SLF001  # as `Node.try_admit` does
+        try:
+            yield _borrowed(node, partial(_Watched, notes=notes))
+        finally:
+            restore()
+        return
+    yield scratch
+
+
+def _borrowed(node: Node, wrap: Callable[[HintProvider], HintProvider]) -> Node:
+    """Return a node whose providers are the node's own, with a manager of its own."""
+    other = Node.__new__(Node)
+    for name in Node.__slots__:
+        setattr(other, name, getattr(node, name))
+    other.manager = node.manager.copy(tuple(map(wrap, node.manager.providers)))
+    policies = node._pod_policies  # noqa: SLF001  # a twin has the same fields
+    other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)  # noqa: SLF001
+    return other
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What the watched providers have told so far."""
+
+    pod: Pod
+    node: Node | None = None
+    questions: list[Question] = field(default_factory=list)
+    got: dict[str, ContainerAllocation] = field(default_factory=dict)
+
+    def question(self, container: Container | None) -> Question:
+        """Return the question about a container, or about the pod; the first provider that is asked opens it."""
+        last = self.questions[-1] if self.questions else None
+        if last is not None and last.container is container:
+            return last
+        assert self.node is not None  # noqa: S101  # set before anybody is asked
+        self.note_allocations()
+        accounts: Accounts = {}
+        for provider in self.node.manager.providers:
+            accounts = {
+                **accounts,
+                **(provider.account(self.pod, container) if isinstance(provider, _Watched) else {}),
+            }
+        made = Question(container, holdings_of(self.node, self.pod), accounts)
+        self.questions.append(made)
+        return made
+
+    def note_allocations(self) -> None:
+        """Keep what the containers before were given."""
+        node, uid = self.node, self.pod.uid
+        assert node is not None  # noqa: S101  # as above
+        for question in self.questions:
+            if question.container is not None:
+                name = question.container.name
+                self.got[name] = node.allocation(uid, name)
+                question.affinity = self.got[name].affinity
+
+
+@dataclass(slots=True)
+class _Watched(RecordingProvider):
+    """A provider whose answers are noted."""
+
+    notes: _Notes | None = None
+
+    @property
+    def label(self) -> str:
+        """The provider's name."""
+        return str(getattr(self.provider, "name", type(self.provider).__name__))
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """Ask the provider and note the answer."""
+        question = self._question(container)
+        question.hints[self.label] = hints = self.provider.topology_hints(pod, container)
+        return hints
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Ask the provider and note the answer."""
+        question = self._question(None)
+        question.hints[self.label] = hints = self.provider.pod_topology_hints(pod)
+        return hints
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Let the provider allocate, and note if it fails."""
+        assert self.notes is not None  # noqa: S101  # given when it is made
+        asked = self.notes.questions
+        question = asked[-1] if asked and asked[-1].container is None else self._question(container)
+        try:
+            self.provider.allocate(pod, container, affinity)
+        except AllocationError:
+            question.failed = self.label
+            question.failed_accounts = self.account(pod, container)
+            raise
+
+    def _question(self, container: Container | None) -> Question:
+        assert self.notes is not None  # noqa: S101  # given when it is made
+        return self.notes.question(container)

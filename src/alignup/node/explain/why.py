@@ -1,0 +1,176 @@
+"""Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
+
+`alignup.node.explain.trial` runs it, `cause` and `missed` beside it find the sentence, `suggest` what would help.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.shared_pool import why_shared
+from alignup.node.explain.causes import causes_of, sentence_of
+from alignup.node.explain.explanation import (
+    ContainerPart,
+    Explanation,
+    Holder,
+    PlacePart,
+    ResourcePart,
+    Step,
+)
+from alignup.node.explain.missed import admitted_cause, missed_by
+from alignup.node.explain.product import product_of, reachable
+from alignup.node.explain.suggest.manifests import asked_by
+from alignup.node.explain.suggest.suggestions import suggestions_for
+from alignup.node.explain.trial import tried
+from alignup.topology_manager.refusal_message import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.explain.trial import Question, Trial
+    from alignup.node.holdings import Holdings, ResourceAmounts
+    from alignup.node.node import Node
+
+__all__ = ["explain_pod"]
+
+KEPT = 64
+"""The results of a merge that are listed; how many there are is told beside them."""
+
+NO_CPU_MANAGER = "the CPU manager's policy is none, so no container gets CPUs of its own"
+
+RULES = {
+    "none": "policy none merges nothing: each provider allocates wherever it can",
+    "best-effort": "best-effort takes the best set of NUMA nodes that the offers have in common, and always admits",
+    "restricted": "restricted admits only with a set of NUMA nodes that every resource prefers: "
+    "as few nodes as it would need on the empty machine",
+    "single-numa-node": "single-numa-node admits only with one NUMA node that every resource prefers",
+}
+"""By policy, the rule that decides."""
+
+
+def explain_pod(
+    node: Node, pod: Pod, manifest: Mapping[str, Any] | None = None, *, suggest: bool = True
+) -> Explanation:
+    """Return why the node would admit or refuse the pod; the node stays as it is.
+
+    Args:
+        node: the node.
+        pod: the pod, as the node's kubelet reads it.
+        manifest: its manifest, if there is one: suggestions change that.
+        suggest: look for changes that would help.
+
+    Raises:
+        PodExistsError: a pod of this uid is admitted already.
+    """
+    trial = tried(node, pod)
+    containers = tuple(_container_parts(trial, is_static=node.cpu is not None))
+    admission = trial.admission
+    refused_in = admission.refusal.container if admission.refusal else None
+    causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
+    blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
+    return Explanation(
+        pod=f"{pod.namespace}/{pod.name}",
+        uid=pod.uid,
+        admitted=admission.admitted,
+        reason=admission.reason,
+        cause=sentence_of(causes, pod, refused_in),
+        cause_kind=causes[0].kind,
+        blamed=blamed,
+        container=refused_in,
+        policy=trial.policy.name,
+        scope=trial.scope,
+        qos=str(pod.qos),
+        steps=tuple(_step(trial, question) for question in trial.questions),
+        containers=containers,
+        before=trial.before,
+        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
+        exact=admission.exact,
+    )
+
+
+def _step(trial: Trial, question: Question) -> Step:
+    """Return the record of one decision."""
+    policy, ids = trial.policy.name, question.holdings.numa_node_ids
+    merges = bool(question.hints)
+    found = reachable(question.hints, policy) if merges else None
+    product = product_of(question.hints, policy, ids) if merges else None
+
+    def named(mask: int | None) -> tuple[int, ...] | None:
+        return None if mask is None else tuple(one for bit, one in enumerate(ids) if mask >> bit & 1)
+
+    return Step(
+        None if question.container is None else question.container.name,
+        tuple(_resource_parts(trial.pod, question)),
+        RULES.get(policy, f"policy {policy} decides"),
+        question.affinity if merges else None,
+        None if found is None else tuple((named(mask), preferred) for mask, preferred in found[:KEPT]),
+        None if found is None else len(found),
+        product,
+    )
+
+
+def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
+    """Yield what a container, or the pod as a whole, asked for: CPUs, memory, devices, and what else was offered."""
+    asked = asked_by(question.container or pod)
+    name = None if question.container is None else question.container.name
+    offered = {
+        resource: (provider, view_of(resource, hints, question.holdings.numa_node_ids))
+        for provider, resources in question.hints.items()
+        for resource, hints in (resources or {}).items()
+    }
+    for resource in [*asked, *(one for one in offered if one not in asked)]:
+        amounts = question.holdings.amounts(resource)
+        provider, view = offered.get(resource, ("" if amounts is None else _manager_of(resource), None))
+        yield ResourcePart(
+            resource,
+            name,
+            provider,
+            asked.get(resource),
+            () if amounts is None else tuple(_places(question.holdings, amounts)),
+            view,
+        )
+
+
+def _manager_of(resource: str) -> str:
+    """Return the name of the built-in provider of a resource."""
+    if resource == "cpu":
+        return "cpu"
+    return "memory" if is_pinned_memory(resource) else "devices"
+
+
+def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
+    """Yield the places of a resource, each with those who hold some of it there."""
+    for place in amounts.places:
+        holders = tuple(_holders(holdings, amounts, place.numa_nodes))
+        yield PlacePart(place.numa_nodes, place.capacity, place.reserved, place.free, holders)
+
+
+def _holders(holdings: Holdings, amounts: ResourceAmounts, numa_nodes: tuple[int, ...]) -> Iterator[Holder]:
+    """Yield the containers that hold some of a resource in one place."""
+    for one in holdings.containers:
+        if amounts.resource == "cpu":
+            cpus = holdings.node_cpus.get(numa_nodes[0], 0)
+            amount = (int(one.cpus or 0) & cpus).bit_count()
+        elif amounts.devices:
+            ids = one.devices.get(amounts.resource, ())
+            amount = sum(amounts.devices.get(identity) == numa_nodes for identity in ids)
+        else:
+            amount = one.memory.get(amounts.resource, {}).get(numa_nodes[0] if numa_nodes else -1, 0)
+        if amount:
+            yield Holder(one.pod, one.container, amount)
+
+
+def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:
+    """Yield the containers of the pod in the order of their admission."""
+    for one in trial.pod.all_containers:
+        kind = "sidecar" if one.is_sidecar else "init" if one.is_init else "container"
+        yield ContainerPart(
+            one.name,
+            kind,
+            one.exclusive_cpus if is_static else 0,
+            why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
+            trial.got.get(one.name),
+            missed_by(trial, one) if trial.admission.admitted else "",
+        )

@@ -1,0 +1,177 @@
+"""`alignup explain`: the cause first, then tables; one JSON object a line; statuses 0, 1 and 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+
+from alignup.cli import program
+from alignup.errors import InputError
+from cluster_files import node_line
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
+GPU = "nvidia.com/gpu"
+
+
+def pod(name: str, **limits: str) -> dict[str, Any]:
+    resources = {"limits": {"memory": "1Gi", **limits}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": name},
+        "spec": {"containers": [{"name": "main", "resources": resources}]},
+    }
+
+
+@pytest.fixture
+def conflict(tmp_path: Path) -> str:
+    """Three pods, of which the last is refused on the article's machine."""
+    pods = [pod("trainer", cpu="1", **{GPU: "1"}), pod("batch", cpu="4"), pod("new", cpu="2", **{GPU: "1"})]
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": pods}))
+    return str(path)
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(program, ["explain", "-m", "align-up-article", *words])
+
+
+def test_the_first_line_is_the_cause(conflict: str) -> None:
+    done = run(conflict)
+    refused = done.stdout.split("\n\n✗ ", 1)[1].splitlines()
+
+    assert done.exit_code == 1
+    assert refused[0] == (
+        f"default/new: {GPU} can only come from node 1, cpu only from node 0; "
+        "single-numa-node needs one node for both"
+    )
+    assert refused[1] == (
+        "refused with TopologyAffinityError; policy single-numa-node, scope container; the pod is Guaranteed"
+    )
+    assert any(line.startswith("cpu") and "default/trainer/main 1" in line for line in refused)
+    assert "  1. remove pod default/trainer, which holds 1 CPU" in refused
+    assert done.stdout.startswith("✓ default/trainer: admitted, aligned on NUMA node 0\n")
+
+
+def test_the_example_of_the_article_has_27_rows() -> None:
+    done = run("--product")
+
+    assert done.exit_code == 0
+    assert "\n27 rows; single-numa-node leaves out rows" in done.stdout
+    assert "\n27 rows" not in run().stdout
+
+
+def test_json_is_one_object_a_line(conflict: str) -> None:
+    done = run("--json", conflict)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [one["admitted"] for one in told] == [True, True, False]
+    assert told[-1]["suggestions"][0]["try"] == {"remove": ["trainer"]}
+    assert "product" not in told[-1]["steps"][0]
+    with_rows = json.loads(run("--json", "--product").stdout)
+    assert with_rows["steps"][0]["product"]["count"] == 27
+
+
+def test_wide_machines_and_many_pods_are_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(
+        json.dumps({"kind": "List", "items": [pod(f"p{number}", cpu="1") for number in range(26)]})
+    )
+    done = CliRunner().invoke(program, ["explain", "-m", "dgx-h100", str(path)])
+
+    assert "and 5 more containers" in done.stdout
+
+
+def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.json"
+    config.write_text(
+        json.dumps(
+            {
+                "topologyManagerPolicy": "best-effort",
+                "cpuManagerPolicy": "static",
+                "reservedSystemCPUs": "0",
+                "memoryManagerPolicy": "Static",
+                "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+            }
+        )
+    )
+    pods = tmp_path / "pods.json"
+    wide = pod("wide", cpu="1")
+    wide["spec"]["containers"][0]["resources"]["limits"]["memory"] = "20Gi"
+    burst = pod("burst", cpu="1")
+    burst["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
+    pods.write_text(json.dumps({"kind": "List", "items": [wide, burst]}))
+    done = run("-c", str(config), str(pods))
+
+    assert done.exit_code == 0
+    assert "NUMA nodes 0+1 give memory together only: memory of default/wide" in done.stdout
+    assert "container 'main' requests less cpu than its limit" in done.stdout
+    assert "(each was tried)" in done.stdout
+
+
+def test_bad_input_has_status_2(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("kind: Pod\nmetadata: {}\n")
+
+    assert isinstance(run(str(path)).exception, InputError)  # which `main` makes 2
+    assert CliRunner().invoke(program, ["explain", "--nonsense"]).exit_code == 2
+
+
+def test_admit_shows_hints_too() -> None:
+    done = CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints"])
+
+    assert done.exit_code == 0
+    rows = [line.split("  ") for line in done.stdout.splitlines() if "nodes 0+1" in line]
+    assert len(rows) == 6
+    told = json.loads(
+        CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout
+    )
+    first = told["containers"]["numa-aligned-container0"]["hints"]
+    assert first["cpu"]["cpu"][-1] == {"numaNodes": [0, 1], "preferred": False}
+    words = ["admit", "-m", "align-up-article", "--hints", "--kubelet-version", "1.33,1.36"]
+    assert CliRunner().invoke(program, words).exit_code == 2
+
+
+def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> None:
+    """Also where the pod is judged as a whole."""
+    config = tmp_path / "kubelet.json"
+    fields = {
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+    }
+    config.write_text(json.dumps({**fields, "reservedSystemCPUs": "0"}))
+    words = ["admit", "-m", "align-up-article", "--hints", "-c", str(config)]
+
+    told = json.loads(CliRunner().invoke(program, [*words, "--json"]).stdout)
+    assert told["podHints"]["cpu"]["cpu"] == [
+        {"numaNodes": [1], "preferred": True},
+        {"numaNodes": [0, 1], "preferred": False},
+    ]
+    assert "the whole pod" in CliRunner().invoke(program, words).stdout
+
+
+def test_other_nodes_that_would_take_a_refused_pod(conflict: str, tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.jsonl"
+    nodes.write_text(f"{node_line('empty')}\n{node_line('small', cores=1)}\n")
+    refused = tmp_path / "refused.json"
+    refused.write_text(json.dumps(pod("wide", cpu="5")))
+
+    told = json.loads(run("--json", "--nodes", str(nodes), str(refused)).stdout)
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(told)
+
+    assert (told["admitted"], told["cluster"]["nodes"], told["cluster"]["admitting"]) == (False, 2, 1)
+    assert told["cluster"]["best"][0]["node"] == "empty"
+    assert "1 of 2 other nodes would take it now: empty" in run("--nodes", str(nodes), str(refused)).stdout
+    assert "cluster" not in json.loads(run("--json", "--nodes", str(nodes), conflict).stdout.splitlines()[0])
+
+
+def test_what_is_ignored_is_said_as_by_admit(tmp_path: Path) -> None:
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(pod("x", cpu="1", **{"example.com/fpga": "1"})))
+
+    assert "example.com/fpga is not on this machine; ignored, as a kubelet does" in run(str(path)).stderr

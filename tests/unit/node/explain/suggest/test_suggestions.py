@@ -1,0 +1,44 @@
+"""What would help: every change was tried, and another replay of it agrees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.node import Node
+from explaining import KUBELET, by_kind, gpu_pod, refusals
+from fakes import Licences
+from machines import machine_of
+
+
+def test_with_a_users_provider_no_other_configuration_is_suggested() -> None:
+    """A new node would lack the provider; without a copy no pod is removed either."""
+    node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])])
+    node.admit(gpu_pod("a", cpu="6"))
+    node.admit(gpu_pod("b", cpu="6"))
+
+    assert by_kind(node, gpu_pod("x", cpu="4")).keys() == {"request", "pod"}
+    assert [pod.uid for pod in node.pods] == ["a", "b"]
+
+
+def check(seed: int, count: int) -> None:
+    """Check that another replay confirms every suggestion about random refusals."""
+    confirmed = 0
+    for story, wanted, explanation in refusals(seed, count):
+        assert len(explanation.suggestions) <= 5
+        for one in explanation.suggestions:
+            told = json.loads(json.dumps(one.to_dict()))
+            assert told["verified"] is True
+            assert story.confirms(told["try"], wanted), (one.text, explanation.cause)
+            confirmed += 1
+    assert confirmed > count
+
+
+def test_another_replay_confirms_every_suggestion() -> None:
+    check(seed=1, count=60)
+
+
+@pytest.mark.slow
+def test_another_replay_confirms_a_thousand_refusals() -> None:
+    check(seed=2, count=1000)
