@@ -9,9 +9,11 @@ import click
 from alignup.cli.completion import files, machines
 
 if TYPE_CHECKING:
+    from alignup.kubelet.read import KubeletNode
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
-__all__ = ["kubelet_dir_option", "machine_of_option", "node_machine_option", "node_option"]
+__all__ = ["kubelet_dir_option", "machine_of_option", "node_machine_option", "node_option", "read_node"]
 
 node_option = click.option(
     "--node",
@@ -35,6 +37,29 @@ node_machine_option = click.option(
     shell_complete=machines,
     help="The machine, in place of the one beneath the root.",
 )
+
+
+def read_node(
+    root: str,
+    kubelet_dir: str | None,
+    config: str | None,
+    machine: str | None,
+    version: KubeletVersion | None,
+) -> KubeletNode:
+    """Return the node that the options name.
+
+    Raises:
+        InputError: a file is damaged, or there is none of a kubelet.
+    """
+    from alignup.kubelet.read import read_kubelet_node
+
+    return read_kubelet_node(
+        root,
+        kubelet_dir=kubelet_dir,
+        config=config,
+        machine=machine_of_option(machine),
+        kubelet_version=version,
+    )
 
 
 def machine_of_option(source: str | None) -> Machine | None:

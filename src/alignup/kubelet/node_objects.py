@@ -12,6 +12,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
 
-__all__ = ["NodeObject", "NodePod", "read_node_object", "read_node_pods"]
+__all__ = ["STATIC_UID", "NodePod", "read_node_object", "read_node_pods"]
 
-_STATIC_UID = "kubernetes.io/config.hash"
+STATIC_UID = "kubernetes.io/config.hash"
 """The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
 _ENDED = ("Succeeded", "Failed")
 
@@ -48,36 +49,6 @@ class NodePod:
         return self.phase not in _ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class NodeObject:
-    """What a Node says about itself that matters here."""
-
-    name: str
-    kubelet_version: str
-    """As in `v1.36.3`; empty: not known."""
-    labels: Mapping[str, str]
-
-
-class _Metadata(msgspec.Struct):
-    name: str | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _NodeInfo(msgspec.Struct, rename="camel"):
-    kubelet_version: str | None = None
-
-
-class _NodeStatus(msgspec.Struct, rename="camel"):
-    node_info: _NodeInfo | None = None
-
-
-class _Node(msgspec.Struct):
-    kind: str | None = None
-    metadata: _Metadata | None = None
-    status: _NodeStatus | None = None
-
-
 class _ContainerStatus(msgspec.Struct, rename="camel"):
     name: str | None = None
     container_id: str | None = msgspec.field(name="containerID", default=None)
@@ -96,7 +67,6 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 
 
 class _Pod(msgspec.Struct):
-    metadata: _Metadata | None = None
     spec: _PodSpec | None = None
     status: _PodStatus | None = None
 
@@ -129,7 +99,7 @@ def _node_pod(item: Any, place: str, source: str) -> NodePod:
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
     status = wire.status or _PodStatus()
-    uid = pod.annotations.get(_STATIC_UID)
+    uid = pod.annotations.get(STATIC_UID)
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     return NodePod(
         pod if uid is None or uid == pod.uid else _with_uid(pod, uid),
@@ -160,12 +130,4 @@ def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:
     value: object = decode_json(data, "the JSON of a Node", source)
     if isinstance(value, dict) and isinstance(value.get("items"), list) and len(value["items"]) == 1:
         value = value["items"][0]
-    try:
-        wire = decode(value, _Node)
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
-    if wire.kind not in {None, "Node"}:
-        raise InputError.at(f"kind in {source}", "Node", wire.kind)
-    metadata, status = wire.metadata or _Metadata(), wire.status or _NodeStatus()
-    version = (status.node_info and status.node_info.kubelet_version) or ""
-    return NodeObject(metadata.name or "", version, metadata.labels or {})
+    return node_object(value, source)

@@ -14,7 +14,7 @@ from alignup.kubelet.answers import find_answers
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.layout import NODE, PODS, open_node
 from alignup.kubelet.naming import pods_by_uid
-from alignup.kubelet.node_objects import NodeObject, NodePod, read_node_object, read_node_pods
+from alignup.kubelet.node_objects import NodePod, read_node_object, read_node_pods
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.options import KubeletOptions
     from alignup.kubelet.pod_resources import Allocatable, PodResources
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine

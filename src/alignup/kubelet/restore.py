@@ -42,7 +42,8 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
         }
         node.cpu.restore(held, int(state.cpu.shared))
     if node.memory is not None and state.memory is not None and state.memory.nodes:
-        node.memory.restore(restored_memory(state.memory, node.machine.numa_node_ids, names))
+        known = node.memory.allocatable
+        node.memory.restore(restored_memory(state.memory, node.machine.numa_node_ids, names, known))
     if node.devices is not None and state.devices is not None:
         by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}
         for (uid, name), ids in state.device_ids().items():
@@ -67,13 +68,16 @@ def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, list[Device]]:
     }
 
 
-def restored_memory(state: MemoryState, ids: Sequence[int], names: Mapping[str, str]) -> RestoredMemory:
+def restored_memory(
+    state: MemoryState, ids: Sequence[int], names: Mapping[str, str], known: Iterable[str] = ()
+) -> RestoredMemory:
     """Return a memory manager's state by the positions of NUMA nodes.
 
     Args:
         state: what the memory manager has written.
         ids: the kernel ids of the machine's NUMA nodes.
         names: by pod uid, the pod's name in messages.
+        known: further types of memory that the machine has; the kubelet has nothing of them to give.
 
     Raises:
         InputError: the state is one of other NUMA nodes.
@@ -89,12 +93,10 @@ def restored_memory(state: MemoryState, ids: Sequence[int], names: Mapping[str, 
                 )
     cells = [[one for one in state.nodes[numa_id].cells or (numa_id,) if one in position] for numa_id in ids]
     blocks_on = [_count_of_blocks(state, numa_id) for numa_id in ids]
+    kinds = sorted({*state.types, *known})
     return RestoredMemory(
-        {
-            kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids)
-            for kind in state.types
-        },
-        {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in state.types},
+        {kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids) for kind in kinds},
+        {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in kinds},
         _shares(state, position),
         [sum(1 << position[one] for one in set(cell)) for cell in cells],
         [

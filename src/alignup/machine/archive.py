@@ -1,4 +1,4 @@
-"""Reads chosen files out of a tar archive in memory: nothing is unpacked to disk, and no link is followed.
+"""Writes tar archives, and reads chosen files out of them in memory: nothing is unpacked to disk, no link followed.
 
 Which files matter, and what is in them, is left to `alignup.machine.snapshot` and to readers of other layouts.
 """
@@ -12,16 +12,17 @@ import lzma
 import os
 import tarfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Literal, Self
 
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-__all__ = ["Archive", "is_archive", "read_archive"]
+__all__ = ["Archive", "check_suffix", "is_archive", "read_archive", "write_archive"]
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
@@ -47,6 +48,55 @@ class Archive:
     """The contents of the files that were asked for."""
     links: dict[str, str]
     """Where the symbolic links that were asked for point to."""
+
+
+def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w:gz"]:
+    """Return how tarfile spells the compression that a name asks for.
+
+    Args:
+        path: the archive to be written.
+        where: what the path is, for an error.
+
+    Raises:
+        InputError: the name has another suffix than .tar.xz, .tar.gz or .tgz.
+    """
+    name = Path(path).name
+    if name.endswith(".tar.xz"):
+        return "w:xz"
+    if name.endswith((".tar.gz", ".tgz")):
+        return "w:gz"
+    raise InputError.at(where, "a suffix of .tar.xz, .tar.gz or .tgz", name)
+
+
+def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes]], what: str) -> None:
+    """Write an archive: names and contents, with no times, owners or rights of the machine in it.
+
+    Equal files make an equal archive. It is written beside `path` and then moved there, so that it is whole or missing.
+
+    Args:
+        path: the archive.
+        files: name and content of each.
+        what: what the archive is, in an error.
+
+    Raises:
+        InputError: the suffix is unknown, or the archive cannot be written.
+    """
+    target = Path(path)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=check_suffix(target, f"the name of {what}")) as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with beside.open("xb") as file:  # somebody else's link of this name would be followed
+            file.write(packed.getbuffer())
+        beside.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise InputError(f"expected a place to write {what}, got {error.strerror!r} at {target}") from error
 
 
 def is_archive(head: bytes) -> bool:

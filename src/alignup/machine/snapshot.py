@@ -5,16 +5,12 @@ Which files those are is said in `alignup.machine.sysfs.files`; `alignup.machine
 
 from __future__ import annotations
 
-import io
 import os
 import posixpath
-import tarfile
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, Final, Literal
+from typing import Final
 
 from alignup.errors import InputError
-from alignup.machine.archive import Archive, is_archive, read_archive
+from alignup.machine.archive import Archive, check_suffix, is_archive, read_archive, write_archive
 from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
 from alignup.machine.sysfs.pci import PCI_FOLDER
 from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree, largest_size
@@ -38,44 +34,13 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         InputError: the suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
             be written.
     """
-    target = Path(path)
-    mode = _write_mode(target)
+    check_suffix(path, "the name of the snapshot")
     files = list(find_kernel_files(DirectoryTree(root)))
     if not files:
         raise InputError(f"expected kernel files to pack, got none at {os.fspath(root)}")
-    packed = io.BytesIO()
-    _write(packed, mode, files)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with beside.open("xb") as file:  # somebody else's link of this name would be followed
-            file.write(packed.getbuffer())
-        beside.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise InputError(
-            f"expected a place to write a snapshot, got {error.strerror!r} at {target}"
-        ) from error
+    packed = ((name, text.encode("ascii", "replace")) for name, text in files)
+    write_archive(path, packed, "a snapshot")
     return len(files)
-
-
-def _write_mode(path: Path) -> Literal["w:xz", "w:gz"]:
-    """Return how tarfile spells the compression that the name of `path` asks for."""
-    if path.name.endswith(".tar.xz"):
-        return "w:xz"
-    if path.name.endswith((".tar.gz", ".tgz")):
-        return "w:gz"
-    raise InputError.at("the name of the snapshot", "a suffix of .tar.xz, .tar.gz or .tgz", path.name)
-
-
-def _write(packed: IO[bytes], mode: Literal["w:xz", "w:gz"], files: list[tuple[str, str]]) -> None:
-    """Write the archive: names and texts, with no times, owners or rights of the machine in it."""
-    with tarfile.open(fileobj=packed, mode=mode) as archive:
-        for name, text in files:
-            data = text.encode("ascii", "replace")
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
 
 
 def is_snapshot(head: bytes) -> bool:

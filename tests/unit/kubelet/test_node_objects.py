@@ -59,7 +59,7 @@ def test_a_node_tells_its_kubelets_release():
     for document in (node, {"kind": "List", "items": [node]}):
         found = read_node_object(json.dumps(document).encode())
         assert (found.name, found.kubelet_version) == ("a", "v1.33.4")
-    assert read_node_object(b'{"kind": "Node"}').kubelet_version == ""
+    assert read_node_object(b'{"kind": "Node"}').kubelet_version is None
     for data in (b"{", b"[]", b'{"kind": "Pod"}'):
         with pytest.raises(InputError, match=r"node\.json"):
             read_node_object(data)

@@ -1,0 +1,121 @@
+"""`alignup node collect`: packs all that is read of a kubelet's node into one archive, to be looked at elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from alignup.cli.completion import files as complete_files
+from alignup.cli.failures import complain
+from alignup.cli.inputs import config_option, read_bytes
+from alignup.cli.node_options import kubelet_dir_option, node_option
+from alignup.cli.terminal import counted
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["command"]
+
+_WORTH = {
+    "sys": ("sys/", "the machine is not known elsewhere without --machine"),
+    "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is not known"),
+    "CPUs": ("var/lib/kubelet/cpu_manager_state", "nobody holds CPUs"),
+    "memory": ("var/lib/kubelet/memory_manager_state", "nobody holds memory"),
+    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "nobody holds devices"),
+    "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are not known"),
+    "pods": ("pods.json", "pods are known by what they hold only; --pods or --kubeconfig gives them"),
+}
+"""What is worth having, where it is in an archive, and what it costs where it is missing."""
+
+
+@click.command(name="collect")
+@node_option
+@kubelet_dir_option
+@config_option
+@click.option(
+    "--pods",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them.",
+)
+@click.option(
+    "--kubeconfig", metavar="FILE", shell_complete=complete_files, help="Ask this cluster for pods and Node."
+)
+@click.option("--node-name", metavar="NAME", help="The Node's name in the cluster; needed with --kubeconfig.")
+@click.argument("target", metavar="OUT.tar.xz")
+def command(
+    root: str,
+    kubelet_dir: str | None,
+    config: str | None,
+    pods: str | None,
+    kubeconfig: str | None,
+    node_name: str | None,
+    target: str,
+) -> None:
+    """Pack a kubelet's node into one archive: machine, configuration, state files, PodResources answers, pods.
+
+    Of pods and configuration only what `--node` reads is kept: no environment, arguments, annotations or tokens. The
+    checkpoint of devices is kept whole; it has what device plugins told containers. Nothing is written but the archive.
+    """
+    from alignup.kubelet.collect import collect
+    from alignup.kubelet.layout import open_node
+
+    if kubeconfig is not None and (pods is not None or node_name is None):
+        raise click.UsageError("--kubeconfig needs --node-name, and excludes --pods")
+    given = None if pods is None else read_json(pods)
+    node = None
+    if kubeconfig is not None and node_name is not None:
+        from alignup.cli.extender import need_extra
+
+        need_extra("aiohttp", "kubernetes_asyncio")
+        given, node = asyncio.run(ask_cluster(kubeconfig, node_name))
+    found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node)
+    complain(f"packed {counted(len(found), 'file')} into {target}")
+    say_missing(found)
+
+
+def read_json(name: str) -> Any:
+    """Return the JSON in a file.
+
+    Raises:
+        InputError: it cannot be read, or is none.
+    """
+    from alignup.text.json_text import decode_json
+
+    value: Any = decode_json(read_bytes(name), "a List of Pods as JSON", name)
+    if not isinstance(value, dict):
+        raise InputError.at(name, "a List of Pods", value)
+    return value
+
+
+async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
+    """Return the List of the pods of a node, and the Node.
+
+    Raises:
+        InputError: the credentials cannot be read.
+        ApiError: the API server refuses, or does not answer.
+    """
+    from alignup.cluster.scheduler.api_client import Api
+    from alignup.text.json_text import decode_json
+
+    api = await Api.connect(kubeconfig)
+    try:
+        selector = {"fieldSelector": f"spec.nodeName={node_name}"}
+        pods = await api.request("GET", "/api/v1/pods", query=selector)
+        node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
+    finally:
+        await api.close()
+    return decode_json(pods, "a List of Pods", "the API server"), decode_json(
+        node, "a Node", "the API server"
+    )
+
+
+def say_missing(found: Sequence[str]) -> None:
+    """Say what is not in the archive, and what that costs."""
+    for name, (path, cost) in _WORTH.items():
+        if not any(one.startswith(path) for one in found):
+            complain(f"no {name} in it ({path}): {cost}")

@@ -1,0 +1,58 @@
+"""`alignup node export`: prints a kubelet's node as a NodeResourceTopology object, or as metrics for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.inputs import config_option
+from alignup.cli.node_options import kubelet_dir_option, node_machine_option, node_option, read_node
+from alignup.cli.options import kubelet_version_option
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.versions import KubeletVersion
+
+__all__ = ["command"]
+
+
+@click.command(name="export")
+@node_option
+@kubelet_dir_option
+@config_option
+@node_machine_option
+@kubelet_version_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["nrt", "prometheus"]),
+    default="nrt",
+    show_default=True,
+    help="A NodeResourceTopology object (JSON), or Prometheus' text.",
+)
+@click.option(
+    "--node-name", metavar="NAME", help="The node's name.  [default: that of the Node, else this host's]"
+)
+def command(
+    root: str,
+    kubelet_dir: str | None,
+    config: str | None,
+    machine: str | None,
+    version: KubeletVersion | None,
+    form: str,
+    node_name: str | None,
+) -> None:
+    """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
+    from alignup.kubelet.export import node_resource_topology, prometheus_text
+
+    found = read_node(root, kubelet_dir, config, machine, version)
+    if form == "prometheus":
+        click.echo(prometheus_text(found), nl=False)
+        return
+    told = found.records.node_object.name if found.records.node_object else ""
+    hostname = found.records.configuration.kubelet.hostname if found.records.configuration.kubelet else ""
+    bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
+    name = node_name or told or hostname or bound or platform.node().lower()
+    click.echo(json.dumps(node_resource_topology(found, name), indent=1))

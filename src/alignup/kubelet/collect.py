@@ -1,0 +1,166 @@
+"""Packs all that is read of a kubelet's node into one archive, to be looked at elsewhere, and nothing else.
+
+Of pods, the Node and the configuration only the fields that are read are kept: no environment, arguments, annotations
+or tokens. State files are kept as they are, since their checksums are over all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError, warn
+from alignup.kubelet.answers import ask_kubelet, socket_of
+from alignup.kubelet.config import read_configuration, running_kubelet
+from alignup.kubelet.layout import (
+    ALLOCATABLE,
+    CONFIG,
+    CPU_STATE,
+    DEVICE_CHECKPOINT,
+    LIST,
+    MEMORY_STATE,
+    NODE,
+    PODS,
+)
+from alignup.kubelet.node_objects import STATIC_UID
+from alignup.machine.archive import write_archive
+from alignup.machine.sysfs.files import find_kernel_files
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from alignup.kubelet.layout import NodeFiles
+
+__all__ = ["WHAT", "collect"]
+
+WHAT: Final = "a node's archive"
+
+_FIELDS: Final = frozenset(
+    """
+    apiVersion kind cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod enforceNodeAllocatable
+    evictionHard featureGates kubeReserved memoryManagerPolicy reservedMemory reservedSystemCPUs systemReserved
+    topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope
+    """.split()  # noqa: SIM905  # so many names read better without quotes
+)
+"""The fields of a KubeletConfiguration that are kept."""
+_Shape = dict[str, Any]
+_CONTAINER: Final[_Shape] = {"name": None, "resources": None, "restartPolicy": None}
+_STATUS: Final[_Shape] = {"name": None, "containerID": None, "allocatedResources": None}
+_POD: Final[_Shape] = {
+    "apiVersion": None,
+    "kind": None,
+    "metadata": {"name": None, "namespace": None, "uid": None},
+    "spec": {
+        "nodeName": None,
+        "resources": None,
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+    },
+    "status": {
+        "phase": None,
+        "reason": None,
+        "startTime": None,
+        "containerStatuses": [_STATUS],
+        "initContainerStatuses": [_STATUS],
+    },
+}
+_NODE: Final[_Shape] = {
+    "apiVersion": None,
+    "kind": None,
+    "metadata": {"name": None},
+    "status": {"capacity": None, "allocatable": None, "nodeInfo": {"kubeletVersion": None}},
+}
+
+
+def collect(
+    files: NodeFiles,
+    target: str | os.PathLike[str],
+    *,
+    config: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+    pods: Mapping[str, Any] | None = None,
+    node: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Pack a node's files into an archive, and return their names.
+
+    Args:
+        files: the node's files.
+        target: the archive; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
+        config: the kubelet's configuration where it is elsewhere.
+        config_dir: the folder of its drop-ins where it is elsewhere.
+        pods: the List of its pods; None: that of the files, if there is one.
+        node: the Node; None: that of the files, if there is one.
+
+    Raises:
+        InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be written.
+    """
+    found = dict(_kubelet_files(files, config, config_dir))
+    if not found.keys() & {CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST}:
+        raise InputError(f"expected files of a kubelet, got none at {files.source}")
+    for path, given, shape in ((PODS, pods, _POD), (NODE, node, _NODE)):
+        document = given if given is not None else _document(files, path)
+        if document is not None:
+            found[path] = _json(_pods(document) if path == PODS else kept(document, shape))
+    kernel = files.kernel
+    if kernel is not None:
+        for name, text in find_kernel_files(kernel):
+            found[name] = text.encode("ascii", "replace")
+    write_archive(target, sorted(found.items()), WHAT)
+    return sorted(found)
+
+
+def _kubelet_files(
+    files: NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
+    configuration = read_configuration(files, config, config_dir, running_kubelet(files))
+    if configuration.source:
+        yield CONFIG, _json({key: value for key, value in configuration.fields.items() if key in _FIELDS})
+    for path in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
+        data = files.read(path)
+        if data is not None:
+            yield path, data
+    socket = socket_of(files)
+    if socket is not None and files.read(LIST) is None:
+        try:
+            listed, allocatable = ask_kubelet(socket)
+        except InputError as error:
+            warn(f"no PodResources answers: {error}")
+            return
+        yield LIST, _json(listed)
+        yield ALLOCATABLE, _json(allocatable)
+
+
+def _document(files: NodeFiles, path: str) -> Any:
+    """Return an object of the API in the files; None: there is none."""
+    data = files.read(path)
+    return None if data is None else decode_json(data, "JSON of the API", files.place(path))
+
+
+def _pods(document: Any) -> Any:
+    """Return a List of pods with what is kept of each; a static pod has the uid by which its kubelet knows it."""
+    if not isinstance(document, dict) or not isinstance(document.get("items") or [], list):
+        raise InputError.at("the pods", "a List of Pods", document)
+    items = []
+    for item in document.get("items") or []:
+        pod = kept(item, _POD)
+        annotations = (item.get("metadata") or {}).get("annotations") if isinstance(item, dict) else None
+        if isinstance(annotations, dict) and STATIC_UID in annotations:
+            pod["metadata"]["uid"] = annotations[STATIC_UID]
+        items.append(pod)
+    return {"apiVersion": "v1", "kind": "PodList", "items": items}
+
+
+def kept(value: Any, shape: Any) -> Any:
+    """Return the parts of a value that a shape names: None stands for anything, a list of one shape for each item."""
+    if isinstance(shape, dict) and isinstance(value, dict):
+        return {key: kept(value[key], inner) for key, inner in shape.items() if key in value}
+    if isinstance(shape, list) and isinstance(value, list):
+        return [kept(one, shape[0]) for one in value]
+    return value if shape is None else None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"

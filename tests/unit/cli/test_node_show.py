@@ -1,0 +1,89 @@
+"""`alignup node show`, `export` and `collect`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.cli import node_show
+from kubelet_files import EXAMPLE, guaranteed
+
+ARCHIVE = EXAMPLE / "root.tar.xz"
+
+
+def test_tables_tell_what_there_is_and_who_holds_it(alignup):
+    ended = alignup("node", "show", "--node", ARCHIVE)
+    assert ended.status == 0
+    assert "policy restricted" in ended.out
+    assert "default/p51-01-node-real" in ended.out
+    assert "memory 10Gi @ 2" in ended.out
+    assert "shared pool: CPUs 0,16-23,29,39-47" in ended.out
+
+
+def test_json_is_one_line(alignup):
+    (line,) = alignup("node", "show", "--node", ARCHIVE, "--json").lines
+    assert line["sharedCpus"] == "0,16-23,29,39-47"
+    assert len({one["uid"] for one in line["containers"]}) == 7
+
+
+def test_pictures_are_written(alignup, tmp_path):
+    ended = alignup(
+        "node", "show", "--node", ARCHIVE, "--svg", tmp_path / "x.svg", "--html", tmp_path / "x.html"
+    )
+    assert ended.status == 0
+    assert "p51-01-node-real" in (tmp_path / "x.svg").read_text()
+    assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
+    assert alignup("node", "show", "--node", ARCHIVE, "--svg", "-").out.startswith("<svg")
+
+
+def test_watching_shows_the_node_when_it_has_changed(alignup, monkeypatch):
+    """Twice nothing has changed; then the user ends it."""
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(node_show.time, "sleep", sleep)
+    ended = alignup("node", "show", "--node", ARCHIVE, "--watch", "0.5", "--json")
+    assert (ended.status, len(ended.lines), slept) == (130, 1, [0.5] * 3)
+
+
+@pytest.mark.parametrize(("words", "name"), [((), "node-real"), (("--node-name", "node-x"), "node-x")])
+def test_the_object_of_the_node_has_its_name(alignup, words, name):
+    ended = alignup("node", "export", "--node", ARCHIVE, *words)
+    assert json.loads(ended.out)["metadata"]["name"] == name
+
+
+def test_metrics_are_text(alignup):
+    assert (
+        "# TYPE alignup_node_resource_free gauge"
+        in alignup("node", "export", "--node", ARCHIVE, "--format", "prometheus").out
+    )
+
+
+def test_a_node_is_collected_and_what_is_missing_is_said(alignup, tmp_path, write):
+    pods = write("pods.json", {"items": [guaranteed("a", (1, 1))]})
+    ended = alignup("node", "collect", "--node", ARCHIVE, "--pods", pods, tmp_path / "out.tar.xz")
+    assert (ended.status, ended.out) == (0, "")
+    assert "packed" in ended.err
+    root = tmp_path / "root"
+    (root / "var/lib/kubelet").mkdir(parents=True)
+    (root / "var/lib/kubelet/config.yaml").write_text("cpuManagerPolicy: static\n")
+    ended = alignup("node", "collect", "--node", root, tmp_path / "lean.tar.xz")
+    assert ended.status == 0
+    assert "no PodResources in it (podresources/allocatable.json)" in ended.err
+    assert "no sys in it" in ended.err
+
+
+def test_options_that_do_not_go_together_are_wrong_usage(alignup, tmp_path):
+    target = tmp_path / "x.tar.xz"
+    ended = alignup("node", "collect", "--node", ARCHIVE, "--kubeconfig", "k", target)
+    assert ended.status == 2
+    assert "--node-name" in ended.err
+    assert alignup("node", "collect", "--node", ARCHIVE, "--pods", tmp_path / "none", target).complains(
+        "none"
+    )
+    assert not target.exists()

@@ -1,0 +1,90 @@
+"""A node packed into an archive."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup import Node
+from alignup.errors import InputError
+from alignup.kubelet.collect import collect
+from alignup.kubelet.layout import CONFIG, ArchiveFiles, FolderFiles, open_node
+from alignup.machine.machine import Machine
+from kernel_trees import server
+from kubelet_files import CONFIG as FIELDS
+from kubelet_files import EXAMPLE, guaranteed, write_node, write_root
+
+SECRET = "hunter2"  # noqa: S105  # of nobody
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A node with two pods, and secrets wherever there can be some."""
+    made = write_root(tmp_path / "root", server(cores=4, nodes=4))
+    node = Node(Machine.from_sysfs(made), FIELDS)
+    pods = [guaranteed("a", (1, 1)), guaranteed("b", (2, 1))]
+    for pod in pods:
+        node.admit(pod)
+    pods[0]["metadata"]["annotations"] = {"kubernetes.io/config.hash": "uid-a", "password": SECRET}
+    pods[0]["metadata"]["labels"] = {"x": SECRET}
+    pods[0]["spec"]["containers"][0] |= {"env": [{"name": "P", "value": SECRET}], "args": [SECRET]}
+    pods[0]["spec"]["volumes"] = [{"name": SECRET}]
+    write_node(made, node, pods)
+    state = made / "var/lib/kubelet"
+    (state / "config.d").mkdir()
+    (state / "config.d/10.conf").write_text(json.dumps({"staticPodURLHeader": {"Authorization": [SECRET]}}))
+    (made / "node.json").write_text(
+        json.dumps({"kind": "Node", "metadata": {"name": "node-a", "annotations": {"x": SECRET}}})
+    )
+    return made
+
+
+def books(node):
+    return node.cpu.shared_cpus, node.memory.free, [pod.uid for pod in node.pods], node.config, node.machine
+
+
+def test_an_archive_is_the_node(root, tmp_path):
+    target = tmp_path / "node.tar.xz"
+    names = collect(FolderFiles(root), target)
+    assert names == sorted(names)
+    assert books(Node.from_kubelet(target)) == books(Node.from_kubelet(root))
+    collect(FolderFiles(root), tmp_path / "again.tar.xz")
+    assert target.read_bytes() == (tmp_path / "again.tar.xz").read_bytes()
+
+
+def test_no_secret_is_in_it(root, tmp_path):
+    names = collect(FolderFiles(root), tmp_path / "node.tar.xz")
+    files = ArchiveFiles(tmp_path / "node.tar.xz")
+    assert all(SECRET.encode() not in (files.read(name) or b"") for name in names)
+    assert files.read("pods.json")
+    assert json.loads(files.read(CONFIG))["topologyManagerPolicy"] == "best-effort"
+
+
+def test_pods_and_node_can_be_given(root, tmp_path):
+    pods = {"items": [guaranteed("a", (1, 1))]}
+    collect(
+        FolderFiles(root),
+        tmp_path / "x.tgz",
+        pods=pods,
+        node={"kind": "Node", "metadata": {"name": "node-a"}},
+    )
+    assert [pod.uid for pod in Node.from_kubelet(tmp_path / "x.tgz").pods] == ["uid-a"]
+
+
+def test_an_archive_can_be_packed_again(tmp_path):
+    collect(open_node(EXAMPLE / "root.tar.xz"), tmp_path / "x.tar.xz")
+    assert books(Node.from_kubelet(tmp_path / "x.tar.xz")) == books(
+        Node.from_kubelet(EXAMPLE / "root.tar.xz")
+    )
+
+
+def test_bad_input_is_one_line(root, tmp_path):
+    with pytest.raises(InputError, match="files of a kubelet"):
+        collect(FolderFiles(tmp_path / "empty"), tmp_path / "x.tar.xz")
+    with pytest.raises(InputError, match=r"a suffix of \.tar\.xz"):
+        collect(FolderFiles(root), tmp_path / "x.zip")
+    with pytest.raises(InputError, match="a place to write a node's archive"):
+        collect(FolderFiles(root), tmp_path / "nowhere/x.tar.xz")
+    with pytest.raises(InputError, match="a List of Pods"):
+        collect(FolderFiles(root), tmp_path / "x.tar.xz", pods={"items": 3})
