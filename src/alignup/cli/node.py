@@ -12,6 +12,7 @@ SUBCOMMANDS = {
     "collect": "Pack a kubelet's node into an archive, to be looked at elsewhere.",
     "show": "Show who holds what, as tables, JSON or pictures.",
     "export": "Print a NodeResourceTopology object, or metrics for Prometheus.",
+    "verify": "Verify that running processes sit where the node's state says.",
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
 }
 """Name and first line of help of each; its module is `node_` and the name."""

@@ -1,0 +1,95 @@
+"""`alignup node verify`: checks that running processes sit where the state of their node, or their lease, says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli.failures import complain
+from alignup.cli.inputs import config_option
+from alignup.cli.node_options import kubelet_dir_option, node_machine_option, node_option, read_node
+from alignup.cli.options import kubelet_version_option, state_option
+from alignup.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.kubelet.processes import Process
+    from alignup.kubelet.verify import Seat
+    from alignup.kubernetes.versions import KubeletVersion
+
+__all__ = ["command"]
+
+
+@click.command(
+    name="verify",
+    epilog="Exit status: 0 all sit where they should; 1 one does not; 2 bad usage or bad input.",
+)
+@node_option
+@kubelet_dir_option
+@config_option
+@node_machine_option
+@kubelet_version_option
+@click.option(
+    "--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers."
+)
+@state_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, and nothing else.")
+@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    root: str,
+    kubelet_dir: str | None,
+    config: str | None,
+    machine: str | None,
+    version: KubeletVersion | None,
+    leases: bool,
+    state: Path | None,
+    as_json: bool,
+    pids: tuple[int, ...],
+) -> None:
+    """Verify that running processes sit where they should: affinity, memory, device files.
+
+    All processes of the node's containers, or those that are named; with --leases those of `alignup run` and what they
+    have started.
+    """
+    from alignup.kubelet.processes import all_processes
+    from alignup.kubelet.verify import seats_of_kubelet, verify
+
+    if not Path(root).is_dir():
+        raise InputError.at("--node", "the root of a machine, whose processes can be looked at", root)
+    running = list(all_processes(Path(root)))
+    seats = (
+        lease_seats(state, running)
+        if leases
+        else seats_of_kubelet(read_node(root, kubelet_dir, config, machine, version), running)
+    )
+    found = verify(Path(root), seats, running, pids)
+    for one in found:
+        click.echo(
+            json.dumps(one.to_dict(), separators=(",", ":"))
+            if as_json
+            else one_line(f"{one.name}: {one.text}")
+        )
+    if not found and not as_json:
+        looked_at = len(pids) or len(seats.keys() & {one.pid for one in running})
+        click.echo(
+            f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should"
+        )
+    ctx.exit(1 if found else 0)
+
+
+def lease_seats(state: Path | None, running: Sequence[Process]) -> dict[int, Seat]:
+    """Return the seats of the processes of leases.
+
+    Raises:
+        InputError: the file of leases cannot be read.
+    """
+    from alignup.kubelet.verify import seats_of_leases
+    from alignup.leases.store import LeaseFile
+
+    return seats_of_leases(LeaseFile(state, complain).read().leases, running)

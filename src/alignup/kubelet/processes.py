@@ -1,0 +1,120 @@
+"""Reads from `/proc` where processes may run, where their memory is, and which container they are in.
+
+What they should have is known to `alignup.kubelet.verify`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.cpuset import CPUSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["Process", "all_processes", "device_file", "read_process"]
+
+_LONGEST: Final = 16 << 20
+_STATUS: Final = re.compile(
+    r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE
+)
+_PAGES: Final = re.compile(r"N(\d{1,5})=(\d{1,15})")
+_PAGE_SIZE: Final = re.compile(r"kernelpagesize_kB=(\d{1,9})")
+_POD: Final = re.compile(r"pod([0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{12})")
+_CONTAINER: Final = re.compile(r"([0-9a-f]{64}|[\w.-]+)(?:\.scope)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process."""
+
+    pid: int
+    name: str
+    parent: int
+    cpus: CPUSet
+    """Those it may run on."""
+    mems: CPUSet
+    """The ids of the NUMA nodes that it may have memory of."""
+    pod_uid: str = ""
+    """Of the pod whose cgroup it is in; empty: none."""
+    container_id: str = ""
+    """The last part of that cgroup, without what a runtime puts before it."""
+    memory: Mapping[int, int] = field(default_factory=dict)
+    """By NUMA node, the bytes of its own (anonymous) memory there; empty: not known."""
+
+
+def all_processes(root: Path) -> Iterator[Process]:
+    """Yield the processes of a machine, by id; threads of the kernel are left out."""
+    try:
+        names = os.listdir(root / "proc")  # noqa: PTH208  # names are wanted, not paths
+    except OSError:
+        return
+    for pid in sorted(int(name) for name in names if name.isascii() and name.isdigit()):
+        found = read_process(root, pid)
+        if found is not None:
+            yield found
+
+
+def read_process(root: Path, pid: int) -> Process | None:
+    """Return a process; None: it has ended, is a thread of the kernel, or is out of our sight."""
+    folder = root / "proc" / str(pid)
+    status = dict(_STATUS.findall(_text(folder / "status")))
+    if "Cpus_allowed_list" not in status or status.get("Kthread") == "1":
+        return None
+    uid, container = _container(_text(folder / "cgroup"))
+    return Process(
+        pid,
+        status.get("Name", ""),
+        int(status.get("PPid", "0") or 0),
+        CPUSet.parse(status["Cpus_allowed_list"]),
+        CPUSet.parse(status.get("Mems_allowed_list", "")),
+        uid,
+        container,
+        _memory(_text(folder / "numa_maps")),
+    )
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _container(cgroup: str) -> tuple[str, str]:
+    """Return the pod's uid and the container's id that a cgroup names, as either cgroup driver of a kubelet does."""
+    for line in cgroup.splitlines():
+        path = line.rpartition(":")[2]
+        pod = _POD.search(path)
+        if pod:
+            last = path[pod.end() :].strip("/").rpartition("/")[2] or path.rpartition("/")[2]
+            identity = _CONTAINER.search(last.removesuffix(".scope"))
+            # cri-containerd-ID.scope, crio-ID.scope, or the id alone
+            return pod[1].replace("_", "-"), identity[1].rpartition("-")[2] if identity else ""
+    return "", ""
+
+
+def _memory(numa_maps: str) -> dict[int, int]:
+    """Return the bytes of anonymous memory on each NUMA node."""
+    found: dict[int, int] = {}
+    for line in numa_maps.splitlines():
+        size = _PAGE_SIZE.search(line)
+        if size and ("anon=" in line or " huge" in line):
+            for node, pages in _PAGES.findall(line):
+                found[int(node)] = found.get(int(node), 0) + int(pages) * int(size[1]) * 1024
+    return found
+
+
+def device_file(root: Path, pid: int, path: str) -> int | None:
+    """Return the number of a device file as a process sees it; None: it sees no device there."""
+    try:
+        status = (root / "proc" / str(pid) / "root" / path.lstrip("/")).stat()
+    except OSError:
+        return None
+    return status.st_rdev or None

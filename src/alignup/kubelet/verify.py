@@ -1,0 +1,200 @@
+"""Verifies that running processes sit where the state of their node says: affinity, memory, device files.
+
+For containers of a kubelet and for leases alike. Where processes are is read in `alignup.kubelet.processes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import InputError
+from alignup.kubelet.processes import device_file
+from alignup.machine.cpuset import CPUSet
+from alignup.text.byte_sizes import short_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from alignup.kubelet.processes import Process
+    from alignup.kubelet.read import KubeletNode
+    from alignup.leases.record import LeaseRecord
+
+__all__ = ["Misplaced", "Seat", "seats_of_kubelet", "seats_of_leases", "verify"]
+
+_LEAST_BYTES: Final = 1 << 20
+_LEAST_SHARE: Final = 100
+"""Memory elsewhere is told from 1 MiB on, and from a hundredth of all: a process has pages from before it was bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a container or a lease has."""
+
+    name: str
+    cpus: CPUSet | None
+    """The CPUs that its processes may run on; None: any."""
+    is_exclusive: bool
+    """Whether the CPUs are its own."""
+    numa_nodes: frozenset[int]
+    """The kernel ids of the NUMA nodes of its memory; empty: any."""
+    must_be_confined: bool = True
+    """Whether the kernel keeps its memory there (cpuset.mems), as a kubelet wants it."""
+    device_files: tuple[str, ...] = ()
+    """The paths of device files that its processes must see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """A process that does not sit where it should."""
+
+    kind: str
+    """`cpus`, `mems`, `memory` or `device`."""
+    pid: int
+    name: str
+    """The container's or lease's."""
+    text: str
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the finding in JSON's types."""
+        return {"kind": self.kind, "pid": self.pid, "name": self.name, "text": self.text}
+
+
+def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, Seat]:
+    """Return by process id the seat of each process that is in a container of the node.
+
+    Args:
+        found: the node.
+        processes: all that run.
+    """
+    containers = {
+        identity: (one.pod.uid, name)
+        for one in found.records.pods or ()
+        for identity, name in one.container_ids.items()
+    }
+    names = {pod.uid: pod for pod in found.node.pods}
+    files = _device_files(found)
+    seats: dict[int, Seat] = {}
+    for process in processes:
+        uid, container = containers.get(process.container_id, (process.pod_uid, ""))
+        pod = names.get(uid) or names.get(uid.replace("-", ""))  # a static pod's uid has no dashes
+        if pod is None:
+            continue
+        if not container and len(pod.all_containers) == 1:
+            container = pod.all_containers[0].name
+        if container:
+            label = f"{pod.namespace}/{pod.name}/{container}"
+            seats[process.pid] = _seat(found, pod.uid, container, label, files)
+    return seats
+
+
+def _seat(
+    found: KubeletNode, uid: str, container: str, label: str, files: Mapping[tuple[str, str], tuple[str, ...]]
+) -> Seat:
+    """Return the seat of a container."""
+    held = found.node.allocation(uid, container)
+    nodes = frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes)
+    cpus = found.node.shared_cpus if held.cpus is None else held.cpus
+    return Seat(label, cpus, held.cpus is not None, nodes, device_files=files.get((uid, container), ()))
+
+
+def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return by pod uid and container the device files that plugins gave it; none without the extra `kubelet`."""
+    checkpoint = found.records.state.devices
+    if checkpoint is None or not any(entry.response for entry in checkpoint.entries):
+        return {}
+    try:
+        from alignup.kubelet.allocate_response import device_paths  # noqa: PLC0415  # an extra
+    except ImportError:
+        return {}
+    paths: dict[tuple[str, str], tuple[str, ...]] = {}
+    for entry in checkpoint.entries:
+        key = (entry.pod_uid, entry.container)
+        paths[key] = (*paths.get(key, ()), *device_paths(entry.response))
+    return paths
+
+
+def seats_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Process]) -> dict[int, Seat]:
+    """Return by process id the seat of each process of a lease, and of those that it has started.
+
+    Args:
+        leases: all there are.
+        processes: all that run.
+    """
+    seats = {
+        lease.process.pid: Seat(
+            lease.name,
+            lease.cpus or None,
+            True,
+            frozenset(share.numa_node for share in lease.memory),
+            must_be_confined=False,
+        )
+        for lease in leases
+    }
+    parents = {process.pid: process.parent for process in processes}
+    for pid in parents:
+        line = [pid]
+        while line[-1] not in seats and parents.get(line[-1]) and len(line) <= len(parents):
+            line.append(parents[line[-1]])
+        if line[-1] in seats:
+            seats.update(dict.fromkeys(line, seats[line[-1]]))
+    return seats
+
+
+def verify(
+    root: Path, seats: Mapping[int, Seat], processes: Iterable[Process], pids: Iterable[int] = ()
+) -> list[Misplaced]:
+    """Return the processes that do not sit where they should.
+
+    Args:
+        root: the root of the machine.
+        seats: by process id.
+        processes: all that run.
+        pids: those to look at; none: all that have a seat.
+
+    Raises:
+        InputError: one of `pids` does not run, or is in no container and no lease.
+    """
+    running = {process.pid: process for process in processes}
+    for pid in pids:
+        if pid not in running or pid not in seats:
+            why = "one that does not run" if pid not in running else "one that is in none"
+            raise InputError(f"expected processes of containers or leases, got {why}: {pid}")
+    found: list[Misplaced] = []
+    for pid in list(pids) or sorted(seats.keys() & running.keys()):
+        found += _misplaced(root, running[pid], seats[pid])
+    return found
+
+
+def _misplaced(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
+    """Yield what is wrong with one process."""
+    who = f"process {process.pid} ({process.name})"
+    if seat.cpus is not None and not process.cpus <= seat.cpus:
+        whose = f"has CPUs {seat.cpus} for itself" if seat.is_exclusive else f"shares CPUs {seat.cpus}"
+        extra = CPUSet(process.cpus - seat.cpus)
+        yield Misplaced("cpus", process.pid, seat.name, f"{who} may run on CPUs {extra}, and {whose}")
+    if not seat.numa_nodes:
+        return
+    wanted = ",".join(map(str, sorted(seat.numa_nodes)))
+    if seat.must_be_confined and process.mems and not set(process.mems) <= seat.numa_nodes:
+        text = (
+            f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA nodes {wanted}"
+        )
+        yield Misplaced("mems", process.pid, seat.name, text)
+    total = sum(process.memory.values())
+    away = {node: size for node, size in process.memory.items() if node not in seat.numa_nodes}
+    elsewhere = sum(away.values())
+    if elsewhere >= _LEAST_BYTES and elsewhere * _LEAST_SHARE >= total:
+        where = ", ".join(f"{short_bytes(size)} on NUMA node {node}" for node, size in sorted(away.items()))
+        text = f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes {wanted}"
+        yield Misplaced("memory", process.pid, seat.name, text)
+    yield from _missing_files(root, process, seat)
+
+
+def _missing_files(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
+    """Yield device files that the process does not see."""
+    for path in seat.device_files:
+        if device_file(root, process.pid, path) is None:
+            text = f"process {process.pid} ({process.name}) does not see the device file {path}"
+            yield Misplaced("device", process.pid, seat.name, text)

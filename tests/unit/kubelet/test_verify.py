@@ -1,0 +1,140 @@
+"""Running processes against the state of their node, in a tree of /proc of our own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import leasing
+from alignup import Node
+from alignup.errors import InputError
+from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
+from alignup.kubelet.processes import all_processes
+from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.verify import seats_of_kubelet, seats_of_leases, verify
+from alignup.leases.record import MemoryShare
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine
+from kernel_trees import server
+from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
+
+UID = "01234567-89ab-cdef-0123-456789abcdef"
+ID = "f" * 64
+GPUS = {"nvidia.com/gpu": [Device("g0", (0,))]}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A node with one pod of two containers, the first with CPUs 1-2 on NUMA node 0 and a GPU."""
+    made = write_root(tmp_path / "root", server(cores=4, nodes=2))
+    node = Node(Machine.from_sysfs(made), CONFIG, GPUS)
+    pod = guaranteed("a", (2, 1, 1), ("1500m", 1))
+    pod["metadata"]["uid"] = UID
+    pod["status"]["containerStatuses"] = [
+        {"name": "c0", "containerID": f"containerd://{ID}"},
+        {"name": "c1", "containerID": f"containerd://{'e' * 64}"},
+    ]
+    assert node.admit(pod)
+    write_node(made, node, [pod])
+    path = made / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    document = json.loads(path.read_text())
+    answer = AllocateResponse(devices=[DeviceFile(container_path="/dev/null0", host_path="/dev/null")])
+    document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(
+        answer.SerializeToString()
+    ).decode()
+    path.write_text(signed(document, "devices"))
+    return made
+
+
+def process(root, pid, cpus, *, mems="0", cgroup="", maps="", parent=1, name="work", device=True):
+    folder = root / "proc" / str(pid)
+    (folder / "root/dev").mkdir(parents=True)
+    if device:
+        (folder / "root/dev/null0").symlink_to("/dev/null")
+    status = f"Name:\t{name}\nPPid:\t{parent}\nKthread:\t0\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t{mems}\n"
+    (folder / "status").write_text(status)
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "numa_maps").write_text(maps)
+
+
+SYSTEMD = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n"
+CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
+
+
+def misplaced(root, *pids):
+    running = list(all_processes(root))
+    return verify(root, seats_of_kubelet(read_kubelet_node(root), running), running, pids)
+
+
+def own(root):
+    """Return the CPUs of the first container."""
+    return str(read_kubelet_node(root).node.cpu.cpus(UID, "c0"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "kinds"),
+    [
+        ({}, []),
+        ({"cpus": "0-15"}, ["cpus"]),
+        ({"mems": "0-1"}, ["mems"]),
+        ({"maps": "7f00 default anon=512 dirty=512 N0=100 N1=412 kernelpagesize_kB=4\n"}, ["memory"]),
+        ({"maps": "7f00 default anon=512 N0=510 N1=2 kernelpagesize_kB=4\n"}, []),
+        ({"maps": "7f00 default file=/lib mapped=512 N1=512 kernelpagesize_kB=4\n"}, []),
+        ({"maps": "7f00 default huge anon=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
+        ({"device": False}, ["device"]),
+    ],
+)
+def test_what_is_not_where_it_should_be_is_found(root, changed, kinds):
+    process(root, 70, **{"cpus": own(root), "cgroup": SYSTEMD, **changed})
+    process(root, 71, "0-15", name="somebody else's")
+    found = misplaced(root)
+    assert [one.kind for one in found] == kinds
+    assert all(one.pid == 70 and one.name == "default/a/c0" for one in found)
+    assert all("\n" not in json.dumps(one.to_dict()) for one in found)
+
+
+def test_shared_containers_keep_to_the_shared_pool(root):
+    process(root, 70, "0", cgroup=CGROUPFS)
+    process(root, 72, own(root), cgroup=CGROUPFS)
+    (found,) = misplaced(root)
+    assert (found.pid, found.kind, found.name) == (72, "cpus", "default/a/c1")
+    assert "shares CPUs" in found.text
+
+
+def test_named_processes_must_run_in_a_container(root):
+    process(root, 70, own(root), cgroup=SYSTEMD)
+    process(root, 71, "0-15")
+    assert misplaced(root, 70) == []
+    with pytest.raises(InputError, match="one that is in none: 71"):
+        misplaced(root, 71)
+    with pytest.raises(InputError, match="one that does not run: 99"):
+        misplaced(root, 99)
+
+
+def test_threads_of_the_kernel_and_processes_that_end_are_passed_over(root):
+    process(root, 70, "0-15", cgroup=SYSTEMD)
+    (root / "proc/70/status").write_text("Name:\tkworker\nKthread:\t1\nCpus_allowed_list:\t0-15\n")
+    (root / "proc/71").mkdir()
+    assert misplaced(root) == []
+
+
+def test_leases_and_what_they_have_started_are_verified(root):
+    """The kernel does not confine a lease's memory, so only where it is counts."""
+    lease = leasing.record("mine", cpus=CPUSet.parse("1-2"), memory=(MemoryShare(0, "memory", 1 << 30),))
+    pid = lease.process.pid
+    process(root, pid, "1", mems="0-1")
+    process(root, pid + 1, "1-3", mems="0-1", parent=pid)
+    process(root, pid + 2, "9", parent=1)
+    running = list(all_processes(root))
+    found = verify(root, seats_of_leases([lease], running), running)
+    assert [(one.pid, one.kind, one.name) for one in found] == [(pid + 1, "cpus", "mine")]
+
+
+def test_this_process_can_be_read():
+    mine = next(one for one in all_processes(Path("/")) if one.pid == os.getpid())
+    assert set(os.sched_getaffinity(0)) == set(mine.cpus)
