@@ -36,6 +36,7 @@ from alignup.replay import replay
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from cluster_files import TOPOLOGY, node_line, pod_manifest
+from kubelet_mutations import a_kubelet_node, read_node
 from mutation import as_json, mutated_bytes, mutated_document, mutated_files
 
 __all__ = ["READERS"]
@@ -261,6 +262,7 @@ READERS = {
         lambda rng: mutated_document([rng.choice(QUANTITIES)], rng),
         lambda value: parse_quantity(value[0] if isinstance(value, list) and value else value),
     ),
+    "kubelet node": (a_kubelet_node, read_node),
     "lease texts": (a_lease_file, lambda data: decode_table(data, "f")),
     "lease files": (a_lease_file, File(change_leases, "l.json")),
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["checksum_of", "list_text", "map_text"]
+__all__ = ["checksum_of", "list_text", "map_text", "matching_sum"]
 
 _Key = TypeVar("_Key", int, str)
 _Value = TypeVar("_Value")
@@ -29,6 +29,23 @@ def checksum_of(text: str) -> int:
     for byte in text.encode():
         found = (found ^ byte) * _PRIME & _MASK
     return found
+
+
+def matching_sum(texts: Iterable[tuple[int, str]], written: int, likely: int) -> tuple[int, int]:
+    """Return the version whose checksum is the written one, and that checksum; without one, those of a likely version.
+
+    Args:
+        texts: version and text of each format that a file may have.
+        written: the checksum in the file.
+        likely: the version that it looks like.
+    """
+    expected: dict[int, int] = {}
+    for version, text in texts:
+        found = checksum_of(text)
+        if found == written:
+            return version, found
+        expected.setdefault(version, found)
+    return likely, expected[likely]
 
 
 def map_text(mapping: Mapping[_Key, _Value] | None, text: Callable[[_Value], str] = str) -> str:

@@ -14,11 +14,11 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubelet.checkpoints import decode_checkpoint
-from alignup.kubelet.checksums import checksum_of, map_text
+from alignup.kubelet.checksums import map_text, matching_sum
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["CpuState", "read_cpu_state"]
 
@@ -110,10 +110,8 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state") -> CpuState:
         by_container_id=_sets(by_id, source),
         checksum=wire.checksum,
     )
-    sums = _checksums(wire, state)
     likely = 1 if by_id else 3 if pods else 2
-    found = next((one for one in sums if one[1] == wire.checksum), None)
-    version, expected = found or next(one for one in sums if one[0] == likely)
+    version, expected = matching_sum(_texts(wire, state), wire.checksum, likely)
     return replace(state, version=version, expected_checksum=expected)
 
 
@@ -122,27 +120,20 @@ def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
     return {key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()}
 
 
-def _checksums(wire: _Checkpoint, state: CpuState) -> list[tuple[int, int]]:
-    """Return (version, checksum) for each format that a kubelet may take this file for."""
+def _texts(wire: _Checkpoint, state: CpuState) -> Iterator[tuple[int, str]]:
+    """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
     before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
     after = "Checksum:(checksum.Checksum)0}"
     if state.by_container_id:
-        text = f"{before}(map[string]string){map_text(wire.entries)} {after}"
-        return [(1, checksum_of(f"(*state.CPUManagerCheckpoint){{{text}"))]
+        yield 1, f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){map_text(wire.entries)} {after}"
+        return
     by_pod: Mapping[str, Any] | None = wire.entries
     entries = f"{before}(map[string]map[string]string){map_text(by_pod, map_text)}"
+    yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
     pods = map_text(None if wire.pod_entries is None else state.pods, _cpus_text)
-    return [
-        (2, checksum_of(f"(*state.CPUManagerCheckpoint){{{entries} {after}")),
-        (
-            3,
-            checksum_of(
-                f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
-            ),
-        ),
-        # a kubelet without PodLevelResourceManagers accepts the text under this name too
-        (2, checksum_of(f"(*state.CPUManagerCheckpointV2){{{entries} {after}")),
-    ]
+    yield 3, f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
+    # a kubelet without PodLevelResourceManagers accepts the text under this name too
+    yield 2, f"(*state.CPUManagerCheckpointV2){{{entries} {after}"
 
 
 def _cpus_text(cpus: CPUSet) -> str:

@@ -13,15 +13,17 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubelet.checkpoints import decode_checkpoint
-from alignup.kubelet.checksums import checksum_of, list_text, map_text
+from alignup.kubelet.checksums import list_text, map_text, matching_sum
+from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.topology_manager.admission import MemoryBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["MemoryState", "MemoryTable", "NumaNodeState", "read_memory_state"]
 
-_Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -39,7 +41,7 @@ class MemoryTable(msgspec.Struct, frozen=True):
 class NumaNodeState(msgspec.Struct, frozen=True):
     """One NUMA node."""
 
-    assignments: int = msgspec.field(name="numberOfAssignments", default=0)
+    assignments: _Count = msgspec.field(name="numberOfAssignments", default=0)
     """How many blocks lie on it."""
     tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
     """By type."""
@@ -121,10 +123,8 @@ def read_memory_state(data: bytes, source: str = "memory_manager_state") -> Memo
         if not (key.isascii() and key.isdigit()):
             raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
         nodes[int(key)] = node
-    sums = _checksums(wire, nodes)
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
-    found = next((one for one in sums if one[1] == wire.checksum), None)
-    version, expected = found or next(one for one in sums if one[0] == (2 if pods else 1))
+    version, expected = matching_sum(_texts(wire, nodes), wire.checksum, 2 if pods else 1)
     return MemoryState(
         policy=wire.policy_name,
         nodes=nodes,
@@ -144,29 +144,22 @@ def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
     return tuple(MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ())
 
 
-def _checksums(wire: _Checkpoint, nodes: Mapping[int, NumaNodeState]) -> list[tuple[int, int]]:
-    """Return (version, checksum) for each format that a kubelet may take this file for."""
+def _texts(wire: _Checkpoint, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
+    """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
     machine = map_text(None if wire.machine_state is None else nodes, _node_text)
     entries = map_text(wire.entries, lambda containers: map_text(containers, _blocks_text))
     text = (
         f"{{PolicyName:(string){wire.policy_name} MachineState:(state.NUMANodeMap){machine} "
         f"Entries:(state.ContainerMemoryAssignments){entries} "
     )
+    after = "Checksum:(checksum.Checksum)0}"
+    yield 1, f"(*state.MemoryManagerCheckpoint){text}{after}"
     pods = map_text(
         wire.pod_entries, lambda entry: f"{{MemoryBlocks:([]state.Block){_blocks_text(entry.memory_blocks)}}}"
     )
-    after = "Checksum:(checksum.Checksum)0}"
-    return [
-        (1, checksum_of(f"(*state.MemoryManagerCheckpoint){text}{after}")),
-        (
-            2,
-            checksum_of(
-                f"(*state.MemoryManagerCheckpoint){text}PodEntries:(state.PodMemoryAssignments){pods} {after}"
-            ),
-        ),
-        # a kubelet without PodLevelResourceManagers accepts the text under this name too
-        (1, checksum_of(f"(*state.MemoryManagerCheckpointV1){text}{after}")),
-    ]
+    yield 2, f"(*state.MemoryManagerCheckpoint){text}PodEntries:(state.PodMemoryAssignments){pods} {after}"
+    # a kubelet without PodLevelResourceManagers accepts the text under this name too
+    yield 1, f"(*state.MemoryManagerCheckpointV1){text}{after}"
 
 
 def _node_text(node: NumaNodeState) -> str:

@@ -121,6 +121,7 @@ _NAMES: Mapping[str, str] = {
     "memoryType": "memory_type",
 }
 """The names that protobuf's JSON has by default, and those of the `.proto` file, which it can have too."""
+_CAMEL = tuple(f'"{name}"'.encode() for name in _NAMES)
 _NUMBERS = frozenset({"ID", "size", "cpu_ids"})
 """Fields of 64 bits, which protobuf's JSON writes as text."""
 
@@ -137,7 +138,7 @@ def read_answer(files: NodeFiles, path: str) -> Any:
     value: object = decode_json(data, "the JSON of a PodResources answer", files.place(path))
     if not isinstance(value, dict):
         raise InputError.at(files.place(path), "an object", value)
-    return plain_answer(value)
+    return plain_answer(value) if any(name in data for name in _CAMEL) else value
 
 
 def plain_answer(value: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +202,11 @@ def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources"
 
 def _decoded(answer: object, kind: type[Any], where: str) -> Any:
     try:
-        return decode(answer, kind)
+        return msgspec.convert(answer, kind, strict=False)  # numbers of 64 bits are texts
+    except msgspec.ValidationError:
+        pass
+    try:
+        return decode(_plain(answer), kind)
     except InputError as error:
         raise type(error)(f"{error} in {where}") from None
 

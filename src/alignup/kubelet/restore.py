@@ -5,6 +5,7 @@ Which entries count, and whose they are, is decided in `alignup.kubelet.read`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
@@ -85,35 +86,34 @@ def restored_memory(
     if sorted(state.nodes) != sorted(ids):
         raise InputError.at("machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes))
     position = {numa_id: index for index, numa_id in enumerate(ids)}
+    present, types = set(ids), set(state.types)
     for uid, containers in state.entries.items():
         for block in (block for blocks in containers.values() for block in blocks):
-            if not set(block.numa_nodes) <= set(ids) or not block.numa_nodes or block.type not in state.types:
+            if not present.issuperset(block.numa_nodes) or not block.numa_nodes or block.type not in types:
                 raise InputError.at(
                     f"entries of {uid}", "memory of the machine's NUMA nodes", (block.numa_nodes, block.type)
                 )
     cells = [[one for one in state.nodes[numa_id].cells or (numa_id,) if one in position] for numa_id in ids]
-    blocks_on = [_count_of_blocks(state, numa_id) for numa_id in ids]
+    blocks_on = _count_of_blocks(state)
     kinds = sorted({*state.types, *known})
     return RestoredMemory(
         {kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids) for kind in kinds},
         {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in kinds},
         _shares(state, position),
         [sum(1 << position[one] for one in set(cell)) for cell in cells],
-        [
-            max(0, state.nodes[numa_id].assignments - known)
-            for numa_id, known in zip(ids, blocks_on, strict=True)
-        ],
+        [max(0, state.nodes[numa_id].assignments - blocks_on[numa_id]) for numa_id in ids],
         names,
     )
 
 
-def _count_of_blocks(state: MemoryState, numa_id: int) -> int:
-    """Return how many blocks of containers lie on a NUMA node."""
-    return sum(
-        numa_id in block.numa_nodes
+def _count_of_blocks(state: MemoryState) -> Counter[int]:
+    """Return by NUMA node how many blocks of containers lie on it."""
+    return Counter(
+        numa_id
         for containers in state.entries.values()
         for blocks in containers.values()
         for block in blocks
+        for numa_id in block.numa_nodes
     )
 
 
