@@ -142,11 +142,17 @@ class KubeletRig:
             time.sleep(0.1)
         raise RuntimeError(f"devices have not come back: {expected - told}")
 
-    def ask(self, what):
-        """Return an answer of PodResources, as protobuf's JSON."""
+    def ask(self, what, seconds=15):
+        """Return an answer of PodResources, as protobuf's JSON; it is not served at once, and not often at a time."""
         command = [binaries() / "pod-resources", self.state / "pod-resources/kubelet.sock", what]
-        done = subprocess.run(list(map(str, command)), capture_output=True, check=True)  # noqa: S603  # as above
-        return json.loads(done.stdout)
+        deadline = time.monotonic() + seconds
+        while True:
+            done = subprocess.run(list(map(str, command)), capture_output=True, check=False)  # noqa: S603  # as above
+            if done.returncode == 0:
+                return json.loads(done.stdout)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{what}: {done.stderr.decode()[-500:]}")
+            time.sleep(0.1)
 
     def pods(self):
         """Return the kubelet's pods, as a List."""

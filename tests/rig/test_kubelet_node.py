@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from alignup.kubelet.check import check_node
+from alignup.kubelet.collect import collect
+from alignup.kubelet.layout import FolderFiles
+from alignup.kubelet.read import read_kubelet_node
 from kernel_trees import server
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 
@@ -149,3 +153,41 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
                 rig.remove(refused.pop(0))
         check_holdings(rig.read())
     print(f"{nodes} NUMA nodes: {PODS} pods, {len(refused)} refusals at the end")  # noqa: T201  # with -s
+
+
+def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
+    """The messages on the wire are the kubelet's; the archive is the node."""
+    machine = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    with KubeletRig(folder, machine, {}, {"nvidia.com/gpu": gpus(2)}) as rig:
+        rng = random.Random(1)
+        for number in range(5):
+            rig.admit(random_pod(rng, number))
+        recorded = rig.read()
+        shutil.rmtree(rig.root / "podresources")
+        files = FolderFiles(rig.root, rig.state)
+        live = read_kubelet_node(rig.root, kubelet_dir=rig.state, config=folder / "kubelet.json")
+        collect(files, folder / "node.tar.xz", config=folder / "kubelet.json")
+        packed = read_kubelet_node(folder / "node.tar.xz")
+        for found in (live, packed):
+            check_holdings(found)
+            assert sorted(found.records.listed, key=str) == sorted(recorded.records.listed, key=str)
+            assert found.records.allocatable == recorded.records.allocatable
+            assert found.node.devices.free == recorded.node.devices.free
+            assert found.node.cpu.free_cpus == recorded.node.cpu.free_cpus
+        assert check_node(files, {"config": folder / "kubelet.json"}) == []
+
+
+def test_a_kubelet_without_managers_is_read(folder):
+    """Policies none and None leave state files that hold nothing."""
+    overlay = {
+        "cpuManagerPolicy": "none",
+        "memoryManagerPolicy": "None",
+        "reservedMemory": None,
+        "topologyManagerPolicy": "none",
+    }
+    with KubeletRig(folder, server(memory=16 << 20), overlay) as rig:
+        rig.admit(random_pod(random.Random(2), 1))
+        found = rig.read()
+        assert (found.node.cpu, found.node.memory, found.node.devices) == (None, None, None)
+        assert len(found.node.pods) == 1
+        assert check_node(FolderFiles(rig.root, rig.state), {"config": folder / "kubelet.json"}) == []

@@ -64,7 +64,7 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         config = config_of(records, machine, options.get("kubelet_version"))
     except InputError as error:
         return [*found, finding("configuration", records.configuration.source, str(error))]
-    found += _missing(files, config)
+    found += _missing(records, config)
     found += _formats(files, values, config)
     damaged = {one.file for one in found}
     intact = {path: value for path, value in values.items() if files.place(path) not in damaged}
@@ -107,15 +107,18 @@ def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
             yield finding("owner", files.place(path), text)
 
 
-def _missing(files: NodeFiles, config: KubeletConfig) -> Iterator[Finding]:
+def _missing(records: NodeRecords, config: KubeletConfig) -> Iterator[Finding]:
     """Yield the files that should be there."""
+    files = records.files
     wanted = {
         CPU_STATE: config.cpu_manager_policy == "static",
         MEMORY_STATE: config.memory_manager_policy == "Static",
-        DEVICE_CHECKPOINT: True,
+        # without a device plugin there is none
+        DEVICE_CHECKPOINT: bool(records.allocatable and records.allocatable.devices),
     }
-    gone = [path for path, is_wanted in wanted.items() if is_wanted and not _is_there(files, path)]
-    if len(gone) == len(wanted):
+    there = [path for path in wanted if _is_there(files, path)]
+    gone = [path for path, is_wanted in wanted.items() if is_wanted and path not in there]
+    if gone and not there:
         folder = files.place(CPU_STATE).removesuffix("/cpu_manager_state")
         yield finding("no-state", folder, "the kubelet's folder has no state file")
         return

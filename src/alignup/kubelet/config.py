@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, read_file
-from alignup.kubelet.running import RunningKubelet, find_kubelet
 from alignup.text.documents import read_documents
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alignup.kubelet.layout import NodeFiles
+    from alignup.kubelet.running import RunningKubelet
 
 __all__ = ["Configuration", "read_configuration", "running_kubelet"]
 
@@ -73,12 +73,8 @@ def read_configuration(
 
 
 def running_kubelet(files: NodeFiles) -> RunningKubelet | None:
-    """Return the kubelet that runs on the machine whose folder this is; None: none, or an archive.
-
-    Raises:
-        InputError: a flag has a value that no kubelet takes.
-    """
-    return find_kubelet(files.root) if isinstance(files, FolderFiles) else None
+    """Return the kubelet that runs on the machine whose folder this is; None: none, or an archive."""
+    return files.kubelet if isinstance(files, FolderFiles) else None
 
 
 def _texts(

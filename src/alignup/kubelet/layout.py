@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from alignup.errors import InputError
+from alignup.kubelet.running import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree
@@ -93,11 +94,16 @@ class FolderFiles:
     Args:
         root: the folder; `/` is the machine at hand.
         kubelet_dir: the kubelet's folder where it is not `var/lib/kubelet` beneath the root.
+        kubelet: the kubelet that runs on the machine; None: none does, or it does not matter.
     """
 
     def __init__(
-        self, root: str | os.PathLike[str] = "/", kubelet_dir: str | os.PathLike[str] | None = None
+        self,
+        root: str | os.PathLike[str] = "/",
+        kubelet_dir: str | os.PathLike[str] | None = None,
+        kubelet: RunningKubelet | None = None,
     ) -> None:
+        self.kubelet = kubelet
         self.source = os.fspath(root)
         self.root = Path(root)
         self.kubelet_dir = self.root / KUBELET if kubelet_dir is None else Path(kubelet_dir)
@@ -212,11 +218,19 @@ def open_node(
 ) -> FolderFiles | ArchiveFiles:
     """Return the files of a node: a folder's, or those in an archive.
 
+    Args:
+        root: the folder or the archive.
+        kubelet_dir: the kubelet's folder; None: the one that the kubelet which runs there was told, else
+            `var/lib/kubelet`.
+
     Raises:
-        InputError: there is neither.
+        InputError: there is neither, or the kubelet has a flag that no kubelet takes.
     """
     if Path(root).is_dir():
-        return FolderFiles(root, kubelet_dir)
+        kubelet = find_kubelet(root)
+        if kubelet_dir is None and kubelet is not None and kubelet.root_dir:
+            kubelet_dir = Path(root, kubelet.root_dir.lstrip("/"))
+        return FolderFiles(root, kubelet_dir, kubelet)
     if not Path(root).exists():
         raise InputError.at("the node", "the root of a machine or an archive of one", os.fspath(root))
     if kubelet_dir is not None:

@@ -257,3 +257,22 @@ def test_no_machine_is_bad_input_unless_it_is_given(written):
     with pytest.raises(InputError, match="a folder sys that describes the machine"):
         Node.from_kubelet(root)
     assert holdings(Node.from_kubelet(root, machine=node.machine)) == holdings(node)
+
+
+def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(written):
+    root, node = written
+    (root / "data").mkdir()
+    (root / "var/lib/kubelet").rename(root / "data/kubelet")
+    (root / "data/kubelet/config.yaml").rename(root / "k.yaml")
+    (root / "proc/70").mkdir(parents=True)
+    (root / "proc/70/comm").write_text("kubelet\n")
+    words = (
+        "kubelet",
+        "--config=/k.yaml",
+        "--root-dir=/data/kubelet",
+        "--topology-manager-policy=restricted",
+    )
+    (root / "proc/70/cmdline").write_text("".join(f"{word}\0" for word in words))
+    read = Node.from_kubelet(root)
+    assert holdings(read) == holdings(node)
+    assert read.config.topology_manager_policy == "restricted"
