@@ -177,9 +177,9 @@ def make_node(
     _check_policies(records, config)
     reported = devices if devices is not None else _devices(records)
     node = Node(machine, config, reported)
-    stale = stale_entries(records)
-    dropped = {(uid, name) for uid, names in stale.items() for name in names}
     active = _active(records)
+    stale = _stale(records, active)
+    dropped = {(uid, name) for uid, names in stale.items() for name in names}
     state = records.state.without(
         lambda uid, name: (uid, name) in dropped if name else active is not None and uid not in active
     )
@@ -267,9 +267,14 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
             for one in records.pods
             if one.is_active or (one.pod.namespace, one.pod.name) in holding
         }
-    if records.listed is None:
-        return None
     containers = records.state.containers()
+    if records.listed is None:
+        if containers:
+            warn(
+                f"neither pods.json nor PodResources answers at {records.files.source}: uids stand for names, and pods "
+                "that are gone count too"
+            )
+        return None
     known = pods_by_uid(records.state, records.listed)
     # a pod that only its init containers give CPUs or memory to looks in the answer as if it held nothing
     bare = any(
@@ -280,7 +285,11 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
     """Return by pod uid the containers in the state files that are gone."""
-    active = _active(records)
+    return _stale(records, _active(records))
+
+
+def _stale(records: NodeRecords, active: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
+    """Return by pod uid the containers that are in the state files and not among the active ones."""
     if active is None:
         return {}
     found = {
