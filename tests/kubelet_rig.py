@@ -26,6 +26,8 @@ RIG = Path(os.environ.get("ALIGNUP_RIG") or Path(__file__).parents[2] / "shared"
 PROGRAMS = ("kubelet", "fake-cri", "device-plugin", "pod-resources")
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # the rig's folder is not ours to write in
 NODE_NAME = "node-real"
+PATIENCE = 180
+"""Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for seconds, and longer on a busy machine."""
 
 
 def binaries():
@@ -127,7 +129,7 @@ class KubeletRig:
         self.run("restart")
         self.wait_for_devices()
 
-    def wait_for_devices(self, seconds=20):
+    def wait_for_devices(self, seconds=PATIENCE):
         expected = {(r, one["id"]) for r, devices in self.inventories.items() for one in devices}
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -142,7 +144,7 @@ class KubeletRig:
             time.sleep(0.1)
         raise RuntimeError(f"devices have not come back: {expected - told}")
 
-    def ask(self, what, seconds=15):
+    def ask(self, what, seconds=PATIENCE):
         """Return an answer of PodResources, as protobuf's JSON; it is not served at once, and not often at a time."""
         command = [binaries() / "pod-resources", self.state / "pod-resources/kubelet.sock", what]
         deadline = time.monotonic() + seconds
@@ -167,7 +169,7 @@ class KubeletRig:
                 return pod["status"]
         return None
 
-    def admit(self, manifest, seconds=30):
+    def admit(self, manifest, seconds=PATIENCE):
         """Hand over a pod, and return its status when the kubelet has decided."""
         name = manifest["metadata"]["name"]
         path = self.directory / "static" / f"{name}.json"
@@ -176,7 +178,7 @@ class KubeletRig:
         hidden.rename(path)  # never half a file
         return self.decided(name, seconds)
 
-    def decided(self, name, seconds=30):
+    def decided(self, name, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             status = self.status(name)
@@ -185,7 +187,7 @@ class KubeletRig:
             time.sleep(0.03)
         raise RuntimeError(f"no verdict on {name} within {seconds} s")
 
-    def remove(self, name, seconds=30):
+    def remove(self, name, seconds=PATIENCE):
         """Take a pod away, and wait until the kubelet has forgotten it."""
         (self.directory / "static" / f"{name}.json").unlink()
         deadline = time.monotonic() + seconds

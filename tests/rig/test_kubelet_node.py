@@ -64,7 +64,8 @@ def container(name, amounts, **more):
     return {"name": name, "image": "none", "resources": {"requests": amounts, "limits": amounts}, **more}
 
 
-def random_pod(rng, number):
+def random_pod(rng, number, nodes=2):
+    """Return a pod; at 8 NUMA nodes without four kinds of resources, whose hints a kubelet merges for 20 minutes."""
     containers = [container(f"c{i}", wish(rng)) for i in range(rng.choice([1, 1, 1, 2]))]
     inits = []
     if rng.random() < 0.25:
@@ -74,6 +75,10 @@ def random_pod(rng, number):
     if rng.random() < 0.15:  # burstable
         del containers[0]["resources"]["limits"]
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    amounts = [part for one in (*containers, *inits) for part in one["resources"].values()]
+    if nodes == 8 and any("nvidia.com/gpu" in one for one in amounts):
+        for one in amounts:
+            one.pop("hugepages-2Mi", None)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -147,7 +152,7 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
                 running = settled(rig, running)
             while running and (len(running) > 3 * nodes or rng.random() < 0.3):
                 rig.remove(running.pop(rng.randrange(len(running))))
-            manifest = random_pod(rng, number)
+            manifest = random_pod(rng, number, nodes)
             (running if judge(rig, manifest) else refused).append(manifest["metadata"]["name"])
             if len(refused) > 20:
                 rig.remove(refused.pop(0))
