@@ -276,11 +276,9 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
             )
         return None
     known = pods_by_uid(records.state, records.listed)
-    # a pod that only its init containers give CPUs or memory to looks in the answer as if it held nothing
-    bare = any(
-        not any(one.cpus or one.memory or one.devices for one in pod.containers) for pod in records.listed
-    )
-    return {uid: names for uid, names in containers.items() if uid in known or bare}
+    # init containers are not in the answer, so of those that no pod has under this name nothing is known
+    told = {one.name for pod in records.listed for one in pod.containers}
+    return {uid: names for uid, names in containers.items() if uid in known or not told.intersection(names)}
 
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ import pytest
 from alignup import Node
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubelet.read import read_kubelet_node
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from alignup.topology_manager.hints import BitMask
@@ -130,6 +131,20 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
     assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
+
+
+def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
+    """It may be of a pod that has nothing else; a container of a name that is told would be told with what it has."""
+    root, _ = written
+    (root / "pods.json").unlink()
+    path = root / "var/lib/kubelet/cpu_manager_state"
+    cpus = json.loads(path.read_text())
+    cpus["entries"] |= {"new": {"init": "14"}, "old": {"c0": "15"}}
+    cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {14, 15}))
+    path.write_text(signed(cpus, "cpu"))
+    read = read_kubelet_node(root)
+    assert read.stale == {"old": ["c0"]}
+    assert "new" in {pod.uid for pod in read.node.pods}
 
 
 def test_without_any_names_the_files_hold_and_it_is_said(written):
