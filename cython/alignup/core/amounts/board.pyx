@@ -16,6 +16,8 @@ from alignup.core.amounts.judge cimport (
     asks_for_anything, judge, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory cimport MOST_TYPES
+from alignup.core.amounts.prefetch cimport prefetch_amounts, prefetch_states
+from alignup.core.amounts.requests cimport add_request, read_request
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
     ADMITTED, MOST_RESOURCES, POLICY_BEST_EFFORT, UNDECIDED, Answer, NodeRow, Request, Trial,
@@ -23,10 +25,10 @@ from alignup.core.amounts.trial cimport (
 from alignup.core.bits cimport all_nodes
 
 LIMITS = (MOST_TYPES, MOST_RESOURCES)
-LARGEST_REQUEST = (1 << 61) + 1
 
 cdef enum:
     MOST_STRATEGIES = 5
+    AHEAD = 6       # rows: what is asked for so early is there when its turn comes
 
 
 @cython.final
@@ -213,14 +215,16 @@ cdef class Board:
             IndexError: there is no such node.
             ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
         """
-        cdef Py_ssize_t index, node
+        cdef Py_ssize_t index, node, later
         cdef char* scratch
         cdef Trial trial
         if job.board is not self or job.pod.requests is NULL:
             raise ValueError("expected a job of this board, got another one's")
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
-        for room in map(len, (admitted, reason, affinity, preferred, score, exact)):
+        for room in (
+            admitted.shape[0], reason.shape[0], affinity.shape[0], preferred.shape[0], score.shape[0], exact.shape[0]
+        ):
             if room != self.row_count:
                 raise ValueError(f"expected answers of {self.row_count} nodes, got room for {room}")
         if start < 0 or stop > (self.row_count if nodes is None else nodes.shape[0]):
@@ -236,6 +240,11 @@ cdef class Board:
             place_scratch(&trial, &self.room, &job.pod, scratch)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
+                if index + AHEAD < stop:
+                    later = index + AHEAD if nodes is None else nodes[index + AHEAD]
+                    prefetch_states(&self.rows[later], &job.pod)
+                    later = index + AHEAD // 2 if nodes is None else nodes[index + AHEAD // 2]
+                    prefetch_amounts(&self.rows[later], &job.pod)
                 judge_row(
                     &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
                     &preferred[node], &score[node], &exact[node],
@@ -350,51 +359,3 @@ cdef class Job:
             if requests[number] == requests[number + 1]:
                 self.pod.requests[<int>number].repeats = self.pod.requests[<int>number + 1].repeats + 1
         return 0
-
-
-cdef void add_request(Request* total, const Request* request) noexcept nogil:
-    """Add what a container asks for; each sum stops at the largest request, which no node can meet."""
-    cdef int64_t largest = ((<int64_t>1) << 61) + 1
-    cdef int index, place
-    total.cpus = min(total.cpus + request.cpus, largest)
-    for index in range(request.types):
-        place = place_in(total.type, total.types, request.type[index])
-        if place == total.types:
-            total.type[place] = request.type[index]
-            total.types += 1
-        total.size[place] = min(total.size[place] + request.size[index], largest)
-    for index in range(request.resources):
-        place = place_in(total.resource, total.resources, request.resource[index])
-        if place == total.resources:
-            total.resource[place] = request.resource[index]
-            total.resources += 1
-        total.count[place] = min(total.count[place] + request.count[index], largest)
-
-
-cdef inline int place_in(const int* numbers, int count, int number) noexcept nogil:
-    """Return where a number is, or the count if it is not there."""
-    cdef int place
-    for place in range(count):
-        if numbers[place] == number:
-            return place
-    return count
-
-
-cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
-    """Read what a pod or container asks for; resources that no node has are passed over."""
-    cpus, sizes, counts, hands_on = asked
-    if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
-        raise ValueError(f"expected requests that are not negative, got {asked}")
-    if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
-        raise ValueError(f"expected each type and resource once, got {asked}")
-    request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
-    for name, size in sizes:
-        request.type[request.types] = types.index(name)
-        request.size[request.types] = min(size, LARGEST_REQUEST)
-        request.types += 1
-    for name, count in counts:
-        if name in resources:
-            request.resource[request.resources] = resources.index(name)
-            request.count[request.resources] = min(count, LARGEST_REQUEST)
-            request.resources += 1
-    return 0

@@ -7,7 +7,6 @@ import numpy.typing as npt
 from alignup.core.amounts.row import Row
 
 LIMITS: Final[tuple[int, int]]
-LARGEST_REQUEST: Final[int]
 
 @final
 class Board:
