@@ -11,7 +11,7 @@ from alignup import Node, Pod
 from cases import ONE_NODE, Demand, scenario, summary
 
 ROUNDS = 4000
-PROMISED = {2: (30, 100), 4: (60, 100), 8: (60, 100)}
+PROMISED = {2: (20, 45), 4: (20, 45), 8: (20, 45)}
 """By number of nodes: microseconds, median and 99th percentile."""
 
 FIRST = (
@@ -51,7 +51,7 @@ def with_collector(node: Node, pod: Pod) -> dict[str, float]:
 @pytest.mark.parametrize("numa_nodes", [2, 4, 8])
 @pytest.mark.benchmark(group="admission")
 def test_admit(benchmark, promise, numa_nodes, state):
-    """Median under 60 us, 99 of 100 under 100 us; at 2 nodes, median under 30 us."""
+    """Median under 20 us, 99 of 100 under 45 us."""
     node, pod = state(numa_nodes)
     got = node.admit(pod).containers["c0"]
     assert got.affinity.preferred
@@ -72,14 +72,32 @@ def test_admit(benchmark, promise, numa_nodes, state):
 @pytest.mark.parametrize("numa_nodes", [2, 8])
 @pytest.mark.benchmark(group="admission")
 def test_try_admit(benchmark, promise, numa_nodes, state):
-    """No slower than admitting; nothing has to be removed between two trials."""
+    """Quicker than admitting, as nothing is kept; both are measured in turn, so that they see the same machine."""
     node, pod = state(numa_nodes)
     tried = node.try_admit(pod)
     free = node.memory.free
     benchmark.pedantic(node.try_admit, (pod,), rounds=ROUNDS, warmup_rounds=100)
     assert (len(node.pods), node.memory.free) == (0 if state is fresh else numa_nodes // 2, free)
     assert summary(node.admit(pod).containers["c0"]) == summary(tried.containers["c0"])
-    promise(*PROMISED[numa_nodes])
+    node.remove("pod")
+    trying, admitting = least_of_both(node, pod)
+    benchmark.extra_info["part_of_an_admission"] = round(trying / admitting, 2)
+    assert benchmark.disabled or trying < admitting
+    promise(15, 45)
+
+
+def least_of_both(node: Node, pod: Pod) -> tuple[int, int]:
+    """Return the nanoseconds of the quickest trial and of the quickest admission."""
+    trying, admitting = [], []
+    for _ in range(ROUNDS // 4):
+        start = perf_counter_ns()
+        node.try_admit(pod)
+        trying.append(perf_counter_ns() - start)
+        start = perf_counter_ns()
+        node.admit(pod)
+        admitting.append(perf_counter_ns() - start)
+        node.remove(pod.uid)
+    return min(trying), min(admitting)
 
 
 @pytest.mark.benchmark(group="copy")
@@ -98,7 +116,7 @@ def test_copy(benchmark, promise):
 @pytest.mark.parametrize("numa_nodes", [2, 4, 8])
 @pytest.mark.benchmark(group="removal")
 def test_remove(benchmark, promise, numa_nodes):
-    """Under 20 us."""
+    """Under 6 us."""
     node, pod = fresh(numa_nodes)
 
     def admit():
@@ -107,7 +125,7 @@ def test_remove(benchmark, promise, numa_nodes):
     benchmark.pedantic(lambda: node.remove("pod"), setup=admit, rounds=ROUNDS, warmup_rounds=100)
     assert node.pods == ()
     assert len(node.shared_cpus) == 16 * numa_nodes
-    promise(20)
+    promise(6)
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 8])

@@ -29,12 +29,18 @@ NUMA_NODES = 8
 STATES = 200
 """So many different nodes are loaded, and copied, where all are of one shape."""
 
+SLACK = 1.25
+"""Of what two threads may take more than one where other work has all cores: the end of one share."""
+
 LOADS = (0.2, 0.5, 0.8)
 ONE_NODE = Demand(8, 8, {"example.com/gpu": 1, "example.com/nic": 1})
 DEMANDS = {
-    "one-node": ([ONE_NODE], 3_000),
-    "two-nodes": ([Demand(20, 40, {"example.com/gpu": 3, "example.com/nic": 3})], 6_000),
-    "16-containers": ([Demand(2, 2, {"example.com/gpu": 1})] * 16, 20_000),
+    "one-node": ([ONE_NODE], 2_000),
+    "two-nodes": ([Demand(20, 40, {"example.com/gpu": 3, "example.com/nic": 3})], 4_000),
+    "four-nodes": ([Demand(40, 40, {"example.com/gpu": 3, "example.com/nic": 7})], 5_000),
+    "16-containers": ([Demand(2, 2, {"example.com/gpu": 1})] * 16, 6_000),
+    "16-small-containers": ([Demand(2, 2, {})] * 16, 6_000),
+    "16-of-two-kinds": ([Demand(4, 4, {}), Demand(1, 2, {"example.com/gpu": 1})] * 8, 15_000),
 }
 """What the containers of a pod ask for, and the microseconds that are promised at worst."""
 
@@ -147,8 +153,12 @@ def test_growth(benchmark):
         benchmark.extra_info[f"ns_a_node_at_{count}"] = round(seconds[count] / count * 1e9)
     benchmark.extra_info["megabytes"] = round(cluster.nbytes / 1e6, 1)
     assert (cluster.evaluate(pod, threads=2).score == cluster.evaluate(pod).score).all()
-    both = best_of(lambda: cluster.evaluate(pod, threads=2), 7)
-    benchmark.extra_info["speed_up_of_two_threads"] = round(seconds[100_000] / both, 2)
+    one = two = float("inf")
+    for _ in range(7):  # in turn, so that both see the same machine
+        one = min(one, best_of(lambda: cluster.evaluate(pod), 3))
+        two = min(two, best_of(lambda: cluster.evaluate(pod, threads=2), 3))
+    benchmark.extra_info["speed_up_of_two_threads"] = round(one / two, 2)
+    assert benchmark.disabled or two < one * SLACK
     benchmark.pedantic(cluster.evaluate, (pod,), rounds=3)
     assert cluster.nbytes < 100e6
     assert seconds[100_000] < 100 * seconds[1_000] * FACTOR
@@ -206,7 +216,7 @@ def topology(number: int) -> dict[str, Any]:
 
 @pytest.mark.benchmark(group="cluster: what changes")
 def test_update_of_an_object(benchmark, promise):
-    """What one node publishes anew, in a cluster of 10,000: under 100 us, nearly all of it reading the object."""
+    """What one node publishes anew, in a cluster of 10,000: under 25 us, most of it reading the object."""
     names = [topology(number) for number in range(100)]
     cluster = Cluster.from_node_resource_topologies(
         [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
@@ -214,7 +224,7 @@ def test_update_of_an_object(benchmark, promise):
     cluster.update("worker-77", names[5])
     assert cluster.free("memory")[77, 0] == (32 << 30) - (5 << 12)
     benchmark(cluster.update, "worker-77", names[5])
-    promise(100)
+    promise(25)
 
 
 READ = """
