@@ -222,6 +222,20 @@ def test_containers_that_are_alike(seed):
     assert 80 * 40 // 20 < admitted < 80 * 40
 
 
+def test_cores_of_several_sizes_give_more_than_is_free():
+    """A core that is taken as a whole can have a reserved CPU, as in the kubelet: what is free in all is no bound."""
+    _, node = kinds_of(12, 3)[2]
+    wishes = [("2", "2Gi"), ("6", "5Gi"), ("10", "5Gi"), ("8", "256Mi")]
+    containers = [
+        {"name": f"c{number}", "image": "i", "resources": {"limits": {"cpu": cpus, "memory": memory}}}
+        for number, (cpus, memory) in enumerate(wishes)
+    ]
+    pod = Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
+    assert len(node.cpu.free_cpus) < pod.exclusive_cpus
+    assert node.try_admit(pod).admitted
+    assert_agreement(Cluster.from_nodes([node]), pod)
+
+
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
     """Down to the last container, and one more: the reason is the policy's, or that of the manager that ran out."""

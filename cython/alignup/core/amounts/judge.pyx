@@ -128,7 +128,8 @@ cdef bint falls_short(const Trial* trial) noexcept nogil:
     if trial.cpu != NULL and total.cpus:
         if trial.cpu.layout.full_pcpus_only:
             return False
-        if trial.cpu.free_in_all < total.cpus:
+        # where groups differ in size, one that is taken as a whole can have more CPUs than were counted as free
+        if trial.cpu.free_in_all < total.cpus and not trial.cpu.layout.irregular:
             return True
     for index in range(total.resources):
         if has_devices(trial, total.resource[index]):
