@@ -19,6 +19,7 @@ from alignup.cli.inputs import (
     read_pods,
 )
 from alignup.cli.options import WholeNumber, device_resource_option, devices_option, kubelet_version_option
+from alignup.cli.output_files import html_option, svg_option, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from alignup.cli.inputs import LoadedNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.node.explain.explanation import Explanation
 
 __all__ = ["command"]
 
@@ -63,6 +65,8 @@ __all__ = ["command"]
     "--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@svg_option
+@html_option
 @click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
 @click.pass_context
 def command(
@@ -80,12 +84,15 @@ def command(
     nodes: str | None,
     product: bool,
     as_json: bool,
+    svg: str | None,
+    html: str | None,
     pods: tuple[str, ...],
 ) -> None:
     """Say why pods are admitted or refused on a machine, one after the other, and what would help.
 
     The pods are those of `alignup admit`. Each one is explained on the machine as the pods before it left it, and then
-    admitted there if it fits. Every change that is suggested was tried. `-` reads standard input.
+    admitted there if it fits. Every change that is suggested was tried. `-` reads standard input. A picture shows the
+    first pod that is refused, or else the last one; a page shows all.
     """
     loaded = load_node(
         machine,
@@ -99,7 +106,27 @@ def command(
     )
     asked = read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
     say_what_is_ignored(loaded, asked, is_configured=bool(config or kubelet_node))
-    ctx.exit(0 if explain_all(loaded, asked, nodes, version, product=product, as_json=as_json) else 1)
+    quiet = "-" in (svg, html)
+    found = explain_all(loaded, asked, nodes, version, product=product, as_json=as_json, quiet=quiet)
+    if svg is not None or html is not None:
+        draw(found, svg, html)
+    ctx.exit(0 if all(found) else 1)
+
+
+def draw(found: Sequence[Explanation], svg: str | None, html: str | None) -> None:
+    """Write the picture of one explanation, and the page of all.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
+    from alignup.node.pictures.picture import drawing_of
+
+    if svg is not None:
+        chosen = next((one for one in found if not one), found[-1])
+        write_text(svg, drawing_of(explanation_scene(chosen)))
+    if html is not None:
+        write_text(html, explanations_page("Why pods are admitted or refused", found))
 
 
 def explain_all(
@@ -110,17 +137,20 @@ def explain_all(
     *,
     product: bool,
     as_json: bool,
-) -> bool:
-    """Explain each pod and then admit it; return whether all were admitted."""
+    quiet: bool,
+) -> list[Explanation]:
+    """Explain each pod and then admit it; `quiet`: print nothing."""
     from alignup.cli.explain_nodes import OtherNodes, taking_words
     from alignup.cli.explain_view import show_explanation, show_note
 
     others = None if nodes is None else OtherNodes(nodes, version)
-    admitted = True
+    found = []
     for number, pod in enumerate(pods):
         explanation = loaded.node.explain(pod)
         loaded.node.admit(pod)
-        admitted &= explanation.admitted
+        found.append(explanation)
+        if quiet:
+            continue
         taking = None if others is None or explanation.admitted else others.taking(pod)
         if as_json:
             told = explanation.to_dict(product=product) | ({"cluster": taking} if taking else {})
@@ -130,6 +160,6 @@ def explain_all(
         show_explanation(explanation, product=product)
         if taking:
             show_note(taking_words(taking))
-    if not as_json:
+    if not as_json and not quiet:
         show_note(loaded.title)
-    return admitted
+    return found

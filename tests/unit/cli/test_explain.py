@@ -175,3 +175,23 @@ def test_what_is_ignored_is_said_as_by_admit(tmp_path: Path) -> None:
     path.write_text(json.dumps(pod("x", cpu="1", **{"example.com/fpga": "1"})))
 
     assert "example.com/fpga is not on this machine; ignored, as a kubelet does" in run(str(path)).stderr
+
+
+def test_pictures_and_pages_are_files(alignup, tmp_path) -> None:
+    """The picture is that of the first pod that is refused; the page has all pods."""
+    svg, html = tmp_path / "why.svg", tmp_path / "why.html"
+    ended = alignup("explain", "--machine", "align-up-article", "--replicas", 3, "--svg", svg, "--html", html)
+
+    assert (ended.status, ended.err) == (1, "")
+    assert ended.out
+    assert "default/numa-aligned-1 refused: TopologyAffinityError" in svg.read_text()
+    assert all(f"numa-aligned-{number}" in html.read_text() for number in range(3))
+
+
+def test_a_picture_on_standard_output_is_alone(alignup) -> None:
+    ended = alignup("explain", "--machine", "align-up-article", "--svg", "-")
+
+    assert ended.status == 0
+    assert ended.out.startswith("<svg ")
+    assert "default/numa-aligned admitted" in ended.out
+    assert ended.out.endswith("</svg>\n")

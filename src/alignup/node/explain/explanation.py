@@ -12,6 +12,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.topology_manager.admission import affinity_dict
 
 if TYPE_CHECKING:
+    from alignup.machine.machine import Machine
     from alignup.node.explain.product import Product
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.topology_manager.admission import ContainerAllocation
@@ -230,6 +231,10 @@ class Explanation:
     suggestions: tuple[Suggestion, ...] = ()
     exact: bool = True
     """False: a search over more than 8 NUMA nodes reached its limit."""
+    after: Holdings | None = field(default=None, repr=False)
+    """Who would hold what once the pod is admitted; as before if it is refused."""
+    machine: Machine | None = field(default=None, repr=False)
+    """For pictures."""
 
     @property
     def resources(self) -> tuple[ResourcePart, ...]:
@@ -244,6 +249,12 @@ class Explanation:
 
     def __bool__(self) -> bool:
         return self.admitted
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from alignup.node.pictures.explanation_page import explanation_html  # noqa: PLC0415  # only notebooks ask
+
+        return explanation_html(self)
 
     def to_dict(self, *, product: bool = False) -> dict[str, Any]:
         """Return the explanation in JSON's types, as `docs/explanation.schema.json` describes it.

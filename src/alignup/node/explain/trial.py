@@ -62,6 +62,8 @@ class Trial:
     """The policy that the pod was judged under: the node's, or the pod's own."""
     scope: str
     before: Holdings
+    after: Holdings
+    """What is held once the pod is admitted; as before if it is refused."""
     got: dict[str, ContainerAllocation]
     """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
@@ -91,11 +93,13 @@ def tried(node: Node, pod: Pod) -> Trial:
                 question.affinity = admission.containers[question.container.name].affinity
             elif admission:
                 question.affinity = next(iter(admission.containers.values())).affinity
+        after = before
         if admission:
+            after = holdings_of(scratch)
             notes.got = dict(admission.containers)
             scratch.remove(pod.uid)
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
-        return Trial(pod, admission, tuple(questions), policy, scope, before, notes.got, per_core)
+        return Trial(pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core)
 
 
 def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:

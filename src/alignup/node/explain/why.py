@@ -87,6 +87,8 @@ def explain_pod(
         before=trial.before,
         suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
         exact=admission.exact,
+        after=trial.after,
+        machine=node.machine,
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 import browser
 from alignup import Node
 from alignup.node.holdings import holdings_of
+from alignup.node.pictures.explanation_page import explanation_scene
 from alignup.node.pictures.machine_page import machine_page
 from alignup.node.pictures.picture import Scene, drawing_of
 from alignup.replay.report import Report
@@ -45,6 +46,8 @@ def used() -> Scene:
 SCENES = {
     **{name: Scene(name, one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()},
     "crowded": crowded(),
+    "admitted": explanation_scene(used_node().explain(pod("new", 2))),
+    "refused": explanation_scene(used_node().explain(pod("new", 60, vf=200))),
     "used": used(),
 }
 

@@ -24,6 +24,14 @@ def test_an_admission_is_a_table() -> None:
     assert all(part in seen.text for part in ("✓ admitted", "c0", "5-6", "memory 1Gi @ 1"))
 
 
+def test_an_explanation_is_a_page_of_its_own() -> None:
+    seen = read_page(used_node().explain(pod("new", 60))._repr_html_())
+
+    assert {"svg", "table"} <= set(seen.tags)
+    assert "html" not in seen.tags
+    assert "default/new: ✗ refused: TopologyAffinityError" in seen.text
+
+
 def test_a_refusal_says_why() -> None:
     manifest = pod("new", 60)
     manifest["spec"]["containers"][0]["name"] = HOSTILE

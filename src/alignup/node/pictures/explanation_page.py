@@ -1,0 +1,160 @@
+"""Shows an explanation: the machine with who held what, what the pod got or could not get, and tables of the facts.
+
+`alignup.node.explain` finds all of it out; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.device_inventory import Device
+from alignup.node.pictures.page import Table, fragment, heading, listed, page, paragraph, scrolling
+from alignup.node.pictures.picture import Scene, draw
+from alignup.node.pictures.tables import containers_table, holders_table
+from alignup.text.byte_sizes import format_bytes, short_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from xml.etree.ElementTree import Element
+
+    from alignup.node.explain.explanation import Explanation, PlacePart, ResourcePart
+    from alignup.node.holdings import Holdings
+    from alignup.node.pictures.signs import Sign
+
+__all__ = ["explanation_html", "explanation_scene", "explanations_page"]
+
+MOST_SHOWN: Final = 20
+"""Explanations in one page, which says how many more there are."""
+
+
+def explanation_scene(explanation: Explanation) -> Scene:
+    """Return the scene of an explanation.
+
+    What an admitted pod got is drawn with heavy lines; of a refused one, each NUMA node says what it has of what was
+    asked for.
+
+    Raises:
+        ValueError: the explanation does not know its machine.
+    """
+    if explanation.machine is None:
+        raise ValueError("expected an explanation that knows its machine, got one without")
+    holdings = explanation.after or explanation.before
+    verdict = "admitted" if explanation.admitted else f"refused: {explanation.reason}"
+    return Scene(
+        f"{explanation.pod} {verdict}",
+        explanation.machine,
+        _devices(holdings),
+        holdings,
+        explanation.uid if explanation.admitted else "",
+        {} if explanation.admitted else _remarks(explanation),
+        explanation.cause,
+    )
+
+
+def _devices(holdings: Holdings) -> dict[str, list[Device]]:
+    """Return the devices that a record of holdings names."""
+    return {
+        one.resource: [Device(name, near, name not in one.unhealthy) for name, near in one.devices.items()]
+        for one in holdings.resources
+        if one.devices
+    }
+
+
+def _remarks(explanation: Explanation) -> dict[int, list[str]]:
+    """Return by NUMA node what it has of each resource asked for; nodes that have none of any are left out."""
+    asked = [part for part in explanation.resources if part.asked is not None and part.places]
+    remarks = {}
+    for numa_id in explanation.before.numa_node_ids:
+        near = [(part, [one for one in part.places if numa_id in one.numa_nodes]) for part in asked]
+        if any(place.capacity for _, places in near for place in places):
+            remarks[numa_id] = [_remark(part, numa_id, places) for part, places in near]
+    return remarks
+
+
+def _remark(part: ResourcePart, numa_id: int, places: Sequence[PlacePart]) -> str:
+    """Return what one NUMA node has of a resource, after a mark: alone, only with other nodes, or not at all."""
+    free = sum(place.free for place in places)
+    mark = ""
+    if part.offered is not None and not part.offered.anywhere:
+        sets = [*part.offered.preferred, *part.offered.other]
+        with_others = free and any(numa_id in one for one in sets)
+        mark = "✓ " if (numa_id,) in sets else "○ " if with_others else "✗ "
+    there = f"{_amount(part, free)} free" if any(place.capacity for place in places) else "none here"
+    return f"{mark}{part.resource}: {_amount(part, part.asked or 0)} asked, {there}"
+
+
+def _amount(part: ResourcePart, amount: int) -> str:
+    return short_bytes(amount) if part.unit == "bytes" else str(amount)
+
+
+def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
+    """Return the page of several explanations as the text of an HTML file."""
+    parts: list[Element] = []
+    for one in explanations[:MOST_SHOWN]:
+        parts += _parts(one)
+    if len(explanations) > MOST_SHOWN:
+        parts.append(paragraph(f"the first {MOST_SHOWN} of {len(explanations)} pods"))
+    return page(title, parts)
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """Return an explanation as HTML within another page."""
+    return fragment(_parts(explanation))
+
+
+def _parts(explanation: Explanation) -> Iterator[Element]:
+    """Yield the elements of one explanation."""
+    mark = "✓ admitted" if explanation.admitted else f"✗ refused: {explanation.reason}"
+    yield heading(f"{explanation.pod}: {mark}")
+    yield paragraph(explanation.cause)
+    yield paragraph(
+        f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}"
+        + ("" if explanation.container is None else f"; container {explanation.container}")
+    )
+    holdings = explanation.after or explanation.before
+    signs: dict[str, Sign] = {}
+    if explanation.machine is not None:
+        scene = explanation_scene(explanation)
+        yield scrolling(draw(replace(scene, is_headed=False)))
+        if not explanation.admitted:
+            yield paragraph("✓: this NUMA node could supply it alone; ○: only with others; ✗: not now")
+        signs = scene.signs
+    if explanation.suggestions:
+        yield heading("What would help", 3)
+        yield listed([one.text for one in explanation.suggestions])
+    if explanation.resources:
+        yield heading("What was asked for, and what was there", 3)
+        yield scrolling(_resources_table(explanation.resources).element())
+    got = {one.name: one.got.to_dict(holdings.numa_node_ids) for one in explanation.containers if one.got}
+    if got:
+        yield heading(
+            "What its containers got" if explanation.admitted else "What they had been given before", 3
+        )
+        yield scrolling(containers_table(got).element())
+    if holdings.containers:
+        yield heading("Who holds what", 3)
+        yield scrolling(holders_table(holdings, signs).element())
+
+
+def _resources_table(parts: Sequence[ResourcePart]) -> Table:
+    """Return each resource place by place."""
+    rows = []
+    for part in parts:
+        unit = format_bytes if part.unit == "bytes" else str
+        for place in part.places:
+            holders = ", ".join(f"{one.pod} {unit(one.amount)}" for one in place.holders)
+            rows.append(
+                (
+                    part.container or "pod",
+                    part.resource,
+                    "-" if part.asked is None else unit(part.asked),
+                    ", ".join(map(str, place.numa_nodes)) or "any",
+                    unit(place.capacity),
+                    unit(place.reserved),
+                    unit(place.free),
+                    holders or "-",
+                )
+            )
+    columns = ("container", "resource", "asked", "NUMA node", "there", "reserved", "free", "held by")
+    return Table(columns, rows, frozenset({"asked", "there", "reserved", "free"}))

@@ -1,0 +1,90 @@
+"""An explanation is shown with what the pod got or could not get, and with all of its facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from alignup import Machine, Node
+from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
+from alignup.node.pictures.picture import drawing_of
+from pictures import HOSTILE, pod, read_page, texts_of, used_node
+
+REFUSED = used_node().explain(pod("new", 4, gpu=1))
+ADMITTED = used_node().explain(pod("new", 2))
+
+
+def test_what_an_admitted_pod_got_has_heavy_lines() -> None:
+    scene = explanation_scene(ADMITTED)
+    drawn = drawing_of(scene)
+
+    assert scene.subject == "new"
+    assert not scene.remarks
+    assert 'au-subject"' in drawn
+    assert "default/new" in texts_of(drawn)
+    assert any("default/new, container c0: CPUs 5-6" in text for text in texts_of(drawn))
+
+
+def test_numa_nodes_say_what_they_have_of_what_a_refused_pod_asked_for() -> None:
+    scene = explanation_scene(REFUSED)
+    texts = texts_of(drawing_of(scene))
+
+    assert scene.remarks == {
+        0: ["○ cpu: 4 asked, 1 free", "✓ memory: 1Gi asked, 11Gi free", "✗ example.com/gpu: 1 asked, 0 free"],
+        1: ["○ cpu: 4 asked, 3 free", "✓ memory: 1Gi asked, 14Gi free", "✓ example.com/gpu: 1 asked, 1 free"],
+    }
+    assert "default/new refused: TopologyAffinityError" in texts
+    assert {line for lines in scene.remarks.values() for line in lines} <= set(texts)
+    assert not scene.subject
+
+
+def test_remarks_leave_empty_nodes_alone() -> None:
+    """A machine of 34 NUMA nodes keeps those that have nothing in one line."""
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"},
+    }
+    node = Node(Machine.catalog()["gb200"], kubelet | {"reservedSystemCPUs": "0"})
+    scene = explanation_scene(node.explain(pod("new", 100)))
+
+    assert set(scene.remarks) == {0, 1}
+    assert "NUMA nodes 3-9, 11-17: no CPUs, no memory" in texts_of(drawing_of(scene))
+
+
+@pytest.mark.parametrize("explanation", [REFUSED, ADMITTED])
+def test_a_page_has_every_fact(explanation) -> None:
+    seen = read_page(explanations_page("Why", [explanation]))
+
+    assert {"script", "img", "link"}.isdisjoint(seen.tags)
+    assert explanation.cause in seen.text
+    for one in explanation.suggestions:
+        assert one.text in seen.text
+    for part in explanation.resources:
+        for place in part.places:
+            assert str(place.free) in seen.text or part.unit == "bytes"
+            for holder in place.holders:
+                assert holder.pod in seen.text
+
+
+def test_a_page_of_many_pods_says_how_many_it_shows() -> None:
+    text = explanations_page("Why", [replace(ADMITTED, machine=None)] * 30)
+
+    assert "the first 20 of 30 pods" in text
+    assert "<svg" not in text
+
+
+def test_an_explanation_without_a_machine_has_no_scene() -> None:
+    with pytest.raises(ValueError, match="knows its machine"):
+        explanation_scene(replace(ADMITTED, machine=None))
+
+
+def test_hostile_names_stay_text() -> None:
+    manifest = pod("x", 2)
+    manifest["metadata"] = {"name": HOSTILE, "uid": HOSTILE}
+    manifest["spec"]["containers"][0]["name"] = HOSTILE
+    seen = read_page(explanations_page(HOSTILE, [used_node().explain(manifest)]))
+
+    assert "script" not in seen.tags
+    assert '<script>alert("&amp;")</script>' in seen.text
