@@ -222,6 +222,25 @@ def test_containers_that_are_alike(seed):
     assert 80 * 40 // 20 < admitted < 80 * 40
 
 
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
+@pytest.mark.parametrize("wish", [1, 2, 3])
+def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
+    """A single node that has enough is preferred on a wide machine too, wherever the other devices are."""
+    nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(10)]
+    inventory = {
+        RESOURCES[0]: [{"id": f"d{n}", "numa": near} for n, near in enumerate(([0], [1, 9], [2], [2, 3]))]
+    }
+    kubelet = {
+        "topologyManagerPolicy": policy,
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"},
+    }
+    node = Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": inventory})
+    containers = [{"name": "c0", "image": "i", "resources": {"limits": {RESOURCES[0]: str(wish)}}}]
+    pod = Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
+    admitted = assert_agreement(Cluster.from_nodes([node]), pod)
+    assert admitted == (wish < 3 or policy != "single-numa-node")
+
+
 def test_cores_of_several_sizes_give_more_than_is_free():
     """A core that is taken as a whole can have a reserved CPU, as in the kubelet: what is free in all is no bound."""
     _, node = kinds_of(12, 3)[2]

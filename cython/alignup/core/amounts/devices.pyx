@@ -108,7 +108,7 @@ cdef void change(DeviceState* state, const uint64_t* devices, bint give) noexcep
 cdef int smallest_device_size(const DeviceLayout* layout, int64_t request) noexcept nogil:
     """Return how many nodes suffice if nobody holds anything; all of the universe if none do.
 
-    Up to 8 nodes; beyond, only where every place is one node, else 0.
+    Beyond 8 nodes 0, where some place is of several nodes and no single node has enough: it takes a search.
     """
     cdef uint8_t keeps[NARROW_MASKS]
     cdef int size, mask, count = popcount(layout.universe)
@@ -118,13 +118,29 @@ cdef int smallest_device_size(const DeviceLayout* layout, int64_t request) noexc
                 return size
         return count
     if layout.nodes > NARROW_NODES:
-        return 0
+        return some_node_has(layout, request)
     start_keeping(keeps, 1 << layout.nodes)
     keep_holding(keeps, layout.nodes, layout.places, layout.place, layout.totals, request)
     for mask in range(1 << layout.nodes):
         if <uint64_t>mask & ~layout.universe:
             keeps[mask] = 0
     return smallest_count(keeps, 1 << layout.nodes) or count
+
+
+cdef bint some_node_has(const DeviceLayout* layout, int64_t request) noexcept nogil:
+    """Return whether so many devices are near to some node of the universe."""
+    cdef uint64_t rest = layout.universe
+    cdef int64_t near
+    cdef int place
+    while rest:
+        near = 0
+        for place in range(layout.places):
+            if layout.place[place] & rest & (~rest + 1):
+                near += layout.totals[place]
+        if near >= request:
+            return True
+        rest &= rest - 1
+    return False
 
 
 cdef bint device_family(
