@@ -40,6 +40,7 @@ _PATH = click.Path(path_type=Path)
     "[default: device-plugins beside the socket]",
 )
 @click.option("--no-device-plugins", is_flag=True, help="Serve no device plugins.")
+@click.option("--podresources", type=_PATH, metavar="PATH", help="Serve PodResources (v1) on this socket.")
 @click.option(
     "--metrics",
     default="",
@@ -77,6 +78,7 @@ def command(
     group: str,
     device_plugins: Path | None,
     no_device_plugins: bool,
+    podresources: Path | None,
     metrics: str,
     limits: tuple[str, ...],
     no_fsync: bool,
@@ -108,7 +110,7 @@ def command(
     site = load_site(machine, selectors=selectors, devices=given, all_resources=True)
     path = (socket or default_socket()).absolute()
     plugins = None if no_device_plugins else device_plugins or path.with_name("device-plugins")
-    options = AgentOptions(path, group, may, plugins, metrics, durable=not no_fsync)
+    options = AgentOptions(path, group, may, plugins, podresources, metrics, durable=not no_fsync)
     ctx.exit(run_agent(file, site, options))
 
 

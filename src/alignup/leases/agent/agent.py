@@ -47,6 +47,8 @@ class AgentOptions:
     limits: Limits = field(default_factory=Limits)
     device_plugins: Path | None = None
     """The folder of device plugins; None: there are none."""
+    pod_resources: Path | None = None
+    """The socket of PodResources; None: it is not served."""
     metrics: str = ""
     """`[ADDRESS:]PORT`, or a path with a slash; empty: not served."""
     durable: bool = True
@@ -124,6 +126,8 @@ class Agent:
                 service.watch.watch(lease)
             if plugins is not None:
                 plugins.feed(ledger, service, asyncio.get_running_loop())
+            if options.pod_resources is not None:
+                start_pod_resources(options.pod_resources, ledger, self._site, stack)
             server = AgentServer(options.socket, options.group, service)
             await server.start()
             stack.push_async_callback(server.stop)
@@ -170,8 +174,24 @@ def start_metrics(where: str, ledger: Ledger, stack: AsyncExitStack) -> Observer
     from alignup.leases.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
 
     metrics = AgentMetrics(ledger, asyncio.get_running_loop())
-    stack.callback(serve_metrics(where, metrics.registry))
+    stop = serve_metrics(where, metrics.registry)
+    # it asks the event loop, and must not be waited for within it
+    stack.push_async_callback(asyncio.to_thread, stop)
     return metrics
+
+
+def start_pod_resources(path: Path, ledger: Ledger, site: Site, stack: AsyncExitStack) -> None:
+    """Serve PodResources.
+
+    Raises:
+        InputError: it cannot be served there.
+    """
+    from alignup.leases.agent import pod_resources  # noqa: PLC0415  # needs grpc
+
+    view = pod_resources.PodResourcesView(ledger, site.machine)
+    stop = pod_resources.serve_pod_resources(path, view, asyncio.get_running_loop())
+    # it asks the event loop, and must not be waited for within it
+    stack.push_async_callback(asyncio.to_thread, stop)
 
 
 def tell_systemd(words: str) -> None:
