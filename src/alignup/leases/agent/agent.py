@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from alignup.errors import InputError
 from alignup.leases.agent.journal import Journal
 from alignup.leases.agent.ledger import Ledger
 from alignup.leases.agent.observer import Observer
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "AgentOptions", "run_agent"]
 
 _LOG: Final = logging.getLogger(__name__)
+_LOOK: Final = 1.0
+"""Seconds between looks at the file of leases, which somebody may remove."""
 _GRACE: Final = 10.0
 """Seconds after a start in which those who waited before keep their places."""
 
@@ -95,9 +98,10 @@ class Agent:
         """Set when it serves."""
 
     def end(self) -> None:
-        """Let it end; from any thread, once it is ready."""
+        """Let it end, if it has not yet; from any thread, once it is ready."""
         assert self._loop is not None  # noqa: S101  # it is ready
-        self._loop.call_soon_threadsafe(self._end.set)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end.set)
 
     async def run(self) -> int:
         """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
@@ -120,10 +124,8 @@ class Agent:
                 ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer
             )
             stack.push_async_callback(service.close)
-            service.watch = ProcessWatch(service.ended)
+            service.watch = ProcessWatch(service.ended, self._table.leases)
             stack.callback(service.watch.close)
-            for lease in self._table.leases:
-                service.watch.watch(lease)
             if plugins is not None:
                 plugins.feed(ledger, service, asyncio.get_running_loop())
             if options.pod_resources is not None:
@@ -132,6 +134,8 @@ class Agent:
             await server.start()
             stack.push_async_callback(server.stop)
             self._heed_signals()
+            looking = asyncio.create_task(self._look_after_file(ledger, journal, service))
+            stack.callback(looking.cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %d leases", options.socket, len(ledger.leases))
             self.is_ready.set()
@@ -139,6 +143,30 @@ class Agent:
             await self._end.wait()
             tell_systemd("STOPPING=1")
         return self._status
+
+    async def _look_after_file(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+        """See now and then that the file still says whose its leases are; end if another agent may have them."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                found = await asyncio.to_thread(self._ownership.look)
+            except InputError as error:
+                _LOG.critical("%s", error)
+                self._status = 1
+                self._end.set()
+                return
+            for lease in found:
+                if lease.id in ledger.leases:
+                    continue
+                _LOG.error("lease %s was given beside the agent, whose file was removed", lease.name)
+                try:
+                    ledger.restore([lease], are_new=True)
+                except InputError as error:
+                    # there is no way to take it from its process
+                    _LOG.error("it is not among the agent's: %s", error)  # a sentence is enough
+                else:
+                    service.watch.watch(lease)
+                    journal.append(ledger.take_entries(), lambda: None)
 
     def _disk_failed(self, error: OSError) -> None:
         """End: what is not written is promised to nobody."""

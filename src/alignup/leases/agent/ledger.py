@@ -83,11 +83,13 @@ class Ledger:
         entries, self._entries = self._entries, []
         return entries
 
-    def restore(self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = ()) -> list[str]:
+    def restore(
+        self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = (), *, are_new: bool = False
+    ) -> list[str]:
         """Take over leases, and those who wait, from before; return sentences about what the machine lacks of them.
 
         Devices that nobody has reported yet are kept as unhealthy ones, so that they are not given to others
-        when they are.
+        when they are. `are_new`: they are not in the journal yet.
 
         Raises:
             InputError: something is held twice.
@@ -104,6 +106,8 @@ class Ledger:
             except AllocationError as error:
                 raise InputError(f"expected leases that share nothing, got {lease.name!r}: {error}") from None
             self._note(lease)
+            if are_new:
+                self._entries.append(Given(lease))
         for waiter in waiting:
             self._line.join(waiter)
         return notices

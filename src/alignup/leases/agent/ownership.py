@@ -40,9 +40,10 @@ class Ownership:
 
     def __init__(self, file: LeaseFile) -> None:
         self._file = file
+        self._socket = ""
         self.journal = file.path.with_name(file.path.name + ".journal")
         """Where the leases are while an agent has them."""
-        lock = file.path.with_name(file.path.name + ".agent")
+        lock = self._lock = file.path.with_name(file.path.name + ".agent")
         try:
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
@@ -95,7 +96,30 @@ class Ownership:
             self._write_journal(table)
             change.leases, change.waiting = [], []
             change.machine, change.agent = machine, str(socket)
+        self._socket = str(socket)
         return table
+
+    def look(self) -> tuple[LeaseRecord, ...]:
+        """Make sure that the file still says that this agent has the leases; say so again if somebody removed it.
+
+        Returns:
+            The leases that commands have taken from the file meanwhile; they are the agent's from now on.
+
+        Raises:
+            InputError: the lock file was removed, so that another agent may have the leases, or a file cannot be used.
+        """
+        try:
+            is_locked = os.path.samestat(os.fstat(self._descriptor), self._lock.lstat())
+        except OSError:
+            is_locked = False
+        if not is_locked:
+            raise InputError(f"expected the lock file to stay, got it removed at {self._lock}")
+        if self._file.agent() == self._socket:
+            return ()
+        with self._file.change(by_agent=True) as change:
+            found = tuple(change.leases)
+            change.leases, change.waiting, change.agent = [], [], self._socket
+        return found
 
     def hand_back(self, tell: Callable[[str], None]) -> LeaseTable:
         """Put the leases back into the file, and return them; commands then use the file again.

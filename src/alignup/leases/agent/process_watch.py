@@ -13,7 +13,7 @@ from alignup.errors import InputError
 from alignup.leases.process import Liveness, identify, joint_liveness, runs_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from alignup.leases.process import ProcessIdentity
     from alignup.leases.record import LeaseRecord
@@ -29,15 +29,18 @@ class ProcessWatch:
 
     Args:
         ended: called with the id of such a lease, once, from the event loop.
+        leases: those to watch from the beginning.
     """
 
-    def __init__(self, ended: Callable[[str], None]) -> None:
+    def __init__(self, ended: Callable[[str], None], leases: Iterable[LeaseRecord] = ()) -> None:
         self._ended = ended
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
         self._descriptors: dict[str, int] = {}
         self._looked_at: dict[str, LeaseRecord] = {}
         self._timer: asyncio.TimerHandle | None = None
+        for lease in leases:
+            self.watch(lease)
 
     def __len__(self) -> int:
         return len(self._descriptors) + len(self._looked_at)

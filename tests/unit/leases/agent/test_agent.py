@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import math
 import os
 import socket
@@ -28,6 +29,7 @@ from alignup.leases.agent.users import Limits
 from alignup.leases.agent.wire import Ask, Failed, Granted, List, decode_reply, frame
 from alignup.leases.placement import Placer
 from alignup.leases.process import identify
+from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
 from alignup.leases.request import PartOf, make_request
 from alignup.leases.source import FileSource, open_source
 from alignup.leases.store import AgentOwnsError, LeaseFile
@@ -461,3 +463,83 @@ def test_many_clients_hold_nothing_twice(folder, durable):
             thread.join(LONG)
         assert problems == []
         assert client(folder).leases() == []
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_file_that_somebody_removes_is_made_again(folder, monkeypatch, caplog, is_shown):
+    """Leases that were given from it meanwhile are the agent's, unless they share something with those that it has."""
+    monkeypatch.setattr("alignup.leases.agent.agent._LOOK", 0.5)
+    evidence = evidence_file()
+
+    def show(*shown):
+        show_evidence(evidence_of(*shown), evidence)
+
+    with running_agent(folder):
+        client(folder).acquire(claim(show=show if is_shown else None, cpus=2))
+        (folder / "leases.json").unlink()
+        beside = (
+            FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
+        )
+        eventually(lambda: "given beside the agent" in caplog.text)
+        eventually(lambda: file_of(folder).agent())
+        assert (beside.id in {known.lease.id for known in client(folder).leases()}) == is_shown
+        assert ("it is not among the agent's" in caplog.text) != is_shown
+    os.close(evidence)
+    with running_agent(folder):
+        assert (beside.id in {known.lease.id for known in client(folder).leases()}) == is_shown
+
+
+def test_an_agent_ends_whose_lock_somebody_removes(folder, monkeypatch, caplog):
+    monkeypatch.setattr("alignup.leases.agent.agent._LOOK", 0.05)
+    ended = []
+    with suppress(AssertionError), running_agent(folder) as agent:
+        (folder / "leases.json.agent").unlink()
+        eventually(agent._end.is_set)
+        ended.append(agent._status)
+    assert ended == [1]
+    assert "expected the lock file to stay" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_sees_and_takes_what_they_may(folder):
+    """Played by a copy of this process."""
+    nobody = 65534
+    folder.chmod(0o755)
+    group = grp.getgrgid(nobody).gr_name
+    with running_agent(folder, group=group, limits=Limits(cpus=4)):
+        own = client(folder).acquire(claim(cpus=2, name="roots")).lease
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setgroups([])
+                os.setresgid(nobody, nobody, nobody)
+                os.setresuid(nobody, nobody, nobody)
+                status = what_nobody_may(folder, own)
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert [known.lease.id for known in client(folder).leases()] == [own.id]
+
+
+def what_nobody_may(folder, roots):
+    """Return 0 if all is as it should be, else the number of what is not."""
+    source = client(folder)
+    lease = source.acquire(claim(cpus=3, name="roots")).lease
+    shown = {known.lease.name: known.lease for known in source.leases()}
+    if (
+        set(shown) != {"(user 0)", "roots"}
+        or shown["(user 0)"].process.pid
+        or lease.cpus & shown["(user 0)"].cpus
+    ):
+        return 2
+    source.give_back(roots)
+    if len(source.leases()) != 2 or source.release("roots", force=True).lease.id != lease.id:
+        return 3
+    with pytest.raises(AllocationError, match="expected the name of a lease"):
+        source.release("roots", force=True)
+    with pytest.raises(AllocationError, match="expected up to 4 CPUs of one user, got 5"):
+        source.acquire(claim(cpus=5))
+    with pytest.raises(InputError, match="expected a process of user 65534, got pid 1 of user 0"):
+        source.acquire(claim(identify(1), cpus=1))
+    return 0

@@ -1,0 +1,70 @@
+"""The end of processes is noticed, with descriptors of the kernel and without."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+import leasing
+from alignup.leases.agent import process_watch as module
+from alignup.leases.agent.process_watch import ProcessWatch
+from alignup.leases.process import identify
+
+
+def lease_of(process, name="one"):
+    return msgspec.structs.replace(leasing.record(name), process=process)
+
+
+def ended_within(watched, act, seconds=20.0):
+    """Return the leases that a watch tells of, once it tells of one."""
+    told = []
+
+    async def work():
+        is_told = asyncio.Event()
+        watch = ProcessWatch(lambda lease_id: (told.append(lease_id), is_told.set()), watched)
+        act()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(is_told.wait(), seconds)
+        left = len(watch)
+        watch.close()
+        return left
+
+    return asyncio.run(work()), told
+
+
+@pytest.mark.parametrize("has_descriptors", [True, False])
+def test_the_end_of_a_process_is_noticed(monkeypatch, has_descriptors):
+    if not has_descriptors:
+
+        def refuse(_pid):
+            raise OSError(38, "no such call")
+
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+        monkeypatch.setattr(module, "_LOOK", 0.02)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    lease = lease_of(identify(process.pid))
+
+    def end():
+        process.kill()
+        process.communicate()
+
+    left, told = ended_within([lease, lease_of(identify(os.getpid()), "mine")], end)
+    assert told == [lease.id]
+    assert left == 1
+
+
+def test_one_that_has_ended_before_is_told_of_at_once():
+    gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+    assert ended_within([lease_of(gone)], lambda: None) == (0, ["id of one"])
+
+
+def test_one_of_another_container_is_not_known_to_have_ended(monkeypatch):
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+    other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
+    assert ended_within([lease_of(other)], lambda: None, 0.1) == (1, [])
