@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["PluginCalls", "Service"]
 
 _LOG: Final = logging.getLogger(__name__)
+_OWN_FAILURE: Final = (
+    "expected a request that the agent can carry out, got a failure of the agent: see its log"
+)
 _MOST_QUESTIONS: Final = 16
 """A request whose plugins are asked more often meets a machine that changes all the time."""
 
@@ -126,6 +129,9 @@ class Service:
             reply(Refused(error.detail, error.reason))
         except AlignupError as error:
             reply(Failed(str(error)))
+        except Exception:  # noqa: BLE001  # one request's failure is not to be the others'
+            _LOG.exception("a request of user %s failed", uid)
+            reply(Failed(_OWN_FAILURE))
         return None
 
     def ended(self, lease_id: str) -> None:
@@ -216,6 +222,9 @@ class Service:
             reply(Refused(f"{refusal.detail}{waited}", refusal.reason))
         except AlignupError as error:
             reply(Failed(str(error)))
+        except Exception:  # noqa: BLE001  # as above
+            _LOG.exception("a request of user %s failed", asked.uid)
+            reply(Failed(_OWN_FAILURE))
         else:
             if wait:
                 self._observer.waited(time.monotonic() - start)

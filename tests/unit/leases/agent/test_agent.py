@@ -543,3 +543,22 @@ def what_nobody_may(folder, roots):
     with pytest.raises(InputError, match="expected a process of user 65534, got pid 1 of user 0"):
         source.acquire(claim(identify(1), cpus=1))
     return 0
+
+
+@pytest.mark.parametrize("wait", [0.0, 1.0])
+def test_a_failure_of_the_agent_is_one_requests_only(folder, monkeypatch, caplog, wait):
+    with running_agent(folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
+            with pytest.raises(InputError, match="got a failure of the agent: see its log"):
+                client(folder).acquire(claim(cpus=1), wait)
+        assert "ZeroDivisionError" in caplog.text
+        client(folder).acquire(claim(cpus=16))
+
+
+@pytest.mark.parametrize(
+    "wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}]
+)
+def test_what_is_far_too_much_is_refused(folder, wishes):
+    with running_agent(folder), pytest.raises(AllocationError):
+        client(folder).acquire(claim(**wishes))
