@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from alignup.leases.environment import lease_variables
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -43,6 +41,8 @@ class Grant:
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a command that has the lease."""
+        from alignup.leases.environment import lease_variables  # noqa: PLC0415  # startup counts
+
         found = lease_variables(self.lease, self.machine, self.state, self.cuda)
         return {**found, AGENT_VARIABLE: self.agent} if self.agent else found
 

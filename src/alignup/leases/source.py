@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, InputError
-from alignup.leases.acquire import acquire, give_back
-from alignup.leases.binding import memory_nodes
-from alignup.leases.environment import cuda_variables
 from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart
-from alignup.leases.machine_parts import split_machine
 from alignup.leases.process import Liveness, joint_liveness
 from alignup.leases.store import AgentOwnsError, LeaseFile
 
@@ -57,6 +53,10 @@ class FileSource:
 
     def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
         """See `LeaseSource`."""
+        from alignup.leases.acquire import acquire, give_back  # noqa: PLC0415  # startup counts
+        from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # as above
+        from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
         try:
             lease = acquire(self._file, site, claim, wait)
@@ -72,6 +72,8 @@ class FileSource:
 
     def give_back(self, lease: LeaseRecord) -> None:
         """See `LeaseSource`; an agent may have taken over the file since it was given."""
+        from alignup.leases.acquire import give_back  # noqa: PLC0415  # startup counts
+
         try:
             give_back(self._file, lease)
         except AgentOwnsError as error:
@@ -99,6 +101,9 @@ class FileSource:
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
         """See `LeaseSource`; the sentence says if this process may use only some of the machine's CPUs."""
+        from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # startup counts
+        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415  # as above
+
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         try:
             cut = split_machine(

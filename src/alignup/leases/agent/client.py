@@ -31,7 +31,6 @@ from alignup.leases.agent.wire import (
     length_of,
 )
 from alignup.leases.grant import Grant, KnownLease, KnownPart
-from alignup.leases.machine_parts import Part
 from alignup.leases.process import joint_liveness
 
 if TYPE_CHECKING:
@@ -119,6 +118,8 @@ class AgentSource:
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
         """See `LeaseSource`."""
+        from alignup.leases.machine_parts import Part  # noqa: PLC0415  # startup counts
+
         return [
             KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
             for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts).parts
