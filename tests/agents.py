@@ -12,7 +12,7 @@ from alignup.leases.agent.client import AgentSource
 from alignup.leases.agent.ownership import Ownership
 from alignup.leases.store import LeaseFile
 
-LONG = 20.0
+LONG = 60.0
 """Seconds that nothing takes unless something is broken."""
 
 

@@ -21,7 +21,7 @@ from alignup.leases.agent.device_plugins.device_plugin_pb2_grpc import (
 from alignup.leases.agent.device_plugins.registration import SOCKET_NAME
 
 NIC = "example.com/nic"
-LONG = 20.0
+LONG = 60.0
 """Seconds that nothing takes unless something is broken."""
 
 

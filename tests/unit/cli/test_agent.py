@@ -82,7 +82,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
     assert alignup("release", "--state", state, "x").returncode == 1
     agent.send_signal(signal.SIGTERM)
-    _, log = agent.communicate(timeout=LONG)
+    _, log = agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
     assert '"message":"serving' in log
     back = alignup("agent", "--state", state, "--hand-back")
@@ -111,11 +111,11 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     time.sleep(0.1)
     assert "200" not in alignup("ps", "--state", state, "--json").stdout.split("cpus")[0]
     assert waiting.poll() is None
-    command.communicate(b"\n", timeout=LONG)
+    command.communicate(b"\n", timeout=3 * LONG)
     assert command.returncode == 0
-    assert waiting.wait(timeout=LONG) == 0
+    assert waiting.wait(timeout=3 * LONG) == 0
     again.terminate()
-    again.communicate(timeout=LONG)
+    again.communicate(timeout=3 * LONG)
 
 
 def test_limits_are_read():

@@ -57,7 +57,8 @@ class AgentSource:
     Args:
         path: its socket.
         tell: called with a sentence if it is not there at once.
-        patience: seconds to wait for an agent that is not there.
+        patience: seconds to wait at least for an agent that is not there; a request that would wait longer for a lease
+            waits as long for the agent.
     """
 
     def __init__(self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE) -> None:
@@ -87,7 +88,8 @@ class AgentSource:
             kubelet_version=str(request.kubelet_version),
             wait=-1.0 if endless else wait or 0.0,
         )
-        found = self._ask(ask, Granted, None if endless else (wait or 0.0) + _ANSWER)
+        patience = math.inf if endless else wait or 0.0
+        found = self._ask(ask, Granted, None if endless else patience + _ANSWER, patience)
         grant = Grant(
             found.lease,
             found.machine,
@@ -125,14 +127,16 @@ class AgentSource:
             for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts).parts
         ]
 
-    def _ask(self, request: Request, kind: type[_R], limit: float | None = _ANSWER) -> _R:
+    def _ask(
+        self, request: Request, kind: type[_R], limit: float | None = _ANSWER, patience: float = 0.0
+    ) -> _R:
         """Return the agent's reply of a kind.
 
         Raises:
             AllocationError: it refuses.
             InputError: it is not there, does not answer, or says that the request cannot be.
         """
-        reply = self._exchange(request, limit)
+        reply = self._exchange(request, limit, max(patience, self._patience))
         if isinstance(reply, Refused):
             raise AllocationError(reply.detail, reply.reason or "UnexpectedAdmissionError")
         if isinstance(reply, Failed):
@@ -143,7 +147,7 @@ class AgentSource:
             )
         return reply
 
-    def _exchange(self, request: Request, limit: float | None) -> Reply:
+    def _exchange(self, request: Request, limit: float | None, patience: float) -> Reply:
         """Send a request, again if the agent is started again meanwhile, and return the reply.
 
         Raises:
@@ -159,8 +163,7 @@ class AgentSource:
                 if missing_since is None:
                     missing_since = now
                     self._tell(f"waiting for the agent at {self._path}, which does not answer")
-                # to wait longer for the agent than for a lease is of no use
-                if now - missing_since > self._patience or now > end:
+                if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
                 raise self._missing(f"did not answer within {limit:g} s") from None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentMetrics", "serve_metrics"]
 
 _LOOPBACK: Final = "127.0.0.1"
-_PATIENCE: Final = 2.0
+_PATIENCE: Final = 5.0
 """Seconds for the event loop to say how things are."""
 _WAITS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600)
 

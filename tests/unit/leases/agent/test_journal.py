@@ -38,7 +38,7 @@ def written(path, batches, *, durable=True, table=LeaseTable, failed=pytest.fail
         writing = asyncio.create_task(journal.run())
         for batch in batches:
             journal.append(batch, lambda: told.append(1))
-        for _ in range(1000):
+        for _ in range(60_000):
             if len(told) == len(batches):
                 break
             await asyncio.sleep(0.001)
@@ -149,7 +149,7 @@ def test_a_disk_that_fails_ends_it_and_nobody_is_told(path, monkeypatch, durable
         monkeypatch.setattr(os, "write", full)
         writing = asyncio.create_task(journal.run())
         journal.append([Freed("a")], lambda: told.append(1))
-        for _ in range(1000):
+        for _ in range(60_000):
             if failures:
                 break
             await asyncio.sleep(0.001)

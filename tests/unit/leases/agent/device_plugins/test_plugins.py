@@ -21,7 +21,8 @@ from alignup.node import Node
 from fake_plugins import LONG, NIC, FakePlugin, report, short_folder
 from leasing import machine
 
-SHORT = Limits(connect=LONG, preferred=0.2, allocate=0.2, pre_start=0.2, between_reports=0.001)
+PATIENT = Limits(LONG, LONG, LONG, LONG, between_reports=0.001)
+HASTY = Limits(LONG, 0.2, 0.2, 0.2)
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def folder():
 
 @pytest.fixture
 def plugins(folder):
-    with DevicePlugins(folder, SHORT) as serving:
+    with DevicePlugins(folder, PATIENT) as serving:
         yield serving
 
 
@@ -172,6 +173,7 @@ def test_a_plugin_that_hangs_costs_its_own_resource_only(plugins, fake):
     hanging = fake("nic0", "nic1", "nic2", "nic3", preferred=True)
     other = fake("a", "b", resource="example.com/other")
     hanging.hangs |= {"GetPreferredAllocation", "Allocate"}
+    plugins._connections[NIC]._limits = HASTY
     refused = node.admit(pod(1))
     assert "did not answer GetPreferredAllocation within 0.2 s" in refused.message
     with pytest.raises(DevicePluginError, match=r"example.com/nic did not answer Allocate within 0.2 s"):
@@ -186,6 +188,7 @@ def test_pre_start_is_called_where_it_is_wanted(plugins, fake):
     plugins.pre_start({NIC: ("nic0",)})
     assert plugin.calls[-1] == ("PreStartContainer", ("nic0",))
     plugin.hangs.add("PreStartContainer")
+    plugins._connections[NIC]._limits = HASTY
     with pytest.raises(DevicePluginError, match="did not answer PreStartContainer"):
         plugins.pre_start({NIC: ("nic0",)})
     other = fake("nic1", resource="example.com/other")
