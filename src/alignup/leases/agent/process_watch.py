@@ -66,7 +66,8 @@ class ProcessWatch:
             raise InputError(f"expected a process of user {uid}, got pid {process.pid} of user {owner}")
 
     def watch(self, lease: LeaseRecord) -> None:
-        """Watch the processes of a lease from now on."""
+        """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
+        self.forget(lease.id)
         for process in reversed(lease.processes):  # the keeper outlives the command
             if process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id:
                 continue

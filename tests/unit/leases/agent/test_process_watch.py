@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,6 +20,10 @@ from alignup.leases.process import identify
 
 def lease_of(process, name="one"):
     return msgspec.structs.replace(leasing.record(name), process=process)
+
+
+def open_files():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def ended_within(watched, act, seconds=20.0):
@@ -57,6 +62,21 @@ def test_the_end_of_a_process_is_noticed(monkeypatch, has_descriptors):
     left, told = ended_within([lease, lease_of(identify(os.getpid()), "mine")], end)
     assert told == [lease.id]
     assert left == 1
+
+
+def test_one_that_is_watched_twice_is_told_of_once():
+    """A request may come a second time, and gets the same lease."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    lease = lease_of(identify(process.pid))
+    before = open_files()
+
+    def end():
+        process.kill()
+        process.communicate()
+
+    left, told = ended_within([lease, lease], end)
+    assert (left, told) == (0, [lease.id])
+    assert open_files() <= before
 
 
 def test_one_that_has_ended_before_is_told_of_at_once():
