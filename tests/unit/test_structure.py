@@ -139,6 +139,7 @@ LATE = {
 """Imports inside functions that save time, with the reason; `*` stands for any name."""
 
 TYPES_ONLY = {
+    ("kubelet.verify", "leases.record"): "leases are verified as containers are",
     ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
     ("node.node", "kubelet.options"): "the options of Node.from_kubelet",
     ("node.node", "node.explain.explanation"): "the return type of Node.explain",
