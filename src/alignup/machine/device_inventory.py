@@ -21,6 +21,9 @@ __all__ = ["Device", "checked_devices", "decode_inventory", "decode_preferred_se
 _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
+_NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
+NOWHERE = -1
+"""The NUMA node that plugins report which did not look; no machine has it."""
 _KEYS = frozenset({"id", "numa", "healthy"})
 
 
@@ -33,6 +36,8 @@ class Device:
     numa_nodes: tuple[int, ...] | None
     """Kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology."""
     healthy: bool = True
+    is_astray: bool = False
+    """Its plugin reported NUMA nodes, none of which the machine has; they are left out of `numa_nodes`."""
 
 
 def decode_inventory(
@@ -106,7 +111,7 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
         resource: [
             {
                 "id": device.id,
-                "numa": None if device.numa_nodes is None else list(device.numa_nodes),
+                "numa": [NOWHERE] if device.is_astray else _listed(device.numa_nodes),
                 **({} if device.healthy else {"healthy": False}),
             }
             for device in devices
@@ -115,11 +120,16 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
     }
 
 
+def _listed(numa_nodes: tuple[int, ...] | None) -> list[int] | None:
+    return None if numa_nodes is None else list(numa_nodes)
+
+
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
     """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
 
     Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there, this passes over
-    such nodes, and warns of them.
+    such nodes, and warns of them. A resource whose devices name no other nodes counts as one that is aligned: no set of
+    NUMA nodes can supply it.
 
     Raises:
         InputError: an id comes twice.
@@ -136,13 +146,15 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
         if strange:
             unknown |= strange
             known = tuple(node for node in device.numa_nodes or () if node in nodes)
-            device = replace(device, numa_nodes=known)  # noqa: PLW2901  # from here on it is that one
+            # from here on it is that one
+            device = replace(device, numa_nodes=known, is_astray=not known)  # noqa: PLW2901
         found[device.id] = device
     if unknown:
         here = _some_numbers(unknown)
         there = _some_numbers(nodes)
         warn(
             f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; ignored, as a kubelet does"
+            f"{'' if any(one.numa_nodes for one in found.values()) else _NO_HINT}"
         )
     return tuple(found.values())
 

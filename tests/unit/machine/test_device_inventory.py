@@ -125,5 +125,16 @@ def test_numa_nodes_that_the_machine_lacks_are_passed_over_with_a_warning():
     ) as said:
         found = decode_inventory({"r": devices}, MACHINE)
 
-    assert found == {"r": (Device("a", ()), Device("b", (8,)), Device("c", (0,)))}
+    assert found == {"r": (Device("a", (), is_astray=True), Device("b", (8,)), Device("c", (0,)))}
     assert len(said) == 1
+    assert "no hint" not in str(said[0].message)
+    assert inventory_to_dict(found)["r"][0] == {"id": "a", "numa": [-1]}
+
+
+def test_a_resource_of_devices_on_unknown_nodes_only_is_warned_of_as_one_that_is_refused():
+    with pytest.warns(
+        AlignupWarning, match="restricted and single-numa-node refuse every pod that asks for it"
+    ):
+        found = decode_inventory({"r": [{"id": "a", "numa": -1}, {"id": "b"}]}, MACHINE)
+    with pytest.warns(AlignupWarning, match="no hint"):
+        assert decode_inventory(inventory_to_dict(found), MACHINE) == found

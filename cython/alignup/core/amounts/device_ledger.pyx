@@ -51,6 +51,7 @@ cdef class DeviceInventory:
         healthy: the set of the devices that are healthy.
         reported: how many devices the plugin reports; those after them are gone.
         over_all_nodes: offer masks of all nodes, not only of those that a device is near to (kubelets before 1.36).
+        is_aligned: devices count as aligned even if none of them is near to a node: then no mask has enough.
 
     Raises:
         ValueError: a mask names nodes that the machine does not have.
@@ -60,7 +61,8 @@ cdef class DeviceInventory:
         self.block = NULL
 
     def __init__(
-        self, int numa_nodes, list places not None, healthy, int reported, *, bint over_all_nodes=False
+        self, int numa_nodes, list places not None, healthy, int reported, *, bint over_all_nodes=False,
+        bint is_aligned=False
     ):
         cdef int words = max(1, (len(places) + 63) // 64), place
         cdef list masks = list(dict.fromkeys([mask for mask in places if mask]))
@@ -92,7 +94,7 @@ cdef class DeviceInventory:
         self.layout.any_healthy = healthy != 0
         self.layout.reported = reported
         self.sort_by_place(places)
-        if over_all_nodes and self.layout.universe:
+        if (over_all_nodes or not self.layout.universe) and (is_aligned or self.layout.universe):
             self.layout.universe = all_nodes(numa_nodes)
         self.sum_largest()
 
@@ -161,7 +163,7 @@ cdef class DeviceInventory:
 
     @property
     def is_aligned(self):
-        """Whether any device is near to some node; else there is nothing to align."""
+        """Whether any device is near to some node, or they count as aligned; else there is nothing to align."""
         return self.layout.universe != 0
 
     def places(self):

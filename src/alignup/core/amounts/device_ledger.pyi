@@ -13,6 +13,7 @@ class DeviceInventory:
         reported: int,
         *,
         over_all_nodes: bool = False,
+        is_aligned: bool = False,
     ) -> None: ...
     @staticmethod
     def from_counts(totals: list[int], *, over_all_nodes: bool = False) -> DeviceInventory: ...

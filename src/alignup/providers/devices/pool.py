@@ -41,7 +41,12 @@ class _Inventory:
         ]
         healthy = sum(1 << i for i, device in enumerate(devices[:reported]) if device.healthy)
         self.amounts = DeviceInventory(
-            len(numa_ids), places, healthy, reported, over_all_nodes=over_all_nodes
+            len(numa_ids),
+            places,
+            healthy,
+            reported,
+            over_all_nodes=over_all_nodes,
+            is_aligned=any(device.is_astray for device in devices[:reported]),
         )
 
 

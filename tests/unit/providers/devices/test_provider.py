@@ -40,6 +40,17 @@ def test_devices_without_nodes_have_no_preference_alone_and_help_no_mask():
     assert hints(provider(0, 0, None), 2) == {1: True}
 
 
+def test_devices_on_unknown_nodes_only_are_aligned_and_near_to_no_mask():
+    """As in a kubelet: whoever asks for them under a strict policy is refused."""
+    with pytest.warns(AlignupWarning, match="no hint"):
+        made = DeviceProvider(machine(0, 1), {GPU: [Device("a", (-1,)), Device("b", None)]})
+    assert hints(made, 1) == {}
+    with pytest.warns(AlignupWarning, match="ignored"):
+        beside = DeviceProvider(machine(0, 1), {GPU: [Device("a", (-1,)), Device("b", (0,))]})
+    assert hints(beside, 1)
+    assert hints(beside, 2) == {}
+
+
 def test_masks_are_of_positions_and_not_of_kernel_ids():
     """The node that the kernel calls 255 is at position 1."""
     assert hints(provider(0, 255, ids=(0, 255)), 1) == {1: True, 2: True, 3: False}
