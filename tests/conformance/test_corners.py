@@ -1,8 +1,8 @@
 """Corner scenarios in which kubelet and alignup parted once: now as the kubelet, or as `docs/deviations.md` says.
 
-`recorded_deviations.json` holds, by scenario and step, each field of our answer that is not the kubelet's: all else must
-be the kubelet's to the letter. Scenarios that are not recorded there (`ALIGNUP_VECTORS` may bring others) may differ where
-a row of the table is about machines or pods like theirs.
+`recorded_deviations.json` holds, by scenario and step, each field of our answer that is not the kubelet's: all else
+must be the kubelet's to the letter. Scenarios that are not recorded there (`ALIGNUP_VECTORS` may bring others) may
+differ where a row of the table is about machines or pods like theirs.
 """
 
 from __future__ import annotations
