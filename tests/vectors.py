@@ -19,9 +19,12 @@ def vectors_file(name: str) -> Path:
     return Path(os.environ.get("ALIGNUP_VECTORS") or HERE) / f"{name}.jsonl.gz"
 
 
-def vectors(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the cases of a file, one a line."""
-    with gzip.open(vectors_file(name), "rt", encoding="utf-8") as lines:
+def vectors(name: str, *, own: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the cases of a file, one a line; with `own` those of the copy here where the folder lacks the file."""
+    path = vectors_file(name)
+    if own and not path.exists():
+        path = HERE / f"{name}.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 

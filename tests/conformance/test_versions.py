@@ -107,3 +107,26 @@ def is_same(case: dict[str, Any], got: dict[str, Any] | None, wanted: dict[str, 
     return all(compact[key] == wanted[key] for key in ("cpus", "memory", "devices")) and all(
         got["devices"][resource] == ids for resource, ids in wanted.get("deviceIds", {}).items()
     )
+
+
+PODS = list(vectors("versions/pods", own=True))
+
+
+@pytest.mark.parametrize("case", PODS, ids=[case["name"] for case in PODS])
+def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release(
+    case: dict[str, Any],
+) -> None:
+    """By Node, hints included; and a cluster of nodes foresees each verdict."""
+    check_case(case)
+    node = Node.from_dict(case)
+    cluster = Cluster.from_nodes([node])
+    for step, expected in zip(case["steps"], case["expect"], strict=True):
+        if "remove" in step:
+            if step["remove"] in {pod.uid for pod in node.pods}:
+                node.remove(step["remove"])
+            continue
+        pod = Pod.from_manifest(step["admit"])
+        answer = cluster.evaluate(pod, exact=True)
+        assert bool(answer.admitted[0]) == expected["admitted"]
+        assert REASONS[answer.reason[0]] == expected.get("reason", "")
+        node.admit(pod)

@@ -247,8 +247,8 @@ def effective_request(
     """
     if not init_containers and len(containers) == 1:
         only = containers[0]
-        return only.exclusive_cpus, only.memory, only.devices
-    cpus = peak(init_containers, containers, lambda one: (("cpu", one.exclusive_cpus),))
+        return _own_cpus(only), only.memory, only.devices
+    cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
     memory = peak(init_containers, containers, lambda one: one.memory)
     devices = peak(init_containers, containers, lambda one: one.devices)
     _check_sums([*cpus.items(), *memory.items(), *devices.items()])
@@ -259,6 +259,11 @@ def effective_request(
         tuple(sorted([item for item in memory.items() if item[0] in kept])),
         tuple(sorted(devices.items())),
     )
+
+
+def _own_cpus(container: Container) -> int:
+    """Return the exclusive CPUs of a container as the sum over a pod counts them: none if its spec requests none."""
+    return container.exclusive_cpus if container.requests.get("cpu") else 0
 
 
 def peak(
