@@ -165,14 +165,17 @@ class Cluster:
         """Put another node, or another NodeResourceTopology object or its amounts, in a node's place.
 
         Raises:
-            InputError: there is no node of that name, the object is none, or the cluster is made from nodes and an
-                object is given, or the other way round.
+            InputError: there is no node of that name, the object is none, the cluster is made from nodes and an
+                object is given, or the other way round, or the node has another `single_numa_node_exclusive` than
+                the others.
         """
         index = self.index(name)
         if isinstance(node, Node) != bool(self._members):
             expected = "a Node" if self._members else "a NodeResourceTopology object"
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
+            if len(self) > 1:
+                one_default([self._default_exclusive, node.single_numa_node_exclusive])
             row = row_of_node(node)
         elif isinstance(node, NodeAmounts):
             row = row_of_amounts(node, self._profiles[index])
@@ -184,6 +187,7 @@ class Cluster:
             self._board.replace(index, row)
             if isinstance(node, Node):
                 self._members[index], self._nodes = node, None
+                self._default_exclusive = node.single_numa_node_exclusive
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -467,3 +467,14 @@ def test_threads_that_judge_while_nodes_change():
         for index, node in enumerate(cluster.nodes):
             own = node.try_admit({**manifest, "metadata": {"name": "new", "uid": "new"}})
             assert answer.admitted[index] == own.admitted
+
+
+def test_an_update_keeps_one_default_of_exclusivity():
+    machine = alignup.Machine.load("align-up-article")
+    preferred = Node(machine, single_numa_node_exclusive="Preferred")
+    cluster = Cluster.from_nodes([Node(machine), Node(machine)])
+    with pytest.raises(InputError, match="the same value for every node of a cluster"):
+        cluster.update("node-0", preferred)
+    alone = Cluster.from_nodes([Node(machine)])
+    alone.update("node-0", preferred)
+    assert alone.nodes == (preferred,)

@@ -28,4 +28,7 @@ cdef class Job:
     cdef PodRequest pod
     cdef readonly Board board
     cdef readonly int policy
+    cdef list requests              # as they were given
+    cdef Py_ssize_t names           # types and resources that the board knew when they were read
+    cdef int renumber(self) except -1
     cdef int read_pod(self, list requests) except -1

@@ -220,6 +220,7 @@ cdef class Board:
         cdef Trial trial
         if job.board is not self or job.pod.requests is NULL:
             raise ValueError("expected a job of this board, got another one's")
+        job.renumber()
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
         for room in (
@@ -269,6 +270,7 @@ cdef class Board:
             raise ValueError("expected a job of this board, one of its nodes, and a hint for each container")
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
+        job.renumber()
         for mask in hints:
             if mask is not None and not 0 <= mask <= all_nodes(self.rows[index].nodes):
                 raise ValueError(f"expected masks of {self.rows[index].nodes} NUMA nodes, got {mask}")
@@ -329,10 +331,20 @@ cdef class Job:
             raise ValueError("expected a board that is made, got one that is not")
         self.board = board
         self.policy = policy
+        self.requests = requests
         self.read_pod(requests)
 
     def __dealloc__(self):
         PyMem_Free(self.pod.requests)
+
+    cdef int renumber(self) except -1:
+        """Read the pod again where nodes that came since brought types or resources that had no number."""
+        if self.names == len(self.board.type_numbers) + len(self.board.resource_numbers):
+            return 0
+        PyMem_Free(self.pod.requests)
+        self.pod.requests = NULL
+        self.pod.hands_on = False
+        return self.read_pod(self.requests)
 
     cdef int read_pod(self, list requests) except -1:
         """Number the types and resources that the pod asks for, and read every request."""
@@ -341,6 +353,7 @@ cdef class Job:
         resources = list(dict.fromkeys([name for asked in requests for name, _ in asked[2] if name in known]))
         if len(types) > MOST_TYPES or len(resources) > MOST_RESOURCES:
             raise ValueError(f"expected at most {MOST_TYPES} types of memory and {MOST_RESOURCES} device resources")
+        self.names = len(self.board.type_numbers) + len(self.board.resource_numbers)
         self.pod.types, self.pod.resources = len(types), len(resources)
         for place, name in enumerate(types):
             self.pod.type[<int>place] = self.board.type_numbers.get(name, -1)

@@ -389,11 +389,12 @@ cdef class CpuLedger:
                     aligned |= cpus
             aligned &= free
             chosen = distribute(aligned, min(request, aligned.bit_count()), held)
-        missing = request - chosen.bit_count()
-        if missing > 0:
+        if (missing := request - chosen.bit_count()) > 0:
             others = free & ~chosen
             if missing > others.bit_count():
                 return CpuShortage("too few")
             chosen |= distribute(others, missing, held | chosen)
+        if chosen & held or chosen.bit_count() != request:
+            raise ValueError(f"expected {request} CPUs that nobody holds, got {chosen}")
         self.give(chosen)
         return chosen

@@ -9,6 +9,7 @@ from alignup.core.hints cimport HintList
 cdef class DeviceInventory:
     cdef DeviceLayout layout
     cdef char* block
+    cdef uint64_t last_word         # the devices that the last word of a set can hold
     cdef void sort_by_place(self, list places)
     cdef void sum_largest(self)
 
@@ -17,6 +18,8 @@ cdef class DeviceLedger:
     cdef DeviceState state
     cdef readonly DeviceInventory inventory
     cdef int read_set(self, object devices, uint64_t* words) except -1
+    cdef object advised(self, object advise, object choice, object chosen, int64_t request)
+    cdef int mark(self, object devices, bint give) except -1
     cdef object set_of(self, const uint64_t* words)
     cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL
     cdef HintList wide_hints(self, list counts, object reusable, int64_t request)

@@ -89,6 +89,7 @@ cdef class DeviceInventory:
         self.layout.largest_sums = <int64_t*>(at + 4 * words)
         for place in range(len(masks)):
             self.layout.place[place] = masks[place]
+        self.last_word = ((<object>1 << len(places)) - 1) >> (64 * (words - 1))
         write_set((<object>1 << reported) - 1, self.layout.present, words)  # of any number: no C shift
         write_set(healthy, self.layout.healthy, words)
         self.layout.any_healthy = healthy != 0
@@ -238,7 +239,11 @@ cdef class DeviceLedger:
         return other
 
     cdef int read_set(self, object devices, uint64_t* words) except -1:
-        return write_set(devices, words, self.state.layout.words)
+        cdef int last = self.state.layout.words - 1
+        if last < 0:
+            raise ValueError("expected an inventory whose devices are known, got one of which only counts are")
+        if write_set(devices, words, self.state.layout.words) or words[last] & ~self.inventory.last_word:
+            raise ValueError(f"expected a set of the devices of the inventory, got {devices}")
 
     cdef object set_of(self, const uint64_t* words):
         return read_words(words, self.state.layout.words)
@@ -255,25 +260,25 @@ cdef class DeviceLedger:
 
     def give(self, devices):
         """Mark devices as given."""
-        cdef uint64_t[SHORT_SET] short
-        cdef uint64_t* words = self.scratch(short, 1)
-        try:
-            self.read_set(devices, words)
-            give_devices(&self.state, words)
-        finally:
-            if words is not short:
-                PyMem_Free(words)
+        self.mark(devices, True)
 
     def take_back(self, devices):
         """Mark devices as no longer given; they are free if they are healthy."""
+        self.mark(devices, False)
+
+    cdef int mark(self, object devices, bint give) except -1:
         cdef uint64_t[SHORT_SET] short
         cdef uint64_t* words = self.scratch(short, 1)
         try:
             self.read_set(devices, words)
-            take_back_devices(&self.state, words)
+            if give:
+                give_devices(&self.state, words)
+            else:
+                take_back_devices(&self.state, words)
         finally:
             if words is not short:
                 PyMem_Free(words)
+        return 0
 
     cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL:
         """Return room for some sets: that on the stack if it suffices, else memory that the caller frees."""
@@ -372,21 +377,24 @@ cdef class DeviceLedger:
                 return DeviceShortage("none healthy" if outcome == DEVICES_NONE_HEALTHY else "too few")
             if outcome == DEVICES_ASK_NEAR or outcome == DEVICES_ASK_ANY:
                 if advise is not None:
-                    self.read_set(advise(self.set_of(choice), self.set_of(chosen), request), chosen)
+                    self.read_set(self.advised(advise, self.set_of(choice), self.set_of(chosen), request), chosen)
                 finish_choice(&self.state, outcome, request, mask is None, chosen, choice)
             return self.set_of(chosen)
         finally:
             if sets is not short:
                 PyMem_Free(sets)
 
+    cdef object advised(self, object advise, object choice, object chosen, int64_t request):
+        """Return what is chosen after somebody was asked: what was chosen before, and some of the choice."""
+        answer = advise(choice, chosen, request)
+        if chosen & ~answer or answer & ~(choice | chosen) or answer.bit_count() > request:
+            raise ValueError(f"expected at most {request} devices of {choice | chosen} with {chosen}, got {answer}")
+        return answer
+
 
 @cython.final
 cdef class DeviceShortage:
-    """Why a container's devices cannot be had.
-
-    Attributes:
-        cause: `none healthy` or `too few`.
-    """
+    """Why a container's devices cannot be had: `cause` is `none healthy` or `too few`."""
 
     cdef readonly str cause
 

@@ -10,11 +10,13 @@ from alignup.core.hints cimport HintList
 cdef class MemoryHolding:
     cdef MemoryTaking taking
     cdef readonly MemoryCapacity capacity
+    cdef object released_by         # the token of the ledger that took it back last
 
 
 cdef class MemoryLedger:
     cdef MemoryState state
     cdef readonly MemoryCapacity capacity
+    cdef object token               # of its own, and a new one when it takes over the amounts of another ledger
     cdef readonly dict smallest     # beyond 8 nodes: requests -> how many nodes an empty machine needs
     cdef int own(self, MemoryCapacity capacity) except -1
     cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors)

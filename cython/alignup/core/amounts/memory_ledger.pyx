@@ -154,6 +154,7 @@ cdef class MemoryLedger:
     cdef int own(self, MemoryCapacity capacity) except -1:
         cdef char* block
         self.capacity = capacity
+        self.token = object()
         self.state.layout = &capacity.layout
         block = <char*>PyMem_Malloc(memory_bytes(&capacity.layout))
         if block is NULL:
@@ -183,6 +184,7 @@ cdef class MemoryLedger:
         if other.capacity is not self.capacity:
             raise ValueError("expected a ledger of this machine's memory, got another one's")
         copy_memory(&self.state, &other.state, <char*>self.state.free)
+        self.token = object()  # what was released here may be held there
 
     def copy(self):
         """Return an independent ledger with the same amounts."""
@@ -393,7 +395,14 @@ cdef class MemoryLedger:
         return holding
 
     def release(self, MemoryHolding holding not None):
-        """Give back what a holding took, to the nodes that it came from."""
+        """Give back what a holding took, to the nodes that it came from.
+
+        Raises:
+            ValueError: it is another machine's, or was given back to this ledger before.
+        """
         if holding.capacity is not self.capacity:
             raise ValueError("expected a holding of this machine's memory, got another one's")
+        if holding.released_by is self.token:
+            raise ValueError("expected a holding that has its memory, got one that gave it back")
+        holding.released_by = self.token
         give_back_memory(&self.state, &holding.taking)

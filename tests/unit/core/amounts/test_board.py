@@ -388,3 +388,17 @@ def test_nothing_is_made_by_halves():
     with pytest.raises(TypeError, match="made already"):
         job.__init__(board, asking(1))
     assert judged(board, job)[0][0] == 1
+
+
+def test_a_job_follows_what_later_nodes_bring():
+    """A resource and a type of memory that no node had when the job was made."""
+    board = Board([row(policy=NONE, cpu=cpus(4, 4))])
+    wanted = [(1, (("memory", 10),), (("gpu", 2),), False)] * 2
+    job = Job(board, wanted)
+    assert judged(board, job)[0][0]
+    board.replace(
+        0, row(policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))})
+    )
+    assert judged(board, job) == judged(board, Job(board, wanted))
+    assert not judged(board, job)[0][0]
+    assert board.score(job, 0, 0, [1]) == board.score(Job(board, wanted), 0, 0, [1])

@@ -256,3 +256,30 @@ def test_nothing_is_made_by_halves():
     assert (unmade.places(), unmade.present, unmade.is_aligned) == ([(0, 0)], 0, False)
     with pytest.raises(TypeError, match="made already"):
         ledger().inventory.__init__(2, [1], 1, 1)
+
+
+@pytest.mark.parametrize("advised", [0, 0b0001, 0b1100, 0b10011, 0b0111])
+def test_advice_that_is_no_part_of_the_choice_is_refused(advised):
+    """Devices near to the other node, unknown ones, too many, or without those that are handed on."""
+    made = ledger(places=(1, 1, 1, 2), given=0b0010)
+
+    def advise(choice, chosen, request):
+        assert (choice, chosen, request) == (0b0101, 0b0010, 2)
+        return advised
+
+    with pytest.raises(ValueError, match="expected at most 2 devices of"):
+        made.choose(2, 0b0010, 1, advise)
+    assert made.choose(2, 0b0010, 1, lambda *_: 0b0110) == 0b0110
+
+
+@pytest.mark.parametrize("count", [4, 64, 70])
+def test_sets_of_devices_that_are_not_there_are_refused(count):
+    made = ledger(places=(1,) * count)
+    for wrong in (1 << count, 1 << 63 if count < 63 else 1 << (count + 1)):
+        with pytest.raises((ValueError, OverflowError)):
+            made.give(wrong)
+        with pytest.raises((ValueError, OverflowError)):
+            made.take_back(wrong)
+    assert made.given == 0
+    with pytest.raises(ValueError, match="only counts"):
+        counted().give(1)

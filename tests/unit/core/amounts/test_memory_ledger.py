@@ -299,3 +299,20 @@ def test_nothing_is_made_by_halves():
     with pytest.raises(TypeError, match="made already"):
         MemoryCapacity({"memory": (1,)}).__init__({"memory": (1,)})
     assert (MemoryHolding().mask, MemoryHolding().positions()) == (0, ())
+
+
+def test_a_holding_is_given_back_once():
+    """To each ledger that knows it: a copy has its own books."""
+    memory = MemoryLedger(MemoryCapacity({"memory": (8, 8)}))
+    holding = memory.allocate(asking(4), (), 1, True)
+    memory.allocate(asking(4), (), 1, True)
+    before, copy = memory.copy(), memory.copy()
+    memory.release(holding)
+    with pytest.raises(ValueError, match="got one that gave it back"):
+        memory.release(holding)
+    assert memory.free == {"memory": (4, 8)}
+    copy.release(holding)
+    assert copy.free == {"memory": (4, 8)}
+    memory.assign(before)  # as if it had not been released
+    memory.release(holding)
+    assert memory.free == {"memory": (4, 8)}
