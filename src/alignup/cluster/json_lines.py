@@ -43,7 +43,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     pods: list[dict[str, Any]] = []
     labels: dict[str, str] = {}
     kubelet_version: str | None = None
-    node: dict[str, Any] | None = None
+    node_object: dict[str, Any] | None = None
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
@@ -99,7 +99,7 @@ class NodeReader:
         check_keys(self._keys.decode(line), f"node {wire.name!r}")
         loaded: LoadedMachine = self._once("machine", wire.machine, described_machine)
         whole = bytes(wire.machine)
-        known = node_object_of({"node": wire.node})
+        known = node_object_of({"nodeObject": wire.node_object})
         version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
 
         def read_config(data: Any) -> KubeletConfig:

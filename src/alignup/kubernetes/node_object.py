@@ -49,7 +49,7 @@ class _Node(msgspec.Struct):
     status: _Status | None = None
 
 
-def node_object(data: object, where: str = "node") -> NodeObject:
+def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """Return the facts in a Node object, as plain objects.
 
     Args:

@@ -51,7 +51,7 @@ KEYS: Final = (
     "singleNUMANodeExclusive",
     "keepRefusedBindings",
     "kubeletVersion",
-    "node",
+    "nodeObject",
     "name",
     "steps",
     "pods",
@@ -126,16 +126,16 @@ def version_of(
     if named is not None:
         return parse_version(named)
     told = None if node is None else node.kubelet_version
-    return NEWEST if told is None else parse_version(told, "node.status.nodeInfo.kubeletVersion")
+    return NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
 
 
 def node_object_of(data: Mapping[str, Any]) -> NodeObject | None:
-    """Return the Node object of the API under the key `node`; None: there is none.
+    """Return the Node object of the API under the key `nodeObject`; None: there is none.
 
     Raises:
         InputError: it is something else.
     """
-    found = data.get("node")
+    found = data.get("nodeObject")
     return None if found is None else node_object(found)
 
 

@@ -134,7 +134,7 @@ class Node:
         but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
         of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
         it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
-        `kubelet_version` goes before the key `kubeletVersion`, which goes before what the Node object `node` says.
+        `kubelet_version` goes before the key `kubeletVersion`, which goes before what `nodeObject` says.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.

@@ -262,7 +262,7 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
 
 
 def test_a_node_line_may_carry_the_node_object():
-    line = {"machine": "align-up-article", "kubelet": FIELDS, "node": api_node("a", "v1.33.4-eks-1")}
+    line = {"machine": "align-up-article", "kubelet": FIELDS, "nodeObject": api_node("a", "v1.33.4-eks-1")}
     newer = {**line, "name": "b", "kubeletVersion": "1.35"}
     cluster = Cluster.from_json_lines("\n".join(map(json.dumps, ({**line, "name": "a"}, newer))))
     assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.35"]
@@ -270,5 +270,5 @@ def test_a_node_line_may_carry_the_node_object():
     node = Node.from_dict({**line, "labels": {"zone": "y"}})
     assert (str(node.config.version), node.labels) == ("1.33", {"zone": "y"})
     assert str(Node.from_dict(line, kubelet_version="1.31").config.version) == "1.31"
-    with pytest.raises(InputError, match="a Node object, got 3 at node"):
-        Node.from_dict({**line, "node": 3})
+    with pytest.raises(InputError, match="a Node object, got 3 at nodeObject"):
+        Node.from_dict({**line, "nodeObject": 3})

@@ -28,9 +28,9 @@ def test_what_is_not_there_is_not_known(data):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ([], "a Node object, got [] at node"),
-        ({"kind": "Pod"}, "expected Node, got 'Pod' at node.kind"),
-        ({"status": {"nodeInfo": 3}}, "got 3 at node.status.nodeInfo"),
+        ([], "a Node object, got [] at nodeObject"),
+        ({"kind": "Pod"}, "expected Node, got 'Pod' at nodeObject.kind"),
+        ({"status": {"nodeInfo": 3}}, "got 3 at nodeObject.status.nodeInfo"),
     ],
 )
 def test_something_else_is_refused(data, words):
