@@ -6,21 +6,20 @@ A `Row` is what a cluster knows of one node: its policy, and the ledgers of its 
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.math cimport INFINITY
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.devices cimport DeviceState
 from alignup.core.amounts.judge cimport (
-    asks_for_anything, judge, place_scratch, scratch_bytes, start_trial, widen,
+    asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory cimport MOST_TYPES
 from alignup.core.amounts.prefetch cimport prefetch_amounts, prefetch_states
 from alignup.core.amounts.requests cimport add_request, read_request
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
-    ADMITTED, MOST_RESOURCES, POLICY_BEST_EFFORT, UNDECIDED, Answer, NodeRow, Request, Trial,
+    MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, Request, Trial,
 )
 from alignup.core.bits cimport all_nodes
 
@@ -286,23 +285,6 @@ cdef class Board:
                 aligned = aligned and not (mask is None and trial.row.nodes > 1)
         free(scratch)
         return score_of(&self.rows[index], &job.pod, asked, aligned, strategy)
-
-
-cdef inline void judge_row(
-    Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
-    uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
-) noexcept nogil:
-    """Judge one node and write the answer."""
-    cdef Answer answer
-    judge(trial, row, policy, &answer)
-    exact[0] = answer.outcome != UNDECIDED
-    admitted[0] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
-    if row.upper_bound and admitted[0]:
-        exact[0] = 0
-    reason[0] = 0 if admitted[0] else answer.outcome
-    affinity[0] = answer.affinity if admitted[0] else 0
-    preferred[0] = answer.preferred and answer.outcome == ADMITTED
-    score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY
 
 
 @cython.final

@@ -189,12 +189,7 @@ cdef class DeviceInventory:
 
 @cython.final
 cdef class DeviceLedger:
-    """Which devices of an inventory are given.
-
-    Args:
-        inventory: the devices that there are.
-        given: the set of those that are given already.
-    """
+    """Which devices of an inventory are given; `given` is the set of those that are given already."""
 
     def __cinit__(self, DeviceInventory inventory not None, given=0):
         self.state.given = NULL

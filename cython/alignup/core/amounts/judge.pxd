@@ -1,5 +1,7 @@
 """The judgement of one pod on one node."""
 
+from libc.stdint cimport uint8_t, uint64_t
+
 from alignup.core.amounts.trial cimport Answer, NodeRow, PodRequest, Request, Trial
 
 
@@ -18,3 +20,7 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
 cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil
 cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil
 cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) noexcept nogil
+cdef void judge_row(
+    Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
+    uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
+) noexcept nogil

@@ -4,7 +4,8 @@ Containers take from copies, by the kernels that the node's own providers use. W
 the outcome is UNDECIDED, and the node itself has to be asked.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from alignup.core.amounts.alike cimport can_place_alike, place_alike, repeat_sums
@@ -15,6 +16,7 @@ from alignup.core.amounts.devices cimport device_bytes
 from alignup.core.amounts.halves cimport sum_of_all
 from alignup.core.amounts.memory cimport memory_bytes
 from alignup.core.amounts.offers cimport Offers
+from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
     ADMITTED, MISMATCHED, POLICY_BEST_EFFORT, POLICY_NONE, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint,
     NodeRow, PodRequest, Request, Trial, has_devices,
@@ -198,3 +200,20 @@ cdef inline void note_hint(const Trial* trial, const Request* request, const Hin
     if asks_for_anything(trial, request):
         answer.asked |= all_nodes(trial.row.nodes) if hint.anywhere else hint.mask
         answer.aligned = answer.aligned and not (hint.anywhere and trial.row.nodes > 1)
+
+
+cdef void judge_row(
+    Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
+    uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
+) noexcept nogil:
+    """Judge one node, score it, and write the answer."""
+    cdef Answer answer
+    judge(trial, row, policy, &answer)
+    exact[0] = answer.outcome != UNDECIDED
+    admitted[0] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
+    if row.upper_bound and admitted[0]:
+        exact[0] = 0
+    reason[0] = 0 if admitted[0] else answer.outcome
+    affinity[0] = answer.affinity if admitted[0] else 0
+    preferred[0] = answer.preferred and answer.outcome == ADMITTED
+    score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY

@@ -22,8 +22,7 @@ from alignup.core.hints cimport HintList
 from alignup.core.amounts.memory_capacity import LARGEST_REQUEST
 from alignup.core.feasible import feasible_hints, smallest_size
 
-# Requests whose smallest size is remembered beyond 8 nodes; forgotten together when there are more.
-SIZES_KEPT = 512
+SIZES_KEPT = 512  # requests whose smallest size is remembered beyond 8 nodes; then all are forgotten
 MOST_DONORS = 64
 
 
@@ -103,11 +102,9 @@ cdef int read_donors(object donors, MemoryCapacity capacity, MemoryTaking** taki
 
 @cython.final
 cdef class MemoryShortage:
-    """Why a container's memory cannot be had.
+    """Why a container's memory cannot be had: `cause` is `too little`, `not preferred` or `bound otherwise`.
 
-    Attributes:
-        cause: `too little`, `not preferred` or `bound otherwise`.
-        mask: the NUMA nodes that had to be among those taken; 0: any.
+    `mask`: the NUMA nodes that had to be among those taken; 0: any.
     """
 
     cdef readonly str cause
@@ -395,14 +392,9 @@ cdef class MemoryLedger:
         return holding
 
     def release(self, MemoryHolding holding not None):
-        """Give back what a holding took, to the nodes that it came from.
-
-        Raises:
-            ValueError: it is another machine's, or was given back to this ledger before.
-        """
-        if holding.capacity is not self.capacity:
-            raise ValueError("expected a holding of this machine's memory, got another one's")
-        if holding.released_by is self.token:
-            raise ValueError("expected a holding that has its memory, got one that gave it back")
+        """Give back what a holding took, to the nodes that it came from; only once."""
+        if holding.capacity is not self.capacity or holding.released_by is self.token:
+            which = "one that gave it back" if holding.capacity is self.capacity else "another one's"
+            raise ValueError(f"expected a holding of this machine's memory, got {which}")
         holding.released_by = self.token
         give_back_memory(&self.state, &holding.taking)
