@@ -126,9 +126,9 @@ def answer(
             for one in answers:
                 click.echo(msgspec.json.encode(one))
         elif compared:
-            click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)))))
+            click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
-            click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()))))
+            click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()), where)))
     if html is not None:
         write_text(html, kept.page(None, versions[0] if versions else None))
     return refused
@@ -196,12 +196,12 @@ def refuses(answer: dict[str, Any]) -> bool:
     return "configError" in answer or any(not step["admitted"] for step in answer["steps"])
 
 
-def compared_lines(answers: dict[KubeletVersion, dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines that a person reads about one scenario under several kubelets."""
+def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "") -> Iterator[str]:
+    """Yield the lines that a person reads about one scenario under several kubelets; see `lines_of`."""
     from alignup.cli.comparison import answer_text, difference_lines
 
     first = next(iter(answers.values()))
-    yield f"{first['name'] or 'scenario'}:"
+    yield f"{first['name'] or f'scenario {where}'.rstrip()}:"
     for version, answer in answers.items():
         if "configError" in answer:
             yield f"  kubelet {version} would not start: {answer['configError']}"
@@ -257,9 +257,15 @@ def with_progress(
     return track(work, "replaying", total=total, console=Console(stderr=True), transient=True)
 
 
-def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines that a person reads about the answer to one scenario with these steps."""
-    yield f"{answer['name'] or 'scenario'}:"
+def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: str = "") -> Iterator[str]:
+    """Yield the lines that a person reads about the answer to one scenario with these steps.
+
+    Args:
+        answer: as `replay` returns it.
+        steps: of the scenario.
+        where: its place, which stands for a name that it lacks.
+    """
+    yield f"{answer['name'] or f'scenario {where}'.rstrip()}:"
     if "configError" in answer:
         yield f"  the kubelet would not start: {answer['configError']}"
         return

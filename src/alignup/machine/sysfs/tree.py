@@ -57,7 +57,8 @@ class DirectoryTree:
             os.scandir(self.source).close()
         except OSError as error:
             message = f"expected a directory with sys and proc in it, got {error.strerror!r} at {self.source}"
-            raise InputError(message) from error
+            hint = "; Machine.load reads files" if isinstance(error, NotADirectoryError) else ""
+            raise InputError(message + hint) from error
 
     def read(self, path: str) -> str | None:
         """Return the whole text of a file, or None."""
