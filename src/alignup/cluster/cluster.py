@@ -75,7 +75,6 @@ class Cluster:
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
-        # of kubelets of which only amounts are known
         self._profiles = [] if self._members else [VersionProfile()] * len(self.names)
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
@@ -154,8 +153,8 @@ class Cluster:
         found = read_topologies(source, skip_bad=skip_bad)
         of_all = None if kubelet_version is None else parse_version(kubelet_version)
         versions = [of_all or one.version or NEWEST for one in found]
-        by_version = {version: KubeletConfig(version=version).profile for version in set(versions)}
-        profiles = [by_version[version] for version in versions]
+        known = {version: KubeletConfig(version=version).profile for version in set(versions)}
+        profiles = [known[version] for version in versions]
         rows = [row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)]
         made = cls([one.name for one in found], rows)
         made._profiles = profiles
@@ -166,8 +165,7 @@ class Cluster:
 
         Raises:
             InputError: there is no node of that name, the object is none, the cluster is made from nodes and an
-                object is given, or the other way round, or the node has another `single_numa_node_exclusive` than
-                the others.
+                object is given, or the other way round, or nodes would differ in `single_numa_node_exclusive`.
         """
         index = self.index(name)
         if isinstance(node, Node) != bool(self._members):
@@ -258,7 +256,7 @@ class Cluster:
         Raises:
             InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
-        if self._profiles:  # those that read it otherwise are judged again: see `judge_other_readings`
+        if self._profiles:  # those that read it otherwise are judged again: see `_read_again`
             pod = pod.read_as(self._profiles[0].pods)
         wanted = pod_policy(pod, self._default_exclusive)
         asking: list[Pod | Container] = [pod, *pod.all_containers]
@@ -317,14 +315,12 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, flat_views(into) if views is None else views, start, stop, nodes)
             if pod.readings:
-                self._read_again(
-                    pod, strategy, into, range(start, stop) if nodes is None else nodes[start:stop]
-                )
-            if self._members:
-                where = slice(start, stop) if nodes is None else nodes[start:stop]
-                if not into.exact[where].all() or job.policy >= 0:
-                    asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
-                    ask_nodes(self._members, self._board, job, pod, strategy, into, asked)
+                indices = range(start, stop) if nodes is None else nodes[start:stop]
+                self._read_again(pod, strategy, into, indices)
+            where = slice(start, stop) if nodes is None else nodes[start:stop]
+            if self._members and (job.policy >= 0 or not into.exact[where].all()):
+                asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
+                ask_nodes(self._members, self._board, job, pod, strategy, into, asked)
 
     def _read_again(self, pod: Pod, strategy: str, into: Evaluation, indices: Iterable[int]) -> None:
         """Judge once more where the kubelet reads the pod otherwise, or mark for asking the node."""
