@@ -77,6 +77,11 @@ MACHINE = leasing.machine(cores=2).to_dict()
 DEVICES = {
     "example.com/gpu": [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1], "healthy": True}, {"id": "c"}]
 }
+API_NODE = {
+    "kind": "Node",
+    "metadata": {"name": "worker-a", "labels": {"zone": "z"}},
+    "status": {"nodeInfo": {"kubeletVersion": "v1.33.4-eks-1"}},
+}
 SCENARIO = {
     "name": "s",
     "machine": MACHINE,
@@ -85,9 +90,12 @@ SCENARIO = {
     },
     "devices": DEVICES,
     "preferredSets": {"example.com/gpu": [["a", "b"]]},
+    "nodeObject": API_NODE,
     "steps": [{"admit": POD}, {"admit": pod_manifest("two", gpu=1)}, {"remove": "one"}],
 }
 NODES = [json.loads(node_line(name, cores=2, pods=[pod_manifest("x", cpus=1)])) for name in ("n", "m")]
+TOPOLOGIES = yaml.safe_load(TOPOLOGY)
+TOPOLOGIES["items"].append(API_NODE)
 TRACE = [{"time": 0, "admit": POD, "duration": 2.5}, {"time": 1.5, "remove": "one"}]
 FILES = kernel_trees.server() | kernel_trees.pci("0000:01:00.0", numa_node="-1", local_cpus="ff")
 FILES["proc/cpuinfo"] = "processor : 0\nvendor_id : AuthenticAMD\ncpu family : 21\n"
@@ -251,7 +259,7 @@ READERS = {
     "nodes": (json_lines_of(NODES), evaluated),
     "trace": (json_lines_of(TRACE), lambda data: read_trace(data, "f")),
     "topologies": (
-        yaml_of(yaml.safe_load(TOPOLOGY)),
+        yaml_of(TOPOLOGIES),
         lambda data: Cluster.from_node_resource_topologies(data).evaluate(POD) and read_topologies(data),
     ),
     "hwloc": (bytes_of(HWLOC), lambda data: node_on(machine_from_hwloc_xml(data))),
