@@ -60,7 +60,15 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a subcommand by the first word; a misspelt one is answered with the closest name."""
+        """Find a subcommand by the first word; a misspelt one is answered with the closest name.
+
+        `help` shows the help of the subcommand after it, or of the program.
+        """
+        if args[0] == "help":
+            args = [*args[1:2], "--help"]
+        if args[0] == "--help":
+            click.echo(ctx.get_help())
+            ctx.exit()
         close = [] if args[0] in SUBCOMMANDS else get_close_matches(args[0], SUBCOMMANDS, 1)
         if close:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")

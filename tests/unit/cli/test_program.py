@@ -36,6 +36,12 @@ def test_every_subcommand_has_help(alignup) -> None:
         assert f"alignup {name}" in shown.out
 
 
+def test_help_is_a_subcommand_too(alignup) -> None:
+    assert alignup("help") == alignup("--help")
+    assert alignup("help", "ps") == alignup("ps", "--help")
+    assert "Did you mean 'ps'?" in alignup("help", "pss").err
+
+
 def test_the_version(alignup) -> None:
     ended = alignup("--version")
 
