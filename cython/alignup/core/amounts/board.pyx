@@ -217,9 +217,8 @@ cdef class Board:
         cdef Py_ssize_t index, node, later
         cdef char* scratch
         cdef Trial trial
-        if job.board is not self or job.pod.requests is NULL:
+        if job.board is not self or job.pod.requests is NULL or job.renumber():
             raise ValueError("expected a job of this board, got another one's")
-        job.renumber()
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
         for room in (
