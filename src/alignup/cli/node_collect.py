@@ -29,7 +29,7 @@ _WORTH = {
     "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are not known"),
     "pods": ("pods.json", "pods are known by what they hold only; --pods or --kubeconfig gives them"),
 }
-"""What is worth having, where it is in an archive, and what it costs where it is missing."""
+"""The parts that are worth having, where they are in an archive, and what it costs where one is missing."""
 
 
 @click.command(name="collect")

@@ -24,7 +24,7 @@ SOCKET = f"{KUBELET}/pod-resources/kubelet.sock"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What PodResources says; None where it was not asked, or has not answered."""
+    """The answers of PodResources; None where it was not asked, or has not answered."""
 
     listed: tuple[PodResources, ...] | None
     allocatable: Allocatable | None

@@ -25,7 +25,7 @@ __all__ = ["CpuState", "read_cpu_state"]
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """What a CPU manager has written."""
+    """The state that a CPU manager has written."""
 
     policy: str
     """`none` or `static`."""
@@ -42,7 +42,7 @@ class CpuState:
     checksum: int = 0
     """As it is written; 0: none."""
     expected_checksum: int = 0
-    """What the kubelet computes of the content."""
+    """The one that the kubelet computes of the content."""
 
     @property
     def is_intact(self) -> bool:

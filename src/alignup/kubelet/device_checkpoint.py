@@ -47,7 +47,7 @@ class DeviceEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheckpoint:
-    """What a device manager has written."""
+    """The checkpoint that a device manager has written."""
 
     entries: tuple[DeviceEntry, ...]
     registered: Mapping[str, tuple[str, ...]]
@@ -55,7 +55,7 @@ class DeviceCheckpoint:
     checksum: int = 0
     """As it is written."""
     expected_checksum: int = 0
-    """What the kubelet computes of the content."""
+    """The one that the kubelet computes of the content."""
 
     @property
     def is_intact(self) -> bool:
@@ -74,7 +74,7 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 
 class _Data(msgspec.Struct, rename="pascal"):
-    """What the checksum is of."""
+    """The part that the checksum is of."""
 
     pod_device_entries: list[_Entry] | None = msgspec.field(default_factory=list)
     registered_devices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)

@@ -26,9 +26,9 @@ class Finding:
     file: str
     """Where it is."""
     text: str
-    """What it is."""
+    """The fault, in words."""
     effect: str
-    """What the kubelet does about it at its next start."""
+    """The way the kubelet deals with it at its next start."""
     repair: str
     """How to mend it."""
 

@@ -55,7 +55,7 @@ class NumaNodeState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """What a memory manager has written."""
+    """The state that a memory manager has written."""
 
     policy: str
     """`None` or `Static`; empty in the file that the policy None leaves alone."""
@@ -70,7 +70,7 @@ class MemoryState:
     checksum: int = 0
     """As it is written; 0: none."""
     expected_checksum: int = 0
-    """What the kubelet computes of the content."""
+    """The one that the kubelet computes of the content."""
 
     @property
     def is_intact(self) -> bool:

@@ -14,7 +14,7 @@ __all__ = ["KubeletOptions"]
 
 
 class KubeletOptions(TypedDict, total=False):
-    """What replaces something that is not in its place beneath the root; all may be missing."""
+    """Replacements of things that are not in their place beneath the root; all may be missing."""
 
     kubelet_dir: str | os.PathLike[str] | None
     """The kubelet's folder where it is not `var/lib/kubelet` beneath the root."""

@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """What a container has, as the kubelet tells it."""
+    """The resources that a container has for itself, as the kubelet tells them."""
 
     name: str
     cpus: CPUSet
@@ -47,7 +47,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What a pod has: its containers and its sidecars, without other init containers."""
+    """The resources of a pod: of its containers and its sidecars, without other init containers."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class Allocatable:
-    """What there is to give when nobody has anything."""
+    """The resources that there are to give when nobody has any."""
 
     cpus: CPUSet
     memory: tuple[MemoryBlock, ...]

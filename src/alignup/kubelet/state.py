@@ -29,7 +29,7 @@ _DAMAGED = "; alignup node check tells what a kubelet does about it"
 
 @dataclass(frozen=True, slots=True)
 class KubeletState:
-    """What a kubelet's managers have written; None where there is no file."""
+    """The checkpoints of a kubelet's managers; None where there is no file."""
 
     cpu: CpuState | None = None
     memory: MemoryState | None = None

@@ -30,7 +30,7 @@ _LEAST_SHARE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What a container or a lease has."""
+    """The place that a container or a lease has on the machine."""
 
     name: str
     cpus: CPUSet | None

@@ -42,7 +42,7 @@ _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What was read of an archive, by path from the root."""
+    """The files and links that were read of an archive, by path from the root."""
 
     files: dict[str, bytes]
     """The contents of the files that were asked for."""
