@@ -7,7 +7,7 @@ warnings what the answer lacks because something was not there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubelet.answers import find_answers
@@ -18,7 +18,7 @@ from alignup.kubelet.node_objects import NodePod, read_node_object, read_node_po
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
-from alignup.kubernetes.versions import NEWEST
+from alignup.kubernetes.versions import NEWEST, parse_version
 from alignup.machine.device_inventory import Device
 from alignup.machine.sysfs.machine import describe
 from alignup.node import Node
@@ -46,6 +46,10 @@ __all__ = [
     "read_records",
     "stale_entries",
 ]
+
+
+_LISTS_ACTIVE_PODS: Final = 34
+"""From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +264,10 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
 def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
     if records.pods is not None:
-        # a pod that has failed holds what it has until it is terminated; PodResources tells
-        holding = {(pod.namespace, pod.name) for pod in records.listed or () if pod.holds_something}
+        # a pod that has failed holds what it has until it is terminated; PodResources lists it so long
+        version = records.node_object.kubelet_version if records.node_object else None
+        ends = parse_version(version or NEWEST).minor >= _LISTS_ACTIVE_PODS
+        holding = {(pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something}
         return {
             one.pod.uid: [container.name for container in one.pod.all_containers]
             for one in records.pods

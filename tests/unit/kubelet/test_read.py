@@ -113,6 +113,12 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
     assert books(Node.from_kubelet(root)) == books(node)
     listed = json.loads((root / "podresources/list.json").read_text())
+    listed["pod_resources"][2]["containers"] = []  # of a pod whose init containers alone hold something
+    (root / "podresources/list.json").write_text(json.dumps(listed))
+    assert read_kubelet_node(root).stale == {}
+    (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
+    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}  # it lists pods that have ended too
+    (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
     assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
