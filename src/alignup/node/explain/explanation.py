@@ -232,7 +232,8 @@ class Explanation:
     exact: bool = True
     """False: a search over more than 8 NUMA nodes reached its limit."""
     after: Holdings | None = field(default=None, repr=False)
-    """Who would hold what once the pod is admitted; as before if it is refused."""
+    """Who would hold what once the pod is admitted; if it is refused, who held what when that was decided, earlier
+    containers of the pod among them."""
     machine: Machine | None = field(default=None, repr=False)
     """For pictures."""
 

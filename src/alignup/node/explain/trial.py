@@ -63,7 +63,7 @@ class Trial:
     scope: str
     before: Holdings
     after: Holdings
-    """What is held once the pod is admitted; as before if it is refused."""
+    """What is held once the pod is admitted; if it is refused, what was held when that was decided."""
     got: dict[str, ContainerAllocation]
     """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
@@ -93,7 +93,7 @@ def tried(node: Node, pod: Pod) -> Trial:
                 question.affinity = admission.containers[question.container.name].affinity
             elif admission:
                 question.affinity = next(iter(admission.containers.values())).affinity
-        after = before
+        after = questions[-1].holdings if questions else before
         if admission:
             after = holdings_of(scratch)
             notes.got = dict(admission.containers)

@@ -31,8 +31,8 @@ MOST_SHOWN: Final = 20
 def explanation_scene(explanation: Explanation) -> Scene:
     """Return the scene of an explanation.
 
-    What an admitted pod got is drawn with heavy lines; of a refused one, each NUMA node says what it has of what was
-    asked for.
+    What an admitted pod got, or containers of a refused one before the one that was refused, is drawn with heavy lines.
+    Of a refused pod each NUMA node says what it had then of what was asked for.
 
     Raises:
         ValueError: the explanation does not know its machine.
@@ -46,7 +46,7 @@ def explanation_scene(explanation: Explanation) -> Scene:
         explanation.machine,
         _devices(holdings),
         holdings,
-        explanation.uid if explanation.admitted else "",
+        explanation.uid,
         {} if explanation.admitted else _remarks(explanation),
         explanation.cause,
     )

@@ -36,7 +36,20 @@ def test_numa_nodes_say_what_they_have_of_what_a_refused_pod_asked_for() -> None
     }
     assert "default/new refused: TopologyAffinityError" in texts
     assert {line for lines in scene.remarks.values() for line in lines} <= set(texts)
-    assert not scene.subject
+    assert 'au-subject"' not in drawing_of(scene)
+
+
+def test_what_earlier_containers_of_a_refused_pod_had_is_drawn() -> None:
+    """As it was when the refusal was decided, so that what is free in the picture is what the remarks say."""
+    manifest = pod("new", 2)
+    manifest["spec"]["containers"] += pod("new", 60)["spec"]["containers"]
+    manifest["spec"]["containers"][1]["name"] = "c1"
+    scene = explanation_scene(used_node().explain(manifest))
+    drawn = drawing_of(scene)
+
+    assert any("default/new, container c0: CPUs 5-6" in text for text in texts_of(drawn))
+    assert 'au-subject"' in drawn
+    assert scene.remarks[1][0] == "✗ cpu: 60 asked, 1 free"
 
 
 def test_remarks_leave_empty_nodes_alone() -> None:
