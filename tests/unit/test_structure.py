@@ -90,6 +90,7 @@ LATE = {
     ("cli.extender", "cluster.scheduler.*"): "as above",
     ("cli.explain", "cli.explain_nodes"): "as above",
     ("cli.explain", "cli.explain_view"): "as above",
+    ("cli.fleet", "cluster.scheduler.*"): "as above",
     ("cli.inputs", "kubelet.*"): "as above",
     ("cli.inputs", "kubernetes.*"): "as above",
     ("cli.inputs", "machine.device_inventory"): "as above",

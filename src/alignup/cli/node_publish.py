@@ -1,0 +1,56 @@
+"""`alignup node publish`: keeps the NodeResourceTopology object of this node current, with what its pods hold."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import click
+
+from alignup.cli.extender import kubeconfig_option, need_extra
+from alignup.cli.failures import complain
+
+__all__ = ["command"]
+
+
+@click.command(name="publish")
+@kubeconfig_option
+@click.option(
+    "--name", envvar="NODE_NAME", required=True, metavar="NAME", help="Of the Node object; or in $NODE_NAME."
+)
+@click.option(
+    "--root", default="/", show_default=True, metavar="DIR", help="The root of the machine; in a container, where it is mounted."
+)
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.05),
+    metavar="SECONDS",
+    help="Look for changes so often.",
+)
+@click.option("--once", is_flag=True, help="Publish once, and end.")
+def command(kubeconfig: str | None, name: str, root: str, interval: float, once: bool) -> None:
+    """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
+
+    Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
+    whenever the kubelet's state files have changed. Runs until SIGTERM.
+    """
+    need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
+    asyncio.run(publish(kubeconfig, name, root, interval, once))
+
+
+async def publish(kubeconfig: str | None, name: str, root: str, interval: float, once: bool) -> None:
+    """Publish until told to end."""
+    from alignup.cluster.scheduler.api_client import Api
+    from alignup.cluster.scheduler.publish import publish_node
+    from alignup.cluster.scheduler.serving import run_until_told
+    from alignup.kubelet.read import read_kubelet_node
+
+    api = await Api.connect(kubeconfig)
+    try:
+        read = partial(read_kubelet_node, root)
+        work = publish_node(api, name, read, interval=interval, complain=complain, once=once)
+        await run_until_told(work, lambda: None)
+    finally:
+        await api.close()

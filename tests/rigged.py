@@ -1,0 +1,134 @@
+"""Starts the rig's real control plane, and alignup's own servers beside it; tests without a rig are skipped.
+
+`ALIGNUP_RIG` is the rig's folder (by default `shared/rig` beside this checkout), `ALIGNUP_RIG_BIN` the folder of its
+programs; they are built there if they are missing and Go is installed, which takes minutes once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+RIG = Path(os.environ.get("ALIGNUP_RIG", ROOT.parent / "shared" / "rig"))
+BIN = Path(os.environ.get("ALIGNUP_RIG_BIN", ROOT / "build" / "rig"))
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
+ALIGNUP = [sys.executable, "-m", "alignup"]
+
+
+def need_rig(*programs: str) -> None:
+    """Skip the test, with the reason, where the rig cannot run."""
+    if not (RIG / "control-plane").exists():
+        pytest.skip(f"no rig at {RIG} (set ALIGNUP_RIG)")
+    missing = [name for name in programs or PROGRAMS if not (BIN / name).exists()]
+    if missing and shutil.which("go") is None:
+        pytest.skip(f"{', '.join(missing)} missing in {BIN} (set ALIGNUP_RIG_BIN), and Go to build them")
+    if missing:
+        built = subprocess.run(
+            ["nice", RIG / "build", BIN, *missing], capture_output=True, text=True, check=False
+        )
+        if built.returncode:
+            pytest.skip(f"the rig cannot be built here: {built.stderr.strip().splitlines()[-1:]}")
+
+
+class ControlPlane:
+    """A real etcd, kube-apiserver and kube-scheduler."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = str(folder / "kubeconfig")
+
+    def rig(self, script: str, *words: object) -> str:
+        """Run one of the rig's scripts for this control plane."""
+        command = [str(RIG / script), *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def up(self) -> None:
+        """Start what does not run."""
+        self.rig("control-plane", "up", self.folder, "--bin", BIN)
+
+    def schedule_with(self, port: int | None) -> None:
+        """Start the scheduler anew, with an extender on a port or without one."""
+        extender = {
+            "urlPrefix": f"http://127.0.0.1:{port}",
+            **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
+            "weight": 5,
+            "httpTimeout": "10s",
+            "nodeCacheCapable": True,
+        }
+        path = self.folder / "scheduler-overlay.json"
+        path.write_text(json.dumps({"extenders": [] if port is None else [extender]}))
+        self.rig("control-plane", "scheduler", self.folder, "--scheduler", path)
+
+    def end(self, name: str) -> None:
+        """End one program, which `up` starts again."""
+        record = json.loads((self.folder / "run" / f"{name}.json").read_text())
+        os.kill(record["pid"], 15)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and Path(f"/proc/{record['pid']}/cmdline").exists():
+            if not Path(f"/proc/{record['pid']}/cmdline").read_bytes():
+                break  # a zombie of the rig's
+            time.sleep(0.05)
+
+
+@contextmanager
+def control_plane() -> Iterator[ControlPlane]:
+    """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
+    need_rig()
+    folder = Path(tempfile.mkdtemp(prefix="aur"))  # a short path: sockets lie in it
+    made = ControlPlane(folder)
+    try:
+        made.up()
+        made.rig("cluster", folder, "crd")
+        yield made
+    finally:
+        made.rig("control-plane", "down", folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def alignup(*words: object, ready: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a server of ours until the block ends; `ready` is a URL that answers 200 when it is ready."""
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
+    process = subprocess.Popen([*ALIGNUP, *map(str, words)], stdout=log, stderr=log, text=True)
+    try:
+        wait_for(ready, process, log)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+        log.seek(0)
+        said = [line for line in log.read().splitlines() if "Traceback" in line]
+        log.close()
+        assert not said
+
+
+def wait_for(url: str, process: subprocess.Popen[str], log: Any) -> None:
+    """Wait until a server is ready."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)
+                raise AssertionError(f"not ready: {log.read()[-2000:]}") from None
+            time.sleep(0.1)
