@@ -103,7 +103,7 @@ def pod(number: int, seconds: float, random: Random) -> dict[str, Any]:
         "metadata": {
             "name": f"pod-{number:05}",
             "namespace": "default",
-            "annotations": {DURATION: f"{random.expovariate(1 / seconds):.1f}s"},
+            "annotations": {DURATION: f"{random.uniform(0.5, 1.5) * seconds:.1f}s"},
         },
         "spec": {"containers": containers, "terminationGracePeriodSeconds": 1},
     }
@@ -279,7 +279,8 @@ def main() -> None:
     for extender in (False, True):
         with control_plane() as plane:
             found = run(plane, nodes, pods, extender=extender)
-        print("extender" if extender else "default scheduler", json.dumps(found), flush=True)
+        sys.stdout.write(f"{'extender' if extender else 'default scheduler'} {json.dumps(found)}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -39,11 +39,14 @@ def need_rig(*programs: str) -> None:
     if missing and shutil.which("go") is None:
         pytest.skip(f"{', '.join(missing)} missing in {BIN} (set ALIGNUP_RIG_BIN), and Go to build them")
     if missing:
-        built = subprocess.run(
-            ["nice", RIG / "build", BIN, *missing], capture_output=True, text=True, check=False
-        )
+        built = run([str(RIG / "build"), str(BIN), *missing])
         if built.returncode:
             pytest.skip(f"the rig cannot be built here: {built.stderr.strip().splitlines()[-1:]}")
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program of the rig to its end."""
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the rig's own
 
 
 class ControlPlane:
@@ -56,7 +59,7 @@ class ControlPlane:
     def rig(self, script: str, *words: object) -> str:
         """Run one of the rig's scripts for this control plane."""
         command = [str(RIG / script), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run(command)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
@@ -107,7 +110,8 @@ def control_plane() -> Iterator[ControlPlane]:
 def alignup(*words: object, ready: str) -> Iterator[subprocess.Popen[str]]:
     """Run a server of ours until the block ends; `ready` is a URL that answers 200 when it is ready."""
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
-    process = subprocess.Popen([*ALIGNUP, *map(str, words)], stdout=log, stderr=log, text=True)
+    command = [*ALIGNUP, *map(str, words)]
+    process = subprocess.Popen(command, stdout=log, stderr=log, text=True)  # noqa: S603  # our own program
     try:
         wait_for(ready, process, log)
         yield process
@@ -125,7 +129,7 @@ def wait_for(url: str, process: subprocess.Popen[str], log: Any) -> None:
     deadline = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5):
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310  # our own server
                 return
         except (urllib.error.URLError, OSError):
             if process.poll() is not None or time.monotonic() > deadline:
