@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "ps": "List who holds what on this machine.",
     "release": "Free the lease of a command that is gone.",
     "extender": "Serve kube-scheduler with a view of NUMA nodes.",
+    "reconcile": "Delete pods that nodes rejected, so that they are replaced.",
     "fleet": "Simulate kubelets on a real API server.",
     "split": "Cut a machine into equal, aligned parts.",
     "agent": "Place work on this machine for all its users, with device plugins.",

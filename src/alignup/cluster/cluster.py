@@ -69,6 +69,7 @@ class Cluster:
         "_members",
         "_nodes",
         "_profiles",
+        "_widest",
         "names",
     )
 
@@ -83,6 +84,7 @@ class Cluster:
             raise InputError.at("the cluster", "a name that no other node has", twice)
         self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
+        self._widest = max((row.numa_nodes for row in self._board.parts), default=0)
         self._lock = RLock()
         self._helpers = Helpers()
 
@@ -183,6 +185,7 @@ class Cluster:
             row = row_of_amounts(read_topology(node, name).amounts, self._profiles[index])
         with self._lock:
             self._board.replace(index, row)
+            self._widest = max(self._widest, row.numa_nodes)
             if isinstance(node, Node):
                 self._members[index], self._nodes = node, None
                 self._default_exclusive = node.single_numa_node_exclusive
@@ -245,8 +248,7 @@ class Cluster:
     def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
         if resource not in self.resources:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
-        widest = max(row.numa_nodes for row in self._board.parts)
-        amounts = np.zeros((len(self), widest), np.int64)
+        amounts = np.zeros((len(self), self._widest), np.int64)
         self._board.free(resource, amounts, allocatable)
         return amounts
 

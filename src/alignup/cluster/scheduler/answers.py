@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,6 +59,7 @@ class Answers:
     def __init__(self, state: ClusterState, *, fails_open: bool = True) -> None:
         self.state = state
         self.fails_open = fails_open
+        self._last: tuple[int, WatchedPod, Judgement] | None = None
         self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
         """By uid, pods that no node could take, and when they were asked for last."""
         self.asked: OrderedDict[str, WatchedPod] = OrderedDict()
@@ -71,24 +73,21 @@ class Answers:
         """
         self._remember(pod, now)
         numbers = self.state.view.numbers(names)
-        judged = self.state.view.judge(pod.pod, self.state.strategy)
-        found = Filtered()
-        uncertain = self._uncertain()
+        judged = self._judge(pod)
+        takes = np.zeros(len(numbers), np.bool_)
         known = numbers >= 0
-        admitted = np.zeros(len(numbers), np.bool_)
-        admitted[known] = judged.admitted[numbers[known]]
-        refused: dict[int, str] = {}
-        for name, number, takes in zip(names, numbers.tolist(), admitted.tolist(), strict=True):
-            if number < 0:
-                self._unknown(name, found)
-            elif takes and name not in uncertain:
-                found.passed.append(name)
-            elif takes:
-                found.unresolvable[name] = UNCERTAIN
-            else:
-                refused[number] = name
-        if refused:
-            self._sort_refused(pod.pod, judged, refused, found)
+        takes[known] = judged.admitted[numbers[known]]
+        found = Filtered(list(compress(names, takes.tolist())))
+        refuses = known & ~takes
+        if refuses.any():
+            self._sort_refused(
+                pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found
+            )
+        for name in [] if known.all() else compress(names, (~known).tolist()):
+            self._unknown(name, found)
+        for name in self.state.uncertain.intersection(found.passed) if self.state.uncertain else ():
+            found.passed.remove(name)
+            found.unresolvable[name] = UNCERTAIN
         if not found.passed:
             self.waiting[pod.pod.uid] = pod, now
             _forget_oldest(self.waiting)
@@ -103,7 +102,7 @@ class Answers:
             InputError: as `filter`.
         """
         numbers = self.state.view.numbers(names)
-        judged = self.state.view.judge(pod.pod, self.state.strategy)
+        judged = self._judge(pod)
         scores = np.zeros(len(numbers))
         known = numbers >= 0
         scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
@@ -157,7 +156,7 @@ class Answers:
         if not names or not self.waiting:
             return ""
         numbers = self.state.view.numbers(names)
-        uncertain = self._uncertain()
+        uncertain = self.state.uncertain
         for pod in self._kinds_of_waiting(now):
             try:
                 admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
@@ -198,19 +197,26 @@ class Answers:
         else:
             found.unresolvable[name] = UNKNOWN
 
-    def _uncertain(self) -> frozenset[str]:
-        """Return the names of the nodes where the place of the last pods is not known."""
-        members = self.state.members.values()
-        return frozenset([one.name for one in members if isinstance(one, ExactMember) and one.is_uncertain])
+    def _judge(self, pod: WatchedPod) -> Judgement:
+        """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
+        version = self.state.view.version
+        if self._last is None or self._last[0] != version or self._last[1] != pod:
+            self._last = version, pod, self.state.view.judge(pod.pod, self.state.strategy)
+        return self._last[2]
 
-    def _sort_refused(self, pod: Pod, judged: Judgement, refused: dict[int, str], found: Filtered) -> None:
+    def _sort_refused(
+        self, pod: Pod, judged: Judgement, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
+    ) -> None:
         """Say why nodes refuse a pod, by whether evictions could help."""
-        numbers: npt.NDArray[np.int64] = np.array(sorted(refused), np.int64)
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        names = [names[place] for place in order.tolist()]
         view = self.state.view
-        helps = view.empty_admits(pod, self.state.strategy)[numbers].tolist()
+        helps = view.empty_admits(pod, self.state.strategy)[numbers]
         texts = view.texts(pod, judged, numbers)
-        for number, text, could in zip(numbers.tolist(), texts, helps, strict=True):
-            (found.failed if could else found.unresolvable)[refused[number]] = text
+        pairs = list(zip(names, texts, strict=True))
+        found.failed.update(compress(pairs, helps.tolist()))
+        found.unresolvable.update(compress(pairs, (~helps).tolist()))
 
     def _victims(self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str]) -> list[str] | None:
         """Return the pods to evict from a node, None if evictions do not help."""

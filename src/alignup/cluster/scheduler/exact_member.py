@@ -56,9 +56,10 @@ class ExactMember:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The uids of pods that are bound and that no report has listed yet."""
-        listed = {held.uid for held in self._reported.pods}
-        return tuple([uid for uid in self.pods if uid not in listed])
+        """The uids of pods that are bound, hold something, and are in no report yet."""
+        listed = self._listed()
+        mine = {held.uid for held in holdings_of(self.node).pods if held.containers}
+        return tuple([uid for uid in self.pods if uid in mine and uid not in listed])
 
     @property
     def is_uncertain(self) -> bool:
@@ -80,7 +81,7 @@ class ExactMember:
 
         What it held stays taken until a report leaves it out, if a report has listed it.
         """
-        if uid in self.pods and self.reports and uid not in self.pending:
+        if uid in self.pods and self.reports and uid in self._listed():
             self._leave(uid, now)
             return
         self.pods.pop(uid, None)
@@ -126,6 +127,9 @@ class ExactMember:
             if any(one.uid == uid for one in self.node.pods):
                 self.node.remove(uid)
         return bool(overdue)
+
+    def _listed(self) -> set[str]:
+        return {held.uid for held in self._reported.pods}
 
     def _leave(self, uid: str, now: float) -> None:
         if self._leaving is not None:

@@ -6,6 +6,7 @@ The words come from the free amounts of the nodes, for all nodes at once, and na
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["refusal_causes", "refusal_texts"]
+__all__ = ["Layout", "layouts_of", "refusal_causes", "refusal_texts"]
 
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
 _SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
@@ -38,35 +39,64 @@ _TOGETHER: Final = "NUMA: the containers do not fit together"
 _MOST_NUMA_NODES: Final = 63
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, which is fast: equal ones are one object
+class Layout:
+    """The facts about a node that its words depend on, besides what is free; few nodes differ in them."""
+
+    policy: int
+    """An index into `TOPOLOGY_POLICIES`."""
+    pod_scope: bool
+    numa_nodes: int
+    ids: tuple[int, ...]
+    """The kernel's ids of the NUMA nodes; empty: their positions are all that is known."""
+
+
+def layouts_of(cluster: Cluster) -> list[Layout]:
+    """Return the layout of each node; equal ones are one object."""
+    known: dict[tuple[object, ...], Layout] = {}
+    nodes = cluster.nodes
+    found = []
+    for index, row in enumerate(cluster.rows):
+        ids = nodes[index].machine.numa_node_ids if nodes else ()
+        facts = (row.policy, row.pod_scope, row.numa_nodes, ids)
+        if facts not in known:
+            known[facts] = Layout(*facts)
+        found.append(known[facts])
+    return found
+
+
 def refusal_texts(
-    cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64], default_policy: int = -1
+    cluster: Cluster,
+    layouts: Sequence[Layout],
+    pod: Pod,
+    answer: Evaluation,
+    indices: npt.NDArray[np.int64],
+    own_policy: int = -1,
 ) -> list[str]:
     """Return why each of some nodes refuses a pod.
 
     Args:
         cluster: the nodes.
+        layouts: of the nodes, from `layouts_of`.
         pod: the pod.
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
-        default_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
+        own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
     """
-    wholes = [_masks(cluster, pod, indices)]
-    several = len(pod.all_containers) > 1
-    parts = [_masks(cluster, one, indices) for one in pod.all_containers] if several else wholes
-    said: dict[object, str] = {}
+    units: list[Pod | Container] = [pod]
+    if len(pod.all_containers) > 1:
+        units += pod.all_containers
+    names = [_wanted(cluster, one) for one in units]
+    columns = [masks for one in names for masks in _masks(cluster, one, indices)]
+    said: dict[tuple[object, ...], str] = {}
     texts = []
-    rows = cluster.rows
-    for place, index in enumerate(indices.tolist()):
-        row = rows[index]
-        ids = cluster.nodes[index].machine.numa_node_ids if cluster.nodes else ()
-        own = default_policy if default_policy >= 0 else row.policy
-        as_whole = row.pod_scope or default_policy >= 0
-        units = wholes if as_whole else parts
-        facts = tuple([tuple([(name, masks[place]) for name, masks in unit.items()]) for unit in units])
-        key = (int(answer.reason[index]), own, row.numa_nodes, ids, facts)
-        if key not in said:
-            said[key] = _text(*key, several=several)
-        texts.append(said[key])
+    for key in zip(
+        answer.reason[indices].tolist(), [layouts[one] for one in indices.tolist()], *columns, strict=True
+    ):
+        text = said.get(key)
+        if text is None:
+            text = said[key] = _text(key[0], key[1], own_policy, _by_unit(names, key[2:]))
+        texts.append(text)
     return texts
 
 
@@ -74,51 +104,72 @@ def refusal_causes(
     cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]
 ) -> list[str]:
     """Return the same for readers who know that it is about NUMA nodes."""
-    return [text.removeprefix("NUMA: ") for text in refusal_texts(cluster, pod, answer, indices)]
+    texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
+    return [text.removeprefix("NUMA: ") for text in texts]
 
 
-def _masks(cluster: Cluster, one: Pod | Container, indices: npt.NDArray[np.int64]) -> dict[str, list[int]]:
-    """Return for each resource asked for, and each node, the NUMA nodes that have enough of it by themselves.
+def _by_unit(names: Sequence[Mapping[str, int]], masks: tuple[int, ...]) -> list[list[tuple[str, int]]]:
+    """Return the masks of the resources of the pod, and of each of its containers if it has several."""
+    left = iter(masks)
+    return [[(name, next(left)) for name in wanted] for wanted in names]
+
+
+def _wanted(cluster: Cluster, one: Pod | Container) -> dict[str, int]:
+    """Return what is asked for of the resources that any node has, devices first."""
+    cpus, memory, devices, _ = request_of(one)
+    wanted = {**dict(devices), **({"cpu": cpus} if cpus else {}), **dict(memory)}
+    return {name: amount for name, amount in wanted.items() if amount and name in cluster.resources}
+
+
+def _masks(cluster: Cluster, wanted: Mapping[str, int], indices: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Return for each resource, and each node, the NUMA nodes that have enough of it by themselves.
 
     Minus 1 means that the node has too little of it altogether.
     """
-    cpus, memory, devices, _ = request_of(one)
-    wanted = {**dict(devices), **({"cpu": cpus} if cpus else {}), **dict(memory)}
-    found: dict[str, list[int]] = {}
+    found = []
     for name, amount in wanted.items():
-        if name not in cluster.resources or not amount:
-            continue
         free = cluster.free(name)[indices][:, :_MOST_NUMA_NODES]
         bits = (free >= amount) @ (np.int64(1) << np.arange(free.shape[1], dtype=np.int64))
-        found[name] = np.where(free.sum(axis=1) < amount, -1, bits).tolist()
+        found.append(np.where(free.sum(axis=1) < amount, -1, bits).tolist())
     return found
 
 
-def _text(
-    reason: int,
-    policy: int,
-    numa_nodes: int,
-    ids: tuple[int, ...],
-    units: tuple[tuple[tuple[str, int], ...], ...],
-    *,
-    several: bool,
-) -> str:
-    """Return why a node refuses, by what its NUMA nodes have left."""
-    for unit in units:
+def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[tuple[str, int]]]) -> str:
+    """Return why a node refuses, by what its NUMA nodes have left.
+
+    Args:
+        reason: an index into `REASONS`.
+        layout: of the node.
+        own_policy: as for `refusal_texts`.
+        units: the masks for the pod as a whole, and then for each of its containers if there are several.
+    """
+    policy = layout.policy if own_policy < 0 else own_policy
+    several = len(units) > 1
+    asked = units[1:] if several and not layout.pod_scope and own_policy < 0 else units[:1]
+    for unit in asked:
         lacking = [_short(name) for name, mask in unit if mask == -1]
         if lacking:
             return f"NUMA: too little {_and(lacking)} is left on the node"
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], f"NUMA: {REASONS[reason]}")
-    for unit in units:
-        spread = [_short(name) for name, mask in unit if mask == 0]
-        if spread and policy == _SINGLE:
-            return f"NUMA: no node has enough {_and(spread)}"
-        if spread:
-            return f"NUMA: {_and(spread)} only on more nodes than needed"
-        if not _common(mask for _, mask in unit):
-            return f"NUMA: {_apart(unit, numa_nodes, ids)}"
-    return _TOGETHER if several else f"NUMA: no set of nodes is best for {_and(_names(units))}"
+    return next(
+        filter(None, (_why(unit, policy, layout) for unit in asked)),
+        _TOGETHER if several else _best(units[0]),
+    )
+
+
+def _why(unit: Sequence[tuple[str, int]], policy: int, layout: Layout) -> str:
+    """Return why a pod or container finds no place by itself; empty: it does."""
+    spread = [_short(name) for name, mask in unit if mask == 0]
+    if spread and policy == _SINGLE:
+        return f"NUMA: no node has enough {_and(spread)}"
+    if spread:
+        return f"NUMA: {_and(spread)} only on more nodes than needed"
+    return "" if _common(mask for _, mask in unit) else f"NUMA: {_apart(unit, layout)}"
+
+
+def _best(unit: Sequence[tuple[str, int]]) -> str:
+    return f"NUMA: no set of nodes is best for {_and([_short(name) for name, _ in unit] or ['the pod'])}"
 
 
 def _common(masks: Iterable[int]) -> int:
@@ -129,15 +180,11 @@ def _common(masks: Iterable[int]) -> int:
     return common
 
 
-def _names(units: tuple[tuple[tuple[str, int], ...], ...]) -> list[str]:
-    return [_short(name) for name, _ in units[0]] if units and units[0] else ["the pod"]
-
-
-def _apart(unit: tuple[tuple[str, int], ...], numa_nodes: int, ids: tuple[int, ...]) -> str:
+def _apart(unit: Sequence[tuple[str, int]], layout: Layout) -> str:
     """Return on which nodes each resource is, those that are everywhere left out."""
-    everywhere = (1 << numa_nodes) - 1
+    everywhere = (1 << layout.numa_nodes) - 1
     return ", ".join(
-        f"{_short(name)} only on {_nodes(mask, ids)}" for name, mask in unit if mask != everywhere
+        f"{_short(name)} only on {_nodes(mask, layout.ids)}" for name, mask in unit if mask != everywhere
     )
 
 

@@ -43,6 +43,8 @@ class ClusterState:
         self.strategy = strategy
         self.changed: set[str] = set()
         """Names of the nodes on which more may fit than before; whoever has dealt with them clears it."""
+        self.uncertain: set[str] = set()
+        """Names of the nodes where the place of the last pods is not known."""
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, dict[str, str]] = {}
@@ -119,6 +121,8 @@ class ClusterState:
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
             member.bind(pod, now)
+            self._doubt(member)
+            self.view.touch()
         elif member is not None:
             member.bind(pod, self._mask(pod), now)
             self.view.refresh(member)
@@ -216,6 +220,7 @@ class ClusterState:
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
             made = ExactMember(name, template, pods, holdings)
         self.view.put(made)
+        self.uncertain.discard(name)
         self.changed.add(name)
 
     def _update_exact(self, member: ExactMember, report: Report) -> None:
@@ -223,6 +228,8 @@ class ClusterState:
             node = member.node
             if member.report(decode_holdings(report.holdings)):
                 self.changed.add(member.name)
+            self._doubt(member)
+            self.view.touch()
             if member.node is not node:
                 self.view.refresh(member)
 
@@ -233,4 +240,12 @@ class ClusterState:
     def _note(self, member: Member) -> None:
         """Let the view see a member that changed, and remember that more may fit there."""
         self.changed.add(member.name)
+        self._doubt(member)
         self.view.refresh(member)
+
+    def _doubt(self, member: Member) -> None:
+        """Note whether the place of the last pods of a member is known."""
+        if isinstance(member, ExactMember) and member.is_uncertain:
+            self.uncertain.add(member.name)
+        else:
+            self.uncertain.discard(member.name)

@@ -6,6 +6,7 @@ Keeps the two clusters that do so in step with the members; the members know wha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from alignup.cluster.cluster import Cluster
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.scheduler.amounts_member import AmountsMember, emptied
 from alignup.cluster.scheduler.exact_member import ExactMember
-from alignup.cluster.scheduler.reasons import refusal_texts
+from alignup.cluster.scheduler.reasons import Layout, layouts_of, refusal_texts
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
@@ -46,13 +47,21 @@ class Judgement:
 class _Part:
     """The cluster of the members of one kind; its rows outlive changes of membership."""
 
-    __slots__ = ("cluster", "empties", "kinds", "names")
+    __slots__ = ("_layouts", "cluster", "empties", "kinds", "names")
 
     def __init__(self) -> None:
         self.cluster: Cluster | None = None
         self.empties: Cluster | None = None
         self.names: tuple[str, ...] = ()
         self.kinds: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._layouts: list[Layout] | None = None
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """The layout of each member."""
+        if self._layouts is None:
+            self._layouts = [] if self.cluster is None else layouts_of(self.cluster)
+        return self._layouts
 
     def fill(self, names: tuple[str, ...], cluster: Cluster | None, empty: list[_Empty]) -> None:
         """Take other members.
@@ -62,7 +71,7 @@ class _Part:
             cluster: their cluster; None if there is none.
             empty: each without pods; those that are equal, or one object, are judged once.
         """
-        self.names, self.cluster = names, cluster
+        self.names, self.cluster, self._layouts = names, cluster, None
         kinds: dict[object, int] = {}
         keys = [id(one) if isinstance(one, Node) else _key(one) for one in empty]
         self.kinds = np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.intp)
@@ -95,26 +104,35 @@ def _key(amounts: NodeAmounts) -> object:
 class View:
     """All members, numbered: first those that are known exactly."""
 
-    __slots__ = ("_amounts", "_exact", "_index", "_is_stale", "members")
+    __slots__ = ("_amounts", "_exact", "_index", "_is_stale", "members", "version")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self._exact, self._amounts = _Part(), _Part()
         self._index: dict[str, int] = {}
         self._is_stale = False
+        self.version = 0
+        """Counts changes: what was judged under the same number still holds."""
+
+    def touch(self) -> None:
+        """Note that pods came to a member or left it."""
+        self.version += 1
 
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
         self.members[member.name] = member
         self._is_stale = True
+        self.touch()
 
     def drop(self, name: str) -> None:
         """Forget a member; an unknown name is no error."""
         if self.members.pop(name, None) is not None:
             self._is_stale = True
+            self.touch()
 
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
+        self.touch()
         if self._is_stale:
             return
         cluster = (self._exact if isinstance(member, ExactMember) else self._amounts).cluster
@@ -124,8 +142,7 @@ class View:
     def numbers(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""
         self._settle()
-        index = self._index
-        return np.array([index.get(name, -1) for name in names], np.int64)
+        return np.array(list(map(self._index.get, names, repeat(-1))), np.int64)
 
     def judge(self, pod: Pod, strategy: str) -> Judgement:
         """Return what each node says to a pod.
@@ -171,7 +188,7 @@ class View:
         for part, answer in zip((self._exact, self._amounts), judged.answers, strict=True):
             mine = numbers[(numbers >= first) & (numbers < first + len(part.names))] - first
             if part.cluster is not None and answer is not None and len(mine):
-                texts += refusal_texts(part.cluster, pod, answer, mine, policy)
+                texts += refusal_texts(part.cluster, part.layouts, pod, answer, mine, policy)
             first += len(part.names)
         return texts
 
