@@ -13,6 +13,7 @@ SUBCOMMANDS = {
     "show": "Show who holds what, as tables, JSON or pictures.",
     "export": "Print a NodeResourceTopology object, or metrics for Prometheus.",
     "verify": "Verify that running processes sit where the node's state says.",
+    "publish": "Keep the NodeResourceTopology object of this node current.",
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
 }
 """Name and first line of help of each; its module is `node_` and the name."""

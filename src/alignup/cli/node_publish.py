@@ -19,7 +19,11 @@ __all__ = ["command"]
     "--name", envvar="NODE_NAME", required=True, metavar="NAME", help="Of the Node object; or in $NODE_NAME."
 )
 @click.option(
-    "--root", default="/", show_default=True, metavar="DIR", help="The root of the machine; in a container, where it is mounted."
+    "--root",
+    default="/",
+    show_default=True,
+    metavar="DIR",
+    help="The root of the machine; in a container, where it is mounted.",
 )
 @click.option(
     "--interval",

@@ -1,7 +1,6 @@
 """A cluster: many nodes, and what each of them would say to a pod.
 
-The judging is compiled (`alignup.core.amounts.board`), by the rules that the nodes themselves follow; the other modules
-of this package read nodes, files and NodeResourceTopology objects.
+The judging is compiled (`alignup.core.amounts.board`); the other modules of this package read what is judged.
 """
 
 from __future__ import annotations

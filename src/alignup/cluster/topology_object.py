@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.cluster.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, fingerprint
+from alignup.kubelet.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def topology_object(name: str, node: Node) -> dict[str, Any]:
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,
         ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in node.pods),
-        METHOD_ATTRIBUTE: "all",
+        METHOD_ATTRIBUTE: METHOD,
     }
     return {
         "apiVersion": _API_VERSION,

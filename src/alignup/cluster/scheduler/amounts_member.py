@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from alignup.kubelet.fingerprint import fingerprint
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -75,6 +77,22 @@ class AmountsMember:
         self.topology = topology
         self._count()
         return self.amounts != before
+
+    def known_to(self, signature: str) -> list[str]:
+        """Return the uids of pending pods that a report with this fingerprint knows of.
+
+        A report knows pods in the order in which they were bound. If it matches no such set of pods, none of the
+        pending pods is taken to be in it.
+        """
+        pending = list(self._pending)
+        others = [
+            (one.pod.namespace, one.pod.name) for uid, one in self.pods.items() if uid not in self._pending
+        ]
+        for known in range(len(pending), -1, -1):
+            some = [self.pods[uid].pod for uid in pending[:known]]
+            if fingerprint([*others, *[(pod.namespace, pod.name) for pod in some]]) == signature:
+                return pending[:known]
+        return []
 
     def older_than(self, moment: float) -> list[str]:
         """Return the uids of pods that were bound before a moment and are not known to the object."""

@@ -39,7 +39,9 @@ _TOGETHER: Final = "NUMA: the containers do not fit together"
 _MOST_NUMA_NODES: Final = 63
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, which is fast: equal ones are one object
+@dataclass(
+    frozen=True, slots=True, eq=False
+)  # compared by identity, which is fast: equal ones are one object
 class Layout:
     """The facts about a node that its words depend on, besides what is free; few nodes differ in them."""
 

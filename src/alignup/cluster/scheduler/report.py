@@ -15,6 +15,7 @@ from alignup.cluster.json_lines import NodeReader
 from alignup.cluster.node_resource_topology import Topology, read_topology
 from alignup.errors import InputError
 from alignup.koordinator.node_policies import Ruling
+from alignup.kubelet.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.node.inputs import has_policy
@@ -72,8 +73,14 @@ class _Metadata(msgspec.Struct, gc=False):
     annotations: dict[str, str] | None = None
 
 
+class _Attribute(msgspec.Struct, gc=False):
+    name: str = ""
+    value: str = ""
+
+
 class _Object(msgspec.Struct, gc=False):
     metadata: _Metadata
+    attributes: list[_Attribute] | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -86,6 +93,8 @@ class Report(msgspec.Struct, frozen=True):
     """The annotation `alignup.dev/holdings`."""
     text: bytes
     """The object."""
+    fingerprint: str = ""
+    """Of all pods that the object knows of; empty: it does not say."""
 
     def topology(self) -> Topology:
         """Return the amounts of the zones.
@@ -106,9 +115,12 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     Raises:
         msgspec.MsgspecError: it is no object with a name.
     """
-    metadata = _OBJECT.decode(data).metadata
-    annotations = metadata.annotations or {}
-    return Report(metadata.name, annotations.get(NODE), annotations.get(HOLDINGS), bytes(data))
+    found = _OBJECT.decode(data)
+    metadata, annotations = found.metadata, found.metadata.annotations or {}
+    attributes = {one.name: one.value for one in found.attributes or ()}
+    method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
+    signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
+    return Report(metadata.name, annotations.get(NODE), annotations.get(HOLDINGS), bytes(data), signature)
 
 
 class Description:

@@ -18,7 +18,6 @@ from alignup.koordinator.annotation import NODE_LABEL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from alignup.cluster.node_resource_topology import Topology
     from alignup.cluster.scheduler.objects import WatchedPod
 
 __all__ = ["ClusterState"]
@@ -169,7 +168,7 @@ class ClusterState:
             if isinstance(member, ExactMember):
                 self._update_exact(member, report)
             else:
-                self._update_amounts(member, report.topology(), now)
+                self._update_amounts(member, report, now)
         except AlignupError as error:
             self._pass_over(report, error)
 
@@ -233,8 +232,10 @@ class ClusterState:
             if member.node is not node:
                 self.view.refresh(member)
 
-    def _update_amounts(self, member: AmountsMember, topology: Topology, now: float) -> None:
-        member.report(topology, member.older_than(now - REPORT_DELAY))
+    def _update_amounts(self, member: AmountsMember, report: Report, now: float) -> None:
+        signature = report.fingerprint
+        covered = member.known_to(signature) if signature else member.older_than(now - REPORT_DELAY)
+        member.report(report.topology(), covered)
         self._note(member)
 
     def _note(self, member: Member) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alignup.cluster.scheduler.amounts_member import AmountsMember, emptied, taken_by
+from alignup.kubelet.fingerprint import fingerprint
 from watched import GIBI, report, watched
 
 TOPOLOGY = report("n").topology()
@@ -52,3 +53,14 @@ def test_what_one_numa_node_lacks_comes_from_the_next() -> None:
 def test_an_empty_node_has_all_it_can_allocate() -> None:
     used = report("n", cpu=[0, 1], gpu=[0, 0]).topology().amounts
     assert emptied(used) == TOPOLOGY.amounts
+
+
+def test_a_fingerprint_tells_which_pods_a_report_knows() -> None:
+    member = AmountsMember("n", TOPOLOGY, [watched("old", "n")])
+    for name in ("a", "b", "c"):
+        member.bind(watched(name, "n", cpu=1), 1, 0)
+    pods = [("default", name) for name in ("old", "a", "b")]
+    assert member.known_to(fingerprint(pods)) == ["uid-a", "uid-b"]
+    assert member.known_to(fingerprint(pods[:1])) == []
+    assert member.known_to(fingerprint([*pods, ("default", "c")])) == ["uid-a", "uid-b", "uid-c"]
+    assert member.known_to(fingerprint([("default", "stranger")])) == []

@@ -166,3 +166,18 @@ def test_holdings_come_back_from_json_as_they_were() -> None:
     holdings = decode_holdings(msgspec.json.encode(holdings_of(kubelet)).decode())
     assert holdings == holdings_of(kubelet)
     assert holdings_of(restored_node(EMPTY, holdings, {})) == holdings
+
+
+def test_pods_that_hold_nothing_are_never_waited_for() -> None:
+    """A kubelet's state files do not list them."""
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("a", cpu=3).pod)
+    found = member(kubelet)
+    found.bind(watched("a", "n", cpu=3), 0)
+    shared = watched("shared", "n", cpu="500m", memory="0")
+    found.bind(shared, 0)
+    assert found.pending == ()
+    found.gone("uid-a", 0)
+    assert not found.is_uncertain
+    found.gone("uid-shared", 0)
+    assert "uid-shared" not in found.pods
