@@ -60,17 +60,9 @@ class Cluster:
     """
 
     __slots__ = (
-        "_board",
-        "_default_exclusive",
-        "_helpers",
-        "_indices",
-        "_lock",
-        "_members",
-        "_nodes",
-        "_profiles",
-        "_widest",
-        "names",
-    )
+        "_board", "_default_exclusive", "_helpers", "_indices", "_lock", "_members",
+        "_nodes", "_profiles", "_widest", "names",
+    )  # fmt: skip
 
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
@@ -83,7 +75,7 @@ class Cluster:
             raise InputError.at("the cluster", "a name that no other node has", twice)
         self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
-        self._widest = max((row.numa_nodes for row in self._board.parts), default=0)
+        self._widest = 0  # not known
         self._lock = RLock()
         self._helpers = Helpers()
 
@@ -184,7 +176,7 @@ class Cluster:
             row = row_of_amounts(read_topology(node, name).amounts, self._profiles[index])
         with self._lock:
             self._board.replace(index, row)
-            self._widest = max(self._widest, row.numa_nodes)
+            self._widest = 0
             if isinstance(node, Node):
                 self._members[index], self._nodes = node, None
                 self._default_exclusive = node.single_numa_node_exclusive
@@ -247,6 +239,7 @@ class Cluster:
     def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
         if resource not in self.resources:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
+        self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
         amounts = np.zeros((len(self), self._widest), np.int64)
         self._board.free(resource, amounts, allocatable)
         return amounts
