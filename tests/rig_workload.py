@@ -252,7 +252,7 @@ def write_nodes(folder: Path, nodes: list[dict[str, Any]]) -> Path:
 
 
 def run(
-    plane: ControlPlane, nodes: int, pods: int, *, extender: bool, seconds: float = 20.0, load: float = 0.8
+    plane: ControlPlane, nodes: int, pods: int, *, extender: bool, seconds: float = 60.0, load: float = 1.0
 ) -> dict[str, Any]:
     """Run one workload on a fresh control plane, and return what became of it."""
     described, asked = workload(nodes, pods, seconds)

@@ -1,7 +1,8 @@
 """Starts the rig's real control plane, and alignup's own servers beside it; tests without a rig are skipped.
 
 `ALIGNUP_RIG` is the rig's folder (by default `shared/rig` beside this checkout), `ALIGNUP_RIG_BIN` the folder of its
-programs; they are built there if they are missing and Go is installed, which takes minutes once.
+programs (by default `alignup-rig` among temporary files); they are built there if they are missing and Go is
+installed, which takes minutes once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 RIG = Path(os.environ.get("ALIGNUP_RIG", ROOT.parent / "shared" / "rig"))
-BIN = Path(os.environ.get("ALIGNUP_RIG_BIN", ROOT / "build" / "rig"))
+BIN = Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
 ALIGNUP = [sys.executable, "-m", "alignup"]
 

@@ -33,19 +33,36 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="Look for changes so often.",
 )
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="The kubelet's configuration, where it is not in its folder and no kubelet is seen to run.",
+)
 @click.option("--once", is_flag=True, help="Publish once, and end.")
-def command(kubeconfig: str | None, name: str, root: str, interval: float, once: bool) -> None:
+def command(
+    kubeconfig: str | None, name: str, root: str, interval: float, config: str | None, once: bool
+) -> None:
     """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
 
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
     whenever the kubelet's state files have changed. Runs until SIGTERM.
     """
     need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
-    asyncio.run(publish(kubeconfig, name, root, interval, once))
+    asyncio.run(publish(kubeconfig, name, (root, config), interval, once))
 
 
-async def publish(kubeconfig: str | None, name: str, root: str, interval: float, once: bool) -> None:
-    """Publish until told to end."""
+async def publish(
+    kubeconfig: str | None, name: str, where: tuple[str, str | None], interval: float, once: bool
+) -> None:
+    """Publish until told to end.
+
+    Args:
+        kubeconfig: how to reach the API server.
+        name: of the Node object.
+        where: the root of the machine, and the kubelet's configuration if it is elsewhere.
+        interval: seconds between looks.
+        once: end after the first time.
+    """
     from alignup.cluster.scheduler.api_client import Api
     from alignup.cluster.scheduler.publish import publish_node
     from alignup.cluster.scheduler.serving import run_until_told
@@ -53,7 +70,7 @@ async def publish(kubeconfig: str | None, name: str, root: str, interval: float,
 
     api = await Api.connect(kubeconfig)
     try:
-        read = partial(read_kubelet_node, root)
+        read = partial(read_kubelet_node, where[0], config=where[1])
         work = publish_node(api, name, read, interval=interval, complain=complain, once=once)
         await run_until_told(work, lambda: None)
     finally:
