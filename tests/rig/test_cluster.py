@@ -92,8 +92,7 @@ def real_kubelet(plane, described):
     """Run a real kubelet on the machine of a node line, and publish it; yield nothing."""
     folder = Path(tempfile.mkdtemp(prefix="auk"))
     (folder / "machine.json").write_text(json.dumps(described["machine"]))
-    reserved = {"kubeReserved": {"memory": "924Mi"}, "evictionHard": {"memory.available": "100Mi"}}
-    overlay = {**described["kubelet"], **reserved}
+    overlay = described["kubelet"]
     (folder / "overlay.json").write_text(json.dumps(overlay))
     directory = folder / "k"
     try:

@@ -42,7 +42,8 @@ def test_every_manifest_is_in_the_kustomization() -> None:
 @pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one["name"])
 def test_the_commands_and_options_exist(container) -> None:
     """Each container's arguments are read by the program's own parser."""
-    context = click.Context(program)
+    # the program's own names for help: click remembers those of a command's first context
+    context = click.Context(program, info_name="alignup", help_option_names=["-h", "--help"])
     command: click.Command = program
     words = list(container["args"])
     while isinstance(command, click.Group):
@@ -51,7 +52,8 @@ def test_the_commands_and_options_exist(container) -> None:
         command, words = found, words[1:]
     given = {one["name"] for one in container.get("env", ())}
     needed = [one for one in command.params if one.required and one.envvar not in given]
-    command.make_context("test", words, resilient_parsing=bool(set(command.params) - set(needed)))
+    prefilled = bool(set(command.params) - set(needed))
+    command.make_context(command.name, words, parent=context, resilient_parsing=prefilled)
     known = {option for parameter in command.params for option in parameter.opts}
     assert [word for word in words if word.startswith("--") and word not in known] == []
     assert not [one.name for one in needed if not any(option in words for option in one.opts)]
