@@ -214,7 +214,7 @@ async def play(
 
 async def create(api: Api, one: dict[str, Any]) -> None:
     """Create a pod, through a server that may be away for a while."""
-    for _ in range(200):
+    for _ in range(600):
         try:
             await api.request("POST", PODS, msgspec.json.encode(one))
         except ApiError as error:

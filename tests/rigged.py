@@ -82,9 +82,9 @@ class ControlPlane:
         self.rig("control-plane", "scheduler", self.folder, "--scheduler", path)
 
     def end(self, name: str) -> None:
-        """End one program, which `up` starts again."""
+        """Let one program crash; `up` starts it again."""
         record = json.loads((self.folder / "run" / f"{name}.json").read_text())
-        os.kill(record["pid"], 15)
+        os.kill(record["pid"], 9)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and Path(f"/proc/{record['pid']}/cmdline").exists():
             if not Path(f"/proc/{record['pid']}/cmdline").read_bytes():
