@@ -19,6 +19,7 @@ cdef class HintList:
     cdef tuple given            # the hints in the order they came, when a caller listed them
     cdef tuple arrays(self)
     cdef bint has_no_hints(self)
+    cdef list all_pairs(self)
     cdef list any_node_pairs(self, list found)
     cdef list all_wide_pairs(self)
 

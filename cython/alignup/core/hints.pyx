@@ -171,8 +171,23 @@ cdef class HintList:
             return is_empty(&self.family)
         return not self.wide.described and self.wide.listed_count == 0
 
-    def pairs(self):
-        """Return (mask as an int or None for any node, preferred) for each hint, in the order of iteration."""
+    def pairs(self, limit=None):
+        """Return (mask as an int or None for any node, preferred) for each hint, in the order of iteration.
+
+        With a limit: for the hints that `sample` returns.
+
+        Raises:
+            ValueError: the limit is negative.
+        """
+        if limit is not None:
+            limit = checked_limit(limit)
+            if self.given is not None or self.wide is None:
+                return self.all_pairs()[:limit]
+            return self.any_node_pairs(sample_pairs(self.wide, limit))[:limit]
+        return self.all_pairs()
+
+    cdef list all_pairs(self):
+        """Return the pairs of all hints."""
         cdef TopologyHint hint
         cdef list found = []
         cdef int mask
@@ -217,19 +232,16 @@ cdef class HintList:
         total = total_of(self.wide)
         return None if total is None else total + self.family.any_preferred + self.family.any_other
 
-    def sample(self, int limit):
+    def sample(self, limit):
         """Return the first `limit` hints, at most 65,536; of a described list that are the narrowest.
 
         Raises:
             ValueError: `limit` is negative.
         """
-        if limit < 0:
-            raise ValueError(f"expected how many hints to return, got {limit}")
-        limit = min(limit, MOST_HINTS)
+        limit = checked_limit(limit)
         if self.given is not None or self.wide is None:
             return self.hints()[:limit]
-        pairs = self.any_node_pairs(sample_pairs(self.wide, limit))
-        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in pairs[:limit]])
+        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs(limit)])
 
     def avoiding(self, uint64_t avoided):
         """Return the hints without those that name several nodes of which one is in the mask `avoided`."""
@@ -337,6 +349,17 @@ cdef WideFamily family_of_arrays(bytes words, bytes flags):
     cdef set pairs = set(zip(array("Q", words), map(bool, flags)))
     cdef list ordered = sorted([pair for pair in pairs if pair[0]], key=narrowest_first)
     return listed_family([mask for mask, _ in ordered], [preferred for _, preferred in ordered])
+
+
+cdef int checked_limit(limit) except -1:
+    """Return a number of hints to look at, at most 65,536.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if limit < 0:
+        raise ValueError(f"expected how many hints to return, got {limit}")
+    return min(limit, MOST_HINTS)
 
 
 cdef bint mixes(TopologyHint hint, uint64_t avoided):

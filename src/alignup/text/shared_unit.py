@@ -36,12 +36,14 @@ def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
         comparisons: requested bytes, each with the free bytes that it is compared with.
     """
     pairs = list(comparisons)
-    wanted = [asked for asked, _ in pairs if asked]
+    wanted = {asked for asked, _ in pairs if asked}
+    # NUMA nodes often have equal amounts
+    compared = {(asked, free) for asked, amounts in pairs for free in amounts}
     good = [
         unit
         for unit in _UNITS
         if all(asked >= unit.size for asked in wanted)
-        and all(_keeps_order(unit, asked, free) for asked, amounts in pairs for free in amounts)
+        and all(_keeps_order(unit, asked, free) for asked, free in compared)
     ]
     exact = (unit for unit in good if all(_is_exact(unit, asked) for asked in wanted))
     return next(exact, good[0] if good else BYTES)

@@ -14,12 +14,12 @@ from alignup.topology_manager.account import MemoryAccount
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["LOOKED_AT", "Offer", "blamed", "offers_of"]
+__all__ = ["LOOKED_AT", "Offer", "blamed", "mask_pairs", "offers_of"]
 
 LOOKED_AT = 4096
 """The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes."""
@@ -51,12 +51,16 @@ class Offer:
         single = policy == "single-numa-node"
         return frozenset(mask for mask in preferred if mask and not (single and mask & (mask - 1)))
 
-    def _pairs(self) -> Iterable[tuple[int | None, bool]]:
+    def _pairs(self) -> Sequence[tuple[int | None, bool]]:
         """Return the mask of each hint that is considered, and whether it is preferred."""
-        if isinstance(self.hints, HintList) and self.is_whole:
-            return self.hints.pairs()
-        seen = self.hints.sample(LOOKED_AT) if isinstance(self.hints, HintList) else self.hints or ()
-        return [(None if one.affinity is None else int(one.affinity), one.preferred) for one in seen]
+        return mask_pairs(self.hints or ())
+
+
+def mask_pairs(hints: HintList | Sequence[TopologyHint]) -> Sequence[tuple[int | None, bool]]:
+    """Return the mask of each of the first hints, None for any node, and whether the hint is preferred."""
+    if isinstance(hints, HintList):
+        return hints.pairs(LOOKED_AT)
+    return [(None if one.affinity is None else int(one.affinity), one.preferred) for one in hints]
 
 
 def offers_of(refusal: Refusal) -> list[Offer]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from alignup.errors import one_line
 from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
-from alignup.topology_manager.refusal_cause import LOOKED_AT, blamed
+from alignup.topology_manager.refusal_cause import LOOKED_AT, blamed, mask_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,36 +126,34 @@ def view_of(
     """Return the hints of a resource as sets of NUMA node ids."""
     if hints is None:
         return ResourceView(resource, (), (), anywhere=True, account=account)
-    seen = hints.sample(LOOKED_AT) if isinstance(hints, HintList) else tuple(hints)
-    preferred = [hint.affinity for hint in seen if hint.preferred and hint.affinity]
-    other = [hint.affinity for hint in seen if not hint.preferred and hint.affinity]
-    preferred.sort(key=narrowness)
-    other.sort(key=narrowness)
+    pairs = mask_pairs(hints)
+    preferred = sorted((mask for mask, is_preferred in pairs if is_preferred and mask), key=narrowness)
+    other = sorted((mask for mask, is_preferred in pairs if not is_preferred and mask), key=narrowness)
     return ResourceView(
         resource,
         sets_of(preferred, numa_node_ids),
         sets_of(other, numa_node_ids),
-        any(hint.affinity is None and hint.preferred for hint in seen),
+        (None, True) in pairs,
         len(preferred),
         len(other),
         account,
-        len(seen) < LOOKED_AT,
+        len(pairs) < LOOKED_AT,
     )
 
 
-def narrowness(mask: BitMask) -> tuple[int, int]:
+def narrowness(mask: int) -> tuple[int, int]:
     """Return the sort key of a mask: its size, then its value."""
-    return mask.count(), int(mask)
+    return mask.bit_count(), mask
 
 
-def sets_of(masks: Sequence[BitMask], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
+def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
     """Return the first masks as sets of ids; masks without a node of the machine are left out."""
     return tuple(nodes for mask in masks[:KEPT] if (nodes := ids_of(mask, numa_node_ids)))
 
 
-def ids_of(mask: BitMask, numa_node_ids: Sequence[int] | None) -> NodeSet:
+def ids_of(mask: int, numa_node_ids: Sequence[int] | None) -> NodeSet:
     """Return the ids of those nodes of a mask that the machine has."""
-    bits = mask.bits()
+    bits = BitMask.from_int(mask).bits()
     return (
         bits
         if numa_node_ids is None
