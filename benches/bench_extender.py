@@ -12,11 +12,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from alignup.cluster.scheduler.answers import Answers
-from alignup.cluster.scheduler.extender import PodDecoder
+from alignup.cluster.scheduler.extender_answers import Answers
+from alignup.cluster.scheduler.extender_server import make_app
+from alignup.cluster.scheduler.extender_service import PodDecoder
 from alignup.cluster.scheduler.fleet_files import read_fleet
 from alignup.cluster.scheduler.report import decode_report
-from alignup.cluster.scheduler.server import make_app
 from alignup.cluster.scheduler.serving import serve
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.kubernetes.pod import Pod

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.topology_manager.account import Accounts
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.refusal_account import Accounts
 
 __all__ = ["RecordingProvider"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from alignup.topology_manager.account import MemoryAccount
 from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.refusal_account import MemoryAccount
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

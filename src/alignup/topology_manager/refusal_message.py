@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import one_line
-from alignup.topology_manager.account import in_words
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_cause import LOOKED_AT, blamed, mask_pairs
 
 if TYPE_CHECKING:

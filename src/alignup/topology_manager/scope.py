@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.topology_manager.account import Account, Accounts, MemoryAccount
     from alignup.topology_manager.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
     from alignup.topology_manager.store import Store
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The state of a watched cluster: takes in what happened to nodes and pods, and keeps a member for each node.
 
 Pure and synchronous: events come as calls, time as an argument; nothing here reads a clock or a socket. Questions about
-the state are answered in `alignup.cluster.scheduler.answers`.
+the state are answered in `alignup.cluster.scheduler.extender_answers`.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from alignup.errors import one_line
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.suggest.manifests import asked_by
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
-from alignup.providers.memory.account import lacking
+from alignup.providers.memory.refusal_account import lacking
 from alignup.text.shared_unit import amount_in, shared_unit
-from alignup.topology_manager.account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.refusal_cause import blamed
 from alignup.topology_manager.refusal_message import listed, told, view_of
 

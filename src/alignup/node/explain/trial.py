@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
-    from alignup.topology_manager.account import Accounts
     from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.refusal_account import Accounts
 
 __all__ = ["Question", "Trial", "tried"]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.device_inventory import Device
+from alignup.node.pictures.machine_picture import Scene, draw
 from alignup.node.pictures.page import Table, fragment, heading, listed, page, paragraph, scrolling
-from alignup.node.pictures.picture import Scene, draw
 from alignup.node.pictures.tables import containers_table, holders_table
 from alignup.text.byte_sizes import format_bytes, short_bytes
 

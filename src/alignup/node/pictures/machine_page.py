@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.summary import summary
+from alignup.node.pictures.machine_picture import draw
 from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
-from alignup.node.pictures.picture import draw
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
-    from alignup.node.pictures.picture import Scene
+    from alignup.node.pictures.machine_picture import Scene
 
 __all__ = ["machine_page", "machine_tables"]
 

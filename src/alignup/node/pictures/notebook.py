@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alignup.node.holdings import holdings_of
+from alignup.node.pictures.machine_picture import Scene, drawing_of
 from alignup.node.pictures.page import fragment, paragraph
-from alignup.node.pictures.picture import Scene, drawing_of
 from alignup.node.pictures.tables import containers_table
 from alignup.text.wording import counted
 

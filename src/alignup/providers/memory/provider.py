@@ -15,11 +15,11 @@ from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.providers.memory.account import accounts_of_memory, shortage, ties_of
 from alignup.providers.memory.capacity import memory_capacity
-from alignup.topology_manager.account import in_words
+from alignup.providers.memory.refusal_account import accounts_of_memory, shortage, ties_of
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
+from alignup.topology_manager.refusal_account import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.account import Accounts, MemoryAccount, Ties
     from alignup.topology_manager.provider import ResourceHints
+    from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, Ties
 
 __all__ = ["MemoryProvider", "RestoredMemory"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alignup.node.pictures.machine_page import machine_page
+from alignup.node.pictures.machine_picture import Scene
 from alignup.node.pictures.page import Table, fragment, heading, page, paragraph
-from alignup.node.pictures.picture import Scene
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, read_page
 
 

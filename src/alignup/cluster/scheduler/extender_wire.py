@@ -16,7 +16,7 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from alignup.cluster.scheduler.answers import Filtered
+    from alignup.cluster.scheduler.extender_answers import Filtered
 
 __all__ = [
     "Binding",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.node.holdings import holdings_of
-from alignup.node.pictures.picture import Scene, drawing_of
+from alignup.node.pictures.machine_picture import Scene, drawing_of
 from pictures import HOSTILE, MACHINES, parsed, pod, texts_of, used_node
 
 

@@ -1,7 +1,7 @@
 """Makes the accounts of memory for a refusal: requested and free, type by type, and the pods that tie nodes together.
 
 `alignup.providers.memory.provider` takes the amounts from its ledger; the words are those of
-`alignup.topology_manager.account`.
+`alignup.topology_manager.refusal_account`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from alignup.topology_manager.account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.topology_manager.account import Ties
     from alignup.topology_manager.hints import HintList
+    from alignup.topology_manager.refusal_account import Ties
 
 __all__ = ["Requests", "accounts_of_memory", "lacking", "shortage", "ties_of"]
 

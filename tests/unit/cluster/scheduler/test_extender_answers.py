@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alignup.cluster.scheduler.answers import UNCERTAIN, UNKNOWN, Answers
+from alignup.cluster.scheduler.extender_answers import UNCERTAIN, UNKNOWN, Answers
 from alignup.cluster.scheduler.report import Description
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.errors import InputError

@@ -1,8 +1,7 @@
 """Serves the scheduler extender over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`, `/healthz`, `/metrics`.
 
-Answers come from `alignup.cluster.scheduler.answers`, JSON from `alignup.cluster.scheduler.wire`. A question that
-cannot be answered gets an answer with an error, which the scheduler shows in the pod's condition. Needs the extra
-`cluster`.
+Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A question that cannot be answered
+gets an answer with an error, which the scheduler shows in the pod's condition. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.cluster.scheduler.exact_member import ExactMember
-from alignup.cluster.scheduler.wire import (
+from alignup.cluster.scheduler.extender_wire import (
     decode_args,
     decode_binding,
     decode_preemption,
@@ -29,7 +28,7 @@ from alignup.errors import AlignupError, InputError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from alignup.cluster.scheduler.extender import Extender
+    from alignup.cluster.scheduler.extender_service import Extender
     from alignup.cluster.scheduler.objects import PodObject, WatchedPod
 
 __all__ = ["make_app"]

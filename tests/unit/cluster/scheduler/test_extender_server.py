@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from alignup.cluster.scheduler.answers import Answers
 from alignup.cluster.scheduler.api_client import TOPOLOGIES
-from alignup.cluster.scheduler.extender import WOKEN, Extender
+from alignup.cluster.scheduler.extender_answers import Answers
+from alignup.cluster.scheduler.extender_server import make_app
+from alignup.cluster.scheduler.extender_service import WOKEN, Extender
 from alignup.cluster.scheduler.report import Description
-from alignup.cluster.scheduler.server import make_app
 from alignup.cluster.scheduler.serving import serve
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.cluster.scheduler.watch import Pauses

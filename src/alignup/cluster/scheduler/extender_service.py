@@ -1,6 +1,6 @@
 """The scheduler extender: watches an API server, keeps the state, binds pods, and wakes those that were refused.
 
-HTTP is spoken by `alignup.cluster.scheduler.server`.
+HTTP is spoken by `alignup.cluster.scheduler.extender_server`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from alignup.kubernetes.pod import Pod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.cluster.scheduler.answers import Answers
+    from alignup.cluster.scheduler.extender_answers import Answers
+    from alignup.cluster.scheduler.extender_wire import Binding
     from alignup.cluster.scheduler.state import ClusterState
-    from alignup.cluster.scheduler.wire import Binding
 
 __all__ = ["BOUND_PODS", "WOKEN", "Extender", "PodDecoder"]
 

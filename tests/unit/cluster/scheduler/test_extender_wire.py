@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from alignup.cluster.scheduler.answers import Filtered
-from alignup.cluster.scheduler.wire import (
+from alignup.cluster.scheduler.extender_answers import Filtered
+from alignup.cluster.scheduler.extender_wire import (
     decode_args,
     decode_binding,
     decode_preemption,

@@ -1,6 +1,6 @@
 """Answers a scheduler's questions about one pod: which nodes can align it, how well, and whether evictions would help.
 
-The state is kept by `alignup.cluster.scheduler.state`; the wire format is that of `alignup.cluster.scheduler.wire`.
+The state is kept by `alignup.cluster.scheduler.state`; the wire format is that of `extender_wire` beside this module.
 """
 
 from __future__ import annotations
