@@ -74,7 +74,16 @@ class MemoryProvider:
         ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
     """
 
-    __slots__ = ("_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_pods", "ledger")
+    __slots__ = (
+        "_bindings_stay",
+        "_checks_groups",
+        "_holdings",
+        "_ids",
+        "_init_holdings",
+        "_pods",
+        "ledger",
+        "says_why",
+    )  # fmt: skip
 
     name = "memory"
 
@@ -93,6 +102,8 @@ class MemoryProvider:
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
+        self.says_why = True
+        """False where nobody reads why memory cannot be had: the sentence looks at every NUMA node."""
 
     def copy(self) -> MemoryProvider:
         """Return an independent provider with the same holdings."""
@@ -102,6 +113,7 @@ class MemoryProvider:
         other.ledger = self.ledger.copy()
         other._holdings = self._holdings.copy()
         other._init_holdings, other._pods = self._init_holdings.copy(), self._pods.copy()
+        other.says_why = self.says_why
         return other
 
     @property
@@ -192,7 +204,7 @@ class MemoryProvider:
         donors = self._init_holdings.get(pod.uid, ())
         got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
         if isinstance(got, MemoryShortage):
-            raise AllocationError(self._sentence(got, pod.uid, requests))
+            raise AllocationError(self._sentence(got, pod.uid, requests) if self.says_why else got.cause)
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:

@@ -49,6 +49,8 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
     """Return the node and the pod to try changes on."""
     try:
         subject, is_copy = node.copy(), True
+        if subject.memory is not None:
+            subject.memory.says_why = False
     except TypeError:  # a user's provider has no copy()
         subject, is_copy = node, False
     return Attempts(
