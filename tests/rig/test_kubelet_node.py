@@ -180,8 +180,7 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
     machine = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
     with KubeletRig(folder, machine, {}, {"nvidia.com/gpu": gpus(2)}) as rig:
         rng = random.Random(1)
-        for number in range(5):
-            rig.admit(random_pod(rng, number))
+        phases = [rig.admit(random_pod(rng, number))["phase"] for number in range(5)]
         recorded = rig.read()
         shutil.rmtree(rig.root / "podresources")
         files = FolderFiles(rig.root, rig.state)
@@ -194,7 +193,10 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
             assert found.records.allocatable == recorded.records.allocatable
             assert found.node.devices.free == recorded.node.devices.free
             assert found.node.cpu.free_cpus == recorded.node.cpu.free_cpus
-        assert check_node(files, {"config": folder / "kubelet.json"}) == []
+        # a pod that is refused after it was given CPUs leaves them in the file for a while
+        left = [one.kind for one in check_node(files, {"config": folder / "kubelet.json"})]
+        assert left == ["stale-cpus"] * len(left)
+        assert len(left) <= phases.count("Failed")
 
 
 def test_a_kubelet_without_managers_is_read(folder):
