@@ -11,12 +11,12 @@ import os
 import sys
 import warnings
 from difflib import get_close_matches
-from importlib import import_module
 from typing import TextIO
 
 import click
 
 from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
+from alignup.cli.lazy_group import LazyGroup
 from alignup.errors import AlignupWarning
 
 __all__ = ["SUBCOMMANDS", "main", "program"]
@@ -44,19 +44,17 @@ SUBCOMMANDS = {
 """Name and first line of help of each subcommand; its module has the same name."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its subcommands' names and imports them when they are called."""
+class ProgramGroup(LazyGroup):
+    """The group of these subcommands, which all have an epilog; it guesses misspelt ones."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names in the order of `SUBCOMMANDS`."""
-        return list(SUBCOMMANDS)
+    subcommands = SUBCOMMANDS
+    prefix = "alignup.cli."
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a subcommand."""
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        command: click.Command = import_module(f"alignup.cli.{cmd_name}").command
-        command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
         return command
 
     def resolve_command(
@@ -87,11 +85,6 @@ class LazyGroup(click.Group):
             forget_output()
             ctx.exit(CLOSED_PIPE)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """List the subcommands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(SUBCOMMANDS.items()))
-
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     """Print the version, looked up only now."""
@@ -102,7 +95,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     "-V",

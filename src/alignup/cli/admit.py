@@ -19,7 +19,13 @@ from alignup.cli.inputs import (
     node_name_option,
     read_pods,
 )
-from alignup.cli.options import WholeNumber, device_resource_option, devices_option, kubelet_versions_option
+from alignup.cli.options import (
+    device_resource_option,
+    devices_option,
+    kubelet_versions_option,
+    lenient_option,
+    replicas_option,
+)
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
@@ -54,18 +60,10 @@ STANDARD_INPUT_TWICE: Final = "expected files, got standard input, which is read
 @devices_option
 @device_resource_option
 @near_cpus_option
-@click.option(
-    "--replicas",
-    type=WholeNumber(1, 10_000),
-    help="Admit every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
-)
+@replicas_option("Admit")
 @node_name_option
 @kubelet_versions_option
-@click.option(
-    "--lenient",
-    is_flag=True,
-    help="Let options of the configuration pass whose feature gates are off by default, and say so.",
-)
+@lenient_option
 @click.option("--hints", "with_hints", is_flag=True, help="Show what each provider offered, too.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object a pod, or a version, and nothing else."

@@ -18,7 +18,13 @@ from alignup.cli.inputs import (
     node_name_option,
     read_pods,
 )
-from alignup.cli.options import WholeNumber, device_resource_option, devices_option, kubelet_version_option
+from alignup.cli.options import (
+    device_resource_option,
+    devices_option,
+    kubelet_version_option,
+    lenient_option,
+    replicas_option,
+)
 from alignup.cli.output_files import html_option, svg_option, write_text
 
 if TYPE_CHECKING:
@@ -42,18 +48,10 @@ __all__ = ["command"]
 @devices_option
 @device_resource_option
 @near_cpus_option
-@click.option(
-    "--replicas",
-    type=WholeNumber(1, 10_000),
-    help="Explain every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
-)
+@replicas_option("Explain")
 @node_name_option
 @kubelet_version_option
-@click.option(
-    "--lenient",
-    is_flag=True,
-    help="Let options of the configuration pass whose feature gates are off by default, and say so.",
-)
+@lenient_option
 @click.option(
     "--nodes",
     "-n",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
+
+from alignup.cli.lazy_group import LazyGroup
 
 __all__ = ["command"]
 
@@ -19,24 +19,11 @@ SUBCOMMANDS = {
 """Name and first line of help of each; its module is `node_` and the name."""
 
 
-class NodeGroup(click.Group):
-    """A group that knows its subcommands' names and imports them when they are called."""
+class NodeGroup(LazyGroup):
+    """The group of these subcommands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names in the order of `SUBCOMMANDS`."""
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
-        """Import and return a subcommand."""
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        found: click.Command = import_module(f"alignup.cli.node_{cmd_name}").command
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """List the subcommands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(SUBCOMMANDS.items()))
+    subcommands = SUBCOMMANDS
+    prefix = "alignup.cli.node_"
 
 
 @click.group(name="node", cls=NodeGroup)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import config_option
-from alignup.cli.node_options import kubelet_dir_option, machine_of_option, node_machine_option, node_option
-from alignup.cli.options import kubelet_version_option
+from alignup.cli.node_options import (
+    kubelet_node_options,
+    machine_of_option,
+)
 from alignup.errors import one_line
 
 if TYPE_CHECKING:
@@ -24,11 +25,7 @@ __all__ = ["command"]
 @click.command(
     name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input."
 )
-@node_option
-@kubelet_dir_option
-@config_option
-@node_machine_option
-@kubelet_version_option
+@kubelet_node_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, and nothing else.")
 @click.pass_context
 def command(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import config_option
-from alignup.cli.node_options import kubelet_dir_option, node_machine_option, node_option, read_node
-from alignup.cli.options import kubelet_version_option
+from alignup.cli.node_options import (
+    kubelet_node_options,
+    read_node,
+)
 
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
@@ -19,11 +20,7 @@ __all__ = ["command"]
 
 
 @click.command(name="export")
-@node_option
-@kubelet_dir_option
-@config_option
-@node_machine_option
-@kubelet_version_option
+@kubelet_node_options
 @click.option(
     "--format",
     "form",

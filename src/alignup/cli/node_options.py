@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.completion import files, machines
+from alignup.cli.inputs import config_option
+from alignup.cli.options import FC, kubelet_version_option
 
 if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
-__all__ = ["kubelet_dir_option", "machine_of_option", "node_machine_option", "node_option", "read_node"]
+__all__ = [
+    "kubelet_dir_option",
+    "kubelet_node_options",
+    "machine_of_option",
+    "node_machine_option",
+    "node_option",
+    "read_node",
+]
 
 node_option = click.option(
     "--node",
@@ -37,6 +46,19 @@ node_machine_option = click.option(
     shell_complete=machines,
     help="The machine, in place of the one beneath the root.",
 )
+
+
+def kubelet_node_options(command: FC) -> FC:
+    """Put the options on a command by which `read_node` finds a node: root, folder, configuration, machine, release."""
+    for option in (
+        kubelet_version_option,
+        node_machine_option,
+        config_option,
+        kubelet_dir_option,
+        node_option,
+    ):
+        command = option(command)
+    return command
 
 
 def read_node(

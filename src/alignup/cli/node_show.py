@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import config_option
-from alignup.cli.node_options import kubelet_dir_option, node_machine_option, node_option, read_node
-from alignup.cli.options import devices_text, kubelet_version_option
+from alignup.cli.node_options import (
+    kubelet_node_options,
+    read_node,
+)
+from alignup.cli.options import devices_text
 from alignup.cli.output_files import html_option, svg_option, write_text
 from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
 from alignup.text.byte_sizes import short_bytes
@@ -26,11 +28,7 @@ __all__ = ["command"]
 
 
 @click.command(name="show")
-@node_option
-@kubelet_dir_option
-@config_option
-@node_machine_option
-@kubelet_version_option
+@kubelet_node_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 @click.option(
     "--watch",

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.inputs import config_option
-from alignup.cli.node_options import kubelet_dir_option, node_machine_option, node_option, read_node
-from alignup.cli.options import kubelet_version_option, state_option
+from alignup.cli.node_options import (
+    kubelet_node_options,
+    read_node,
+)
+from alignup.cli.options import state_option
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -28,11 +30,7 @@ __all__ = ["command"]
     name="verify",
     epilog="Exit status: 0 all sit where they should; 1 one does not; 2 bad usage or bad input.",
 )
-@node_option
-@kubelet_dir_option
-@config_option
-@node_machine_option
-@kubelet_version_option
+@kubelet_node_options
 @click.option(
     "--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers."
 )

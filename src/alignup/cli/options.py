@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -12,11 +12,12 @@ from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = [
+    "FC",
     "STRATEGIES",
     "WholeNumber",
     "device_option",
@@ -25,10 +26,15 @@ __all__ = [
     "devices_text",
     "kubelet_version_option",
     "kubelet_versions_option",
+    "lenient_option",
     "print_table",
+    "replicas_option",
     "state_option",
     "told_options",
 ]
+
+FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
+"""What an option is put on."""
 
 STRATEGIES: Final = (
     "least-numa-nodes",
@@ -76,6 +82,22 @@ devices_option = click.option(
     help="Device inventory, in place of the machine's: YAML or JSON, as in "
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
 )
+
+
+lenient_option = click.option(
+    "--lenient",
+    is_flag=True,
+    help="Let options of the configuration pass whose feature gates are off by default, and say so.",
+)
+
+
+def replicas_option(verb: str) -> Callable[[FC], FC]:
+    """Return the option of how often a pod is taken; `verb` is what is done with it."""
+    return click.option(
+        "--replicas",
+        type=WholeNumber(1, 10_000),
+        help=f"{verb} every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
+    )
 
 
 def _one_version(_ctx: click.Context, _option: click.Parameter, text: str | None) -> KubeletVersion | None:
