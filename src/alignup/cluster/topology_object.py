@@ -1,13 +1,14 @@
-"""Writes the NodeResourceTopology object (`topology.node.k8s.io/v1alpha2`) of a node, as topology exporters do.
+"""Counts what the NodeResourceTopology object of a node says, as topology exporters do: what is given out exclusively.
 
-`alignup.cluster.node_resource_topology` reads such objects.
+The object is written by `alignup.kubelet.topology_object`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.kubelet.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE, fingerprint
+from alignup.kubelet.topology_object import written_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["topology_object"]
 
-_API_VERSION: Final = "topology.node.k8s.io/v1alpha2"
 _LEGACY: Final = {
     "single-numa-node": "SingleNUMANode",
     "restricted": "Restricted",
@@ -32,21 +32,13 @@ def topology_object(name: str, node: Node) -> dict[str, Any]:
     manager, and devices; a device counts on each NUMA node that it is near to.
     """
     config = node.config
-    policy, scope = config.topology_manager_policy, config.topology_manager_scope
-    attributes = {
-        "topologyManagerPolicy": policy,
-        "topologyManagerScope": scope,
-        ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in node.pods),
-        METHOD_ATTRIBUTE: METHOD,
-    }
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": name},
-        "topologyPolicies": [_legacy_policy(policy, scope)],
-        "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
-        "zones": list(_zones(node)),
-    }
+    return written_object(
+        name,
+        node,
+        ((pod.namespace, pod.name) for pod in node.pods),
+        _legacy_policy(config.topology_manager_policy, config.topology_manager_scope),
+        partial(_amounts, node),
+    )
 
 
 def _legacy_policy(policy: str, scope: str) -> str:
@@ -55,24 +47,6 @@ def _legacy_policy(policy: str, scope: str) -> str:
         return "None"
     level = "PodLevel" if scope == "pod" else "ContainerLevel"
     return f"{_LEGACY[policy]}{level}" if policy == "single-numa-node" or scope == "pod" else _LEGACY[policy]
-
-
-def _zones(node: Node) -> Iterator[dict[str, Any]]:
-    """Yield one zone for each NUMA node."""
-    machine = node.machine
-    distances = machine.distance_matrix
-    for position, numa_id in enumerate(machine.numa_node_ids):
-        zone: dict[str, Any] = {"name": f"node-{numa_id}", "type": "Node"}
-        if distances is not None:
-            zone["costs"] = [
-                {"name": f"node-{other}", "value": distance}
-                for other, distance in zip(machine.numa_node_ids, distances[position], strict=True)
-            ]
-        zone["resources"] = [
-            {"name": resource, "capacity": str(there), "allocatable": str(given), "available": str(free)}
-            for resource, there, given, free in _amounts(node, position)
-        ]
-        yield zone
 
 
 def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:

@@ -6,11 +6,12 @@ Amounts are those of `alignup.node.holdings`. The object is as the exporters of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE, fingerprint
-from alignup.node.holdings import PlaceAmounts, holdings_of
+from alignup.kubelet.topology_object import written_object
+from alignup.node.holdings import holdings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,21 +49,14 @@ def node_resource_topology(found: KubeletNode, name: str) -> dict[str, Any]:
     """
     node = found.node
     policy, scope = node.config.topology_manager_policy, node.config.topology_manager_scope
-    attributes = {
-        "topologyManagerPolicy": policy,
-        "topologyManagerScope": scope,
-        ATTRIBUTE: fingerprint(_pods(found)),
-        METHOD_ATTRIBUTE: METHOD,
-        _SOURCE: ", ".join(_sources(found)),
-    }
-    return {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": name},
-        "topologyPolicies": [_POLICY_NAMES.get((policy, scope), "None")],
-        "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
-        "zones": list(_zones(node.machine, holdings_of(node))),
-    }
+    return written_object(
+        name,
+        node,
+        _pods(found),
+        _POLICY_NAMES.get((policy, scope), "None"),
+        partial(_amounts, node.machine, holdings_of(node)),
+        {_SOURCE: ", ".join(_sources(found))},
+    )
 
 
 def _pods(found: KubeletNode) -> list[tuple[str, str]]:
@@ -87,47 +81,20 @@ def _sources(found: KubeletNode) -> Iterator[str]:
             yield name
 
 
-def _zones(machine: Machine, holdings: Holdings) -> Iterator[dict[str, Any]]:
-    """Yield a zone for each NUMA node."""
-    distances = machine.distance_matrix
-    for position, numa_id in enumerate(machine.numa_node_ids):
-        row = distances[position] if distances is not None else ()
-        costs = [
-            {"name": f"node-{other}", "value": int(cost)}
-            for other, cost in zip(machine.numa_node_ids, row, strict=False)
-        ]
-        yield {
-            "name": f"node-{numa_id}",
-            "type": "Node",
-            **({"costs": costs} if costs else {}),
-            "resources": [
-                {
-                    "name": resource,
-                    "capacity": str(amounts.capacity),
-                    "allocatable": str(amounts.allocatable),
-                    "available": str(amounts.free),
-                }
-                for resource, amounts in _amounts(machine, holdings, numa_id)
-            ],
-        }
-
-
-def _amounts(machine: Machine, holdings: Holdings, numa_id: int) -> Iterator[tuple[str, PlaceAmounts]]:
+def _amounts(machine: Machine, holdings: Holdings, position: int) -> Iterator[tuple[str, int, int, int]]:
     """Yield the amounts of each resource on a NUMA node, those of all places that it is in together."""
+    numa_id = machine.numa_node_ids[position]
     if holdings.amounts("cpu") is None:  # no manager gives them out: all are there for all
-        count = machine.node_cpus[machine.position(numa_id)].bit_count()
-        yield "cpu", PlaceAmounts((numa_id,), count, count, count)
+        count = machine.node_cpus[position].bit_count()
+        yield "cpu", count, count, count
     for one in holdings.resources:
         near = [place for place in one.places if numa_id in place.numa_nodes]
         if near:
             yield (
                 one.resource,
-                PlaceAmounts(
-                    (numa_id,),
-                    sum(place.capacity for place in near),
-                    sum(place.allocatable for place in near),
-                    sum(place.free for place in near),
-                ),
+                sum(place.capacity for place in near),
+                sum(place.allocatable for place in near),
+                sum(place.free for place in near),
             )
 
 
