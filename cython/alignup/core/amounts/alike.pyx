@@ -12,7 +12,7 @@ from alignup.core.amounts.cpus cimport CPUS_CHOSEN, check_whole_cores
 from alignup.core.amounts.decide cimport all_prefer_singles
 from alignup.core.amounts.devices cimport DEVICES_ASK_NEAR, finish_choice, give_devices, start_choice
 from alignup.core.amounts.halves cimport sum_of_all
-from alignup.core.amounts.memory cimport MemoryTaking
+from alignup.core.amounts.memory_state cimport MemoryTaking
 from alignup.core.amounts.merge_offers cimport best_single
 from alignup.core.amounts.offers cimport Offers
 from alignup.core.amounts.trial cimport (

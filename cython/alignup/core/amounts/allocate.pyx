@@ -14,9 +14,10 @@ from alignup.core.amounts.devices cimport (
     give_devices, start_choice,
 )
 from alignup.core.amounts.memory cimport (
-    MEMORY_CHOSEN, MemoryHints, MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory,
-    has_memory_hint, holds_memory, memory_size,
+    MEMORY_CHOSEN, MemoryHints, best_memory_hint, choose_memory, copy_memory, has_memory_hint, holds_memory,
+    memory_size,
 )
+from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryTaking
 from alignup.core.amounts.memory_taking cimport take_memory
 from alignup.core.amounts.trial cimport (
     ADMITTED, MOST_HOLDERS, SMT_ALIGNMENT_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Hint, Outcome, Request,

@@ -14,7 +14,7 @@ from alignup.core.amounts.devices cimport DeviceState
 from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
-from alignup.core.amounts.memory cimport MOST_TYPES
+from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.prefetch cimport prefetch_amounts, prefetch_states
 from alignup.core.amounts.requests cimport add_request, read_request
 from alignup.core.amounts.score cimport score_of

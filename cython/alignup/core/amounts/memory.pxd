@@ -1,16 +1,9 @@
-"""The memory of one machine as amounts: what each NUMA node has left of every type, and which nodes are bound.
+"""Decides from which NUMA nodes memory comes: hints, and the nodes that are taken."""
 
-Sums of amounts stay below 2**62: a machine has at most 2**61 bytes, and a request that is larger is cut to that and
-one byte, which no machine holds.
-"""
+from libc.stdint cimport uint64_t
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
-
+from alignup.core.amounts.memory_state cimport MemoryLayout, MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.narrow.family cimport Family
-
-
-cdef enum:
-    MOST_TYPES = 8          # types of memory that a container may ask for
 
 
 cdef enum MemoryOutcome:
@@ -18,44 +11,6 @@ cdef enum MemoryOutcome:
     MEMORY_TOO_LITTLE = 1           # no allowed set of nodes (that includes those of the affinity) holds it
     MEMORY_NOT_PREFERRED = 2        # such sets are larger than the affinity promised
     MEMORY_BOUND_OTHERWISE = 3      # the group rule: some of the nodes are in use on another set of nodes
-
-
-cdef struct MemoryRequest:
-    int types
-    bint unknown_type               # of some type that the machine does not have
-    int type[MOST_TYPES]
-    int64_t size[MOST_TYPES]
-
-
-cdef struct MemoryLayout:
-    # The part of a machine that never changes; nodes with the same machine and reservations share it.
-    int nodes
-    int types
-    int64_t* allocatable            # [types][nodes]
-    int64_t* largest_sums           # [types][nodes + 1]: what the k nodes with the most hold together
-    bint checks_groups              # an allocation is refused that breaks the group rule (kubelets from 1.32 on)
-
-
-cdef struct MemoryState:
-    const MemoryLayout* layout
-    int64_t* free                   # [types][nodes]
-    uint64_t* bound                 # [nodes] the mask that a node is bound to; itself where nobody uses it
-    uint64_t* last_group            # [nodes] the last mask of several nodes that it was bound to
-    uint64_t* groups                # [nodes] the masks of several nodes that may be used, as a whole
-    int32_t* users                  # [nodes] containers that hold memory of it
-    int32_t* lone_users             # [nodes] those of them that hold memory of no other node
-    int group_count
-    uint64_t unused                 # nodes that nobody uses: they combine freely
-    uint64_t alone                  # nodes that may be used on their own
-    bint bindings_stay
-
-
-cdef struct MemoryTaking:
-    # The memory of one container.
-    uint64_t mask
-    int nodes                       # in the mask
-    uint64_t types                  # bit t: type t was asked for
-    int64_t* taken                  # [types of the layout][nodes in the mask]
 
 
 # Finds the best hint that includes the nodes of `inner`; returns whether there is one.
@@ -75,8 +30,6 @@ cdef size_t memory_bytes(const MemoryLayout* layout) noexcept nogil
 cdef void place_memory(MemoryState* state, char* block) noexcept nogil
 cdef void empty_memory(MemoryState* state) noexcept nogil
 cdef void copy_memory(MemoryState* copy, const MemoryState* state, char* block) noexcept nogil
-cdef void refresh_rule(MemoryState* state) noexcept nogil
-cdef bint rule_allows(const MemoryState* state, uint64_t mask) noexcept nogil
 cdef bint holds_memory(const MemoryState* state, const MemoryRequest* request, uint64_t mask) noexcept nogil
 cdef int smallest_memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil
 cdef inline int memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:

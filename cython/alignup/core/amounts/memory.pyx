@@ -1,8 +1,9 @@
 """Decide from which NUMA nodes a container's memory comes, take it there and give it back: the memory manager's rules.
 
-All rules of the kubelet's Static policy stand here, for a node that admits and for a cluster that judges: the hints,
-the group rule of KEP-1769, what init containers hand over, which nodes are taken in the end. Who holds what is known
-to `alignup.providers.memory`; masks of more than 8 nodes are searched in `alignup.core.wide`.
+The rules of the kubelet's Static policy stand here, for a node that admits and for a cluster that judges: the hints,
+what init containers hand over, which nodes are taken in the end. The group rule is in `memory_groups` beside this
+module. Who holds what is known to `alignup.providers.memory`; masks of more than 8 nodes are searched in
+`alignup.core.wide`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -11,7 +12,8 @@ from libc.string cimport memcpy, memset
 from alignup.core.amounts.halves cimport (
     Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_within,
 )
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount
+from alignup.core.amounts.memory_groups cimport refresh_groups, rule_allows
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, popcount
 from alignup.core.narrow.family cimport Family, has, keep_holding, smallest_count
 from alignup.core.narrow.pack cimport pack_family, start_keeping
 from alignup.core.narrow.tables cimport BY_SIZE, SIZE_STARTS
@@ -44,7 +46,7 @@ cdef void empty_memory(MemoryState* state) noexcept nogil:
         memcpy(state.free, layout.allocatable, layout.types * layout.nodes * sizeof(int64_t))
     for node in range(layout.nodes):
         state.bound[node] = (<uint64_t>1) << node
-    refresh_rule(state)
+    refresh_groups(state)
 
 
 cdef void copy_memory(MemoryState* copy, const MemoryState* state, char* block) noexcept nogil:
@@ -52,52 +54,6 @@ cdef void copy_memory(MemoryState* copy, const MemoryState* state, char* block) 
     copy[0] = state[0]
     memcpy(block, state.free, memory_bytes(state.layout))
     place_memory(copy, block)
-
-
-# The group rule: a node is bound while a container holds memory on it, to itself if some container sits on that node
-# alone, else to all the nodes of the container's mask. A node bound to itself takes no part in a larger mask, a group
-# of bound nodes is only used whole, and nodes that nobody uses combine freely.
-
-cdef void refresh_rule(MemoryState* state) noexcept nogil:
-    """Work out again which masks the group rule allows."""
-    cdef int node
-    cdef uint64_t bit
-    state.unused = state.alone = 0
-    state.group_count = 0
-    for node in range(state.layout.nodes):
-        bit = (<uint64_t>1) << node
-        if not state.users[node]:
-            state.unused |= bit
-        if state.bound[node] == bit:
-            state.alone |= bit
-        elif not is_group(state, state.bound[node]) and is_whole(state, state.bound[node]):
-            state.groups[state.group_count] = state.bound[node]
-            state.group_count += 1
-
-
-cdef inline bint is_group(const MemoryState* state, uint64_t mask) noexcept nogil:
-    cdef int index
-    for index in range(state.group_count):
-        if state.groups[index] == mask:
-            return True
-    return False
-
-
-cdef bint is_whole(const MemoryState* state, uint64_t mask) noexcept nogil:
-    """Return whether every node of the mask is either bound to exactly this mask or not in use."""
-    cdef uint64_t rest = mask
-    while rest:
-        if state.users[lowest(rest)] and state.bound[lowest(rest)] != mask:
-            return False
-        rest &= rest - 1
-    return True
-
-
-cdef bint rule_allows(const MemoryState* state, uint64_t mask) noexcept nogil:
-    """Return whether the group rule lets a container have these nodes."""
-    if not mask & ~state.unused:
-        return True
-    return mask & state.alone != 0 if is_single(mask) else is_group(state, mask)
 
 
 # Amounts

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from alignup.core.amounts.memory cimport MemoryLayout
+from alignup.core.amounts.memory_state cimport MemoryLayout
 
 
 cdef class MemoryCapacity:

@@ -8,14 +8,16 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 
 from alignup.core.amounts.memory cimport (
-    MEMORY_BOUND_OTHERWISE, MEMORY_CHOSEN, MEMORY_NOT_PREFERRED, MOST_TYPES, MemoryHints, MemoryOutcome,
-    MemoryRequest, MemoryTaking, best_memory_hint, choose_memory, copy_memory, empty_memory, memory_bytes,
-    memory_family, place_memory, refresh_rule, smallest_memory_size, suffices_with_reuse,
+    MEMORY_BOUND_OTHERWISE, MEMORY_CHOSEN, MEMORY_NOT_PREFERRED, MemoryHints, MemoryOutcome, best_memory_hint,
+    choose_memory, copy_memory, empty_memory, memory_bytes, memory_family, place_memory, smallest_memory_size,
+    suffices_with_reuse,
 )
+from alignup.core.amounts.memory_capacity cimport MemoryCapacity, amounts_of
+from alignup.core.amounts.memory_groups cimport refresh_groups
+from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryTaking
 from alignup.core.amounts.memory_taking cimport (
     bind_memory, give_back_memory, rebind_memory, take_memory, take_what_is_free,
 )
-from alignup.core.amounts.memory_capacity cimport MemoryCapacity, amounts_of
 from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.hints cimport HintList
 
@@ -365,13 +367,13 @@ cdef class MemoryLedger:
                 bind_memory(&self.state, &holding.taking)
         for node in range(nodes):
             rebind_memory(&self.state, node, <int>more_users[node], <uint64_t>bound[node])
-        refresh_rule(&self.state)
+        refresh_groups(&self.state)
         return found
 
     cdef MemoryHolding holding_of(self, dict shares):
         """Return a holding of these bytes, which are not taken yet; None where it has no NUMA node."""
         cdef MemoryHolding holding
-        cdef uint64_t mask = 0, rest
+        cdef uint64_t mask = 0
         cdef int index, number, nodes = self.state.layout.nodes
         known = {self.capacity.numbers[name]: taken for name, taken in shares.items() if name in self.capacity.numbers}
         for taken in known.values():
@@ -384,11 +386,8 @@ cdef class MemoryLedger:
         holding = new_holding(self.capacity, mask)
         for number, taken in known.items():
             holding.taking.types |= (<uint64_t>1) << number
-            rest, index = mask, number * holding.taking.nodes
-            while rest:
-                holding.taking.taken[index] = <int64_t>taken.get(lowest(rest), 0)
-                index += 1
-                rest &= rest - 1
+            for index, position in enumerate(holding.positions()):
+                holding.taking.taken[number * holding.taking.nodes + index] = <int64_t>taken.get(position, 0)
         return holding
 
     def release(self, MemoryHolding holding not None):

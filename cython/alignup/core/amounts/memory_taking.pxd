@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from alignup.core.amounts.memory cimport MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
 
 
 cdef void take_memory(

@@ -5,7 +5,8 @@ Which nodes these are is decided in `alignup.core.amounts.memory`.
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.memory cimport MemoryRequest, MemoryState, MemoryTaking, refresh_rule
+from alignup.core.amounts.memory_groups cimport refresh_groups
+from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.bits cimport lowest
 
 
@@ -88,7 +89,7 @@ cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept n
         else:
             state.last_group[node] = taking.mask
     if changed:
-        refresh_rule(state)
+        refresh_groups(state)
 
 
 cdef void rebind_memory(MemoryState* state, int node, int more_users, uint64_t bound) noexcept nogil:
@@ -120,7 +121,7 @@ cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexc
         changed = changed or not state.users[node] or bound != state.bound[node]
         state.bound[node] = bound
     if changed:
-        refresh_rule(state)
+        refresh_groups(state)
 
 
 cdef void return_parts(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:

@@ -14,7 +14,8 @@ from libc.stdint cimport int64_t, uint64_t
 from alignup.core.amounts.halves cimport (
     Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_of_all, sum_within,
 )
-from alignup.core.amounts.memory cimport MemoryState, rule_allows
+from alignup.core.amounts.memory_groups cimport rule_allows
+from alignup.core.amounts.memory_state cimport MemoryState
 from alignup.core.amounts.offers cimport MOST_OFFERS, Offer, Offers
 from alignup.core.amounts.trial cimport Trial
 from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single, lowest, popcount

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.memory cimport MemoryRequest
+from alignup.core.amounts.memory_state cimport MemoryRequest
 from alignup.core.amounts.trial cimport MOST_RESOURCES, Request, Trial
 from alignup.core.bits cimport WIDEST
 from alignup.core.narrow.family cimport Family

@@ -11,9 +11,9 @@ from alignup.core.amounts.cpus cimport CpuState, add_reusable, cpu_family, cpu_s
 from alignup.core.amounts.devices cimport DeviceLayout, DeviceState, device_family, device_size
 from alignup.core.amounts.halves cimport nodes_with, sum_of_all
 from alignup.core.amounts.memory cimport (
-    MemoryHints, MemoryRequest, MemoryState, MemoryTaking, has_memory_hint, memory_family, memory_size,
-    suffices_with_reuse,
+    MemoryHints, has_memory_hint, memory_family, memory_size, suffices_with_reuse,
 )
+from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.amounts.trial cimport Request, Trial, has_devices, read_memory_request
 from alignup.core.bits cimport NARROW_MASKS, WIDEST, is_single, lowest, popcount
 from alignup.core.narrow.family cimport Family

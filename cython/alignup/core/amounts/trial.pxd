@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int64_t, uint64_t
 
 from alignup.core.amounts.cpus cimport CpuState
 from alignup.core.amounts.devices cimport DeviceState
-from alignup.core.amounts.memory cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
 
 
 cdef enum:
