@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from alignup.cluster.evaluation import flat_views
+from alignup.cluster.evaluation import Evaluation, flat_views
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.evaluation import Evaluation
     from alignup.cluster.node_totals import Totals
     from alignup.core.amounts.board import Job
     from alignup.kubernetes.pod import Pod
@@ -99,7 +98,7 @@ class Candidates:
 
     def _new(self, pod: Pod) -> Demand:
         cluster, count = self._cluster, len(self._cluster)
-        answer = cluster.empty_evaluation()
+        answer = Evaluation.empty(len(cluster))
         return Demand(
             pod,
             self._totals.request(pod),

@@ -15,13 +15,13 @@ import numpy as np
 from alignup.cluster.asking import ask_nodes, doubt_other_readings, other_readings
 from alignup.cluster.evaluation import STRATEGIES, Evaluation, flat_views
 from alignup.cluster.helpers import Helpers
-from alignup.cluster.requests import request_of
+from alignup.cluster.requests import requests_of
 from alignup.cluster.rows import NodeAmounts, one_default, row_of_amounts, row_of_node
-from alignup.core.amounts.board import LIMITS, Board, Job
+from alignup.core.amounts.board import Board, Job
 from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version
 from alignup.node import Node
 
@@ -236,9 +236,39 @@ class Cluster:
         """
         return self._amounts(resource, allocatable=True)
 
-    def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
+    def nodes_with(
+        self,
+        resource: str,
+        amounts: Sequence[int],
+        indices: npt.NDArray[np.int64],
+        out: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Return which NUMA nodes have so much free of a resource by themselves.
+
+        Args:
+            resource: a resource.
+            amounts: what is asked for, in the units of `free`.
+            indices: of the nodes that are asked about.
+            out: where to write; None: a new array.
+
+        Returns:
+            A line for each of these nodes, with an element for each amount: a mask of NUMA nodes, the 64th left out;
+            minus 1 where all of them together have too little.
+
+        Raises:
+            InputError: no node has the resource.
+        """
+        self._check_resource(resource)
+        found = np.empty((len(indices), len(amounts)), np.int64) if out is None else out
+        self._board.nodes_with(resource, np.array(amounts, np.int64), indices, found)
+        return found
+
+    def _check_resource(self, resource: str) -> None:
         if resource not in self.resources:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
+
+    def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
+        self._check_resource(resource)
         self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
         amounts = np.zeros((len(self), self._widest), np.int64)
         self._board.free(resource, amounts, allocatable)
@@ -253,32 +283,8 @@ class Cluster:
         if self._profiles:  # those that read it otherwise are judged again: see `_read_again`
             pod = pod.read_as(self._profiles[0].pods)
         wanted = pod_policy(pod, self._default_exclusive)
-        asking: list[Pod | Container] = [pod, *pod.all_containers]
-        types = {kind for one in asking for kind, _ in one.memory}
-        known = {resource for one in asking for resource, _ in one.devices}
-        for asked, most, what in (
-            (types, LIMITS[0], "types of memory"),
-            (known.intersection(self._board.resources), LIMITS[1], "device resources"),
-        ):
-            if len(asked) > most:
-                raise InputError.at("the pod", f"at most {most} {what}", len(asked))
-        requests = [request_of(one) for one in asking]
-        if len(requests) == 1:  # no container: nothing is asked for, and nothing refused
-            requests.append((0, (), (), False))
         policy = -1 if wanted is None else TOPOLOGY_POLICIES.index(wanted.policy)
-        return Job(self._board, requests, policy)
-
-    def empty_evaluation(self) -> Evaluation:
-        """Return an answer that says no everywhere, to be filled in by `judge`."""
-        count = len(self)
-        return Evaluation(
-            admitted=np.zeros(count, np.bool_),
-            reason=np.zeros(count, np.uint8),
-            affinity=np.zeros(count, np.uint64),
-            preferred=np.zeros(count, np.bool_),
-            score=np.full(count, -np.inf),
-            exact=np.ones(count, np.bool_),
-        )
+        return Job(self._board, requests_of(pod, self._board.resources), policy)
 
     def judge(
         self,
@@ -297,7 +303,7 @@ class Cluster:
             job: from `job`.
             pod: what it was made from.
             strategy: one of `STRATEGIES`.
-            into: where to write; made by `empty_evaluation`.
+            into: where to write; made by `Evaluation.empty`.
             start: the first node, or element of `nodes`.
             stop: the end.
             nodes: indices of nodes; None: all in order.
@@ -377,7 +383,7 @@ class Cluster:
         if exact and not self._members:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
         parsed = pod if isinstance(pod, Pod) else Pod.from_manifest(pod)
-        answer = self.empty_evaluation()
+        answer = Evaluation.empty(len(self))
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
             run = partial(self._run, job, strategy, flat_views(answer))

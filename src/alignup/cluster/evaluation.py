@@ -48,6 +48,18 @@ class Evaluation:
     exact: npt.NDArray[np.bool_]
     """False where amounts could not tell: the node may refuse the pod all the same. Refusals are certain."""
 
+    @classmethod
+    def empty(cls, count: int) -> Evaluation:
+        """Return an answer of so many nodes that says no everywhere."""
+        return cls(
+            admitted=np.zeros(count, np.bool_),
+            reason=np.zeros(count, np.uint8),
+            affinity=np.zeros(count, np.uint64),
+            preferred=np.zeros(count, np.bool_),
+            score=np.full(count, -np.inf),
+            exact=np.ones(count, np.bool_),
+        )
+
     def __len__(self) -> int:
         return len(self.admitted)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from alignup.cluster.candidates import Candidates, Demand
-from alignup.cluster.evaluation import REASONS
+from alignup.cluster.evaluation import REASONS, Evaluation
 from alignup.cluster.meter import Meter
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
 from alignup.cluster.scheduler.reasons import refusal_causes
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["Report", "Simulation"]
@@ -132,7 +131,7 @@ class Simulation:
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
-        self._told = cluster.empty_evaluation()
+        self._told = Evaluation.empty(len(cluster))
         self._meter = Meter(self.totals)
 
     def run(self, events: Sequence[Event]) -> Report:

@@ -10,6 +10,8 @@ from threading import Event
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import alignup
 from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
@@ -478,3 +480,38 @@ def test_an_update_keeps_one_default_of_exclusivity():
     alone = Cluster.from_nodes([Node(machine)])
     alone.update("node-0", preferred)
     assert alone.nodes == (preferred,)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 1 << 20),
+    wanted=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    resource=st.sampled_from(["cpu", "memory", "example.com/any", "example.com/gpu"]),
+)
+def test_numa_nodes_with_enough_are_those_of_the_table(seed, wanted, resource):
+    """`nodes_with` says in masks what `free` says in amounts."""
+    random = Random(seed)
+    lines = [
+        node_line(f"n{number}", pods=[pod_manifest(f"p{number}", cpus=random.randint(1, 7), memory="4Gi")])
+        for number in range(4)
+    ]
+    cluster = cluster_of(*lines)
+    unit = GIBI if resource == "memory" else 1
+    indices = np.array(random.sample(range(4), random.randint(0, 4)), np.int64)
+    found = cluster.nodes_with(resource, [unit * amount for amount in wanted], indices)
+    assert found.shape == (len(indices), len(wanted))
+    for line, index in zip(found.tolist(), indices, strict=True):
+        free = cluster.free(resource)[index].tolist()
+        for mask, amount in zip(line, wanted, strict=True):
+            bits = sum(1 << node for node, one in enumerate(free) if one >= unit * amount)
+            assert mask == (-1 if sum(free) < unit * amount else bits)
+
+
+def test_numa_nodes_with_enough_are_asked_of_known_resources_and_nodes():
+    cluster = cluster_of(node_line("a"))
+    with pytest.raises(InputError, match="expected one of cpu"):
+        cluster.nodes_with("example.com/none", [1], np.array([0]))
+    with pytest.raises(IndexError, match="expected indices of 1 nodes, got 1"):
+        cluster.nodes_with("cpu", [1], np.array([1]))
+    with pytest.raises(ValueError, match="expected an array of 1 lines of 2 elements"):
+        cluster.nodes_with("cpu", [1, 2], np.array([0]), np.zeros((1, 1), np.int64))

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from alignup.cluster import REASONS, Cluster
+from alignup.cluster import REASONS, Cluster, Evaluation
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubernetes.pod import Pod
 from alignup.machine.machine import Machine
@@ -256,7 +256,7 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
         expected = [name == "b" for name in cluster.names]
         assert cluster.evaluate(manifest).admitted.tolist() == expected
         made = Pod.from_manifest(manifest)
-        into = cluster.empty_evaluation()
+        into = Evaluation.empty(len(cluster))
         cluster.judge(cluster.job(made), made, "least-numa-nodes", into, 0, 2, np.array([1, 2]))
         assert into.admitted.tolist() == [False, *expected[1:]]
 

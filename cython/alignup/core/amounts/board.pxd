@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t
 
 from alignup.core.amounts.devices cimport DeviceState
 from alignup.core.amounts.judge cimport Room
+from alignup.core.amounts.node_amounts cimport Resource
 from alignup.core.amounts.row cimport Row
 from alignup.core.amounts.trial cimport NodeRow, PodRequest
 
@@ -22,6 +23,7 @@ cdef class Board:
     cdef int number_names(self, Row row) except -1
     cdef int lay_out(self) except -1
     cdef void write_row(self, Py_ssize_t index, Row row)
+    cdef Resource resource_named(self, str name, bint allocatable)
 
 
 cdef class Job:

@@ -8,6 +8,7 @@ cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.devices cimport DeviceState
@@ -15,13 +16,17 @@ from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory_state cimport MOST_TYPES
+from alignup.core.amounts.node_amounts cimport (
+    KIND_CPU, KIND_DEVICE, KIND_MEMORY, KIND_UNKNOWN, Resource, add_amounts, mask_of_nodes_with, prefetch_amount,
+    prefetch_state,
+)
 from alignup.core.amounts.prefetch cimport prefetch_amounts, prefetch_states
 from alignup.core.amounts.requests cimport add_request, read_request
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport (
     MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, Request, Trial,
 )
-from alignup.core.bits cimport all_nodes
+from alignup.core.bits cimport WIDEST, all_nodes
 
 LIMITS = (MOST_TYPES, MOST_RESOURCES)
 
@@ -159,6 +164,16 @@ cdef class Board:
         else:
             self.write_row(index, row)
 
+    cdef Resource resource_named(self, str name, bint allocatable):
+        """Return how to read a resource's amounts: `cpu`, a type of memory, or a device resource."""
+        if name == "cpu":
+            return Resource(KIND_CPU, 0, allocatable)
+        number = self.type_numbers.get(name)
+        if number is not None:
+            return Resource(KIND_MEMORY, number, allocatable)
+        number = self.resource_numbers.get(name)
+        return Resource(KIND_UNKNOWN if number is None else KIND_DEVICE, number or 0, allocatable)
+
     def free(self, str resource not None, int64_t[:, ::1] out not None, bint allocatable=False):
         """Write what is free of a resource by node and NUMA node, or what there is to give.
 
@@ -168,34 +183,56 @@ cdef class Board:
             resource: `cpu`, a type of memory, or a device resource.
             out: an array of zeros with a line for each node.
             allocatable: what there is to give if nobody held anything, instead of what is free.
+
+        Raises:
+            ValueError: the array has too little room.
         """
         cdef Py_ssize_t index
-        cdef int node, place
-        cdef const int64_t* amounts
-        cdef const NodeRow* row
-        cdef const DeviceState* state
-        if out.shape[0] != self.row_count or out.shape[1] < max([part.numa_nodes for part in self.kept], default=0):
-            raise ValueError(f"expected an array of {self.row_count} lines for all NUMA nodes")
-        type = self.type_numbers.get(resource)
-        number = self.resource_numbers.get(resource)
+        cdef int widest = 0
+        cdef Resource read = self.resource_named(resource, allocatable)
         for index in range(self.row_count):
-            row = &self.rows[index]
-            if resource == "cpu":
-                if row.cpu is not NULL:
-                    amounts = row.cpu.layout.allocatable_count if allocatable else row.cpu.free
-                    for node in range(row.nodes):
-                        out[index, node] = amounts[node]
-            elif type is not None:
-                if row.type_of[<int>type] >= 0:
-                    amounts = row.memory.layout.allocatable if allocatable else row.memory.free
-                    for node in range(row.nodes):
-                        out[index, node] = amounts[row.type_of[<int>type] * row.nodes + node]
-            elif number is not None and row.devices[<int>number] is not NULL:
-                state = row.devices[<int>number]
-                for place in range(state.layout.places):
-                    for node in range(row.nodes):
-                        if state.layout.place[place] >> node & 1:
-                            out[index, node] += state.layout.totals[place] if allocatable else state.free[place]
+            widest = max(widest, self.rows[index].nodes)
+        if out.shape[0] != self.row_count or out.shape[1] < widest:
+            raise ValueError(f"expected an array of {self.row_count} lines for all NUMA nodes")
+        with nogil:
+            for index in range(self.row_count):
+                add_amounts(&self.rows[index], read, &out[index, 0])
+
+    def nodes_with(
+        self, str resource not None, const int64_t[::1] amounts not None, const int64_t[::1] nodes not None,
+        int64_t[:, :] out not None,
+    ):
+        """Write for each node, and each amount, which of its NUMA nodes have so much free by themselves.
+
+        Args:
+            resource: as for `free`.
+            amounts: what is asked for.
+            nodes: indices of nodes.
+            out: a line for each node, an element for each amount: the mask of NUMA nodes, the 64th left out; minus 1
+                where all of them together have too little.
+
+        Raises:
+            IndexError: there is no such node.
+            ValueError: the array is not of that size.
+        """
+        cdef Py_ssize_t index, place, count = nodes.shape[0]
+        cdef int64_t[WIDEST] free_amounts
+        cdef Resource read = self.resource_named(resource, False)
+        cdef const NodeRow* row
+        if out.shape[0] != count or out.shape[1] != amounts.shape[0]:
+            raise ValueError(f"expected an array of {count} lines of {amounts.shape[0]} elements")
+        for index in range(count):
+            if not 0 <= nodes[index] < self.row_count:
+                raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
+        with nogil:
+            for index in range(count):
+                prefetch_state(&self.rows[nodes[min(index + AHEAD, count - 1)]], read)
+                prefetch_amount(&self.rows[nodes[min(index + AHEAD // 2, count - 1)]], read)
+                row = &self.rows[nodes[index]]
+                memset(free_amounts, 0, row.nodes * sizeof(int64_t))
+                add_amounts(row, read, free_amounts)
+                for place in range(amounts.shape[0]):
+                    out[index, place] = mask_of_nodes_with(free_amounts, row.nodes, amounts[place])
 
     def judge(
         self, Job job not None, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes,

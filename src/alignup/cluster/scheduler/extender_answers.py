@@ -85,16 +85,17 @@ class Answers:
             )
         for name in [] if known.all() else compress(names, (~known).tolist()):
             self._unknown(name, found)
-        for name in self.state.uncertain.intersection(found.passed) if self.state.uncertain else ():
-            found.passed.remove(name)
-            found.unresolvable[name] = UNCERTAIN
+        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else frozenset()
+        if uncertain:
+            found.passed[:] = [name for name in found.passed if name not in uncertain]
+            found.unresolvable.update(dict.fromkeys(uncertain, UNCERTAIN))
         if not found.passed:
             self.waiting[pod.pod.uid] = pod, now
             _forget_oldest(self.waiting)
         return found
 
-    def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[tuple[str, int]]:
-        """Return a whole number from 0 to `HIGHEST_SCORE` for each node, higher for better.
+    def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
+        """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
 
         Strategies score to a hundred, of which every full ten are worth one here.
 
@@ -106,8 +107,8 @@ class Answers:
         scores = np.zeros(len(numbers))
         known = numbers >= 0
         scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
-        whole = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64)
-        return list(zip(names, whole.tolist(), strict=True))
+        whole: list[int] = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64).tolist()
+        return whole
 
     def preempt(self, pod: WatchedPod, victims: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
@@ -143,7 +144,7 @@ class Answers:
             return self.fails_open
         if isinstance(member, ExactMember):
             try:
-                return not member.is_uncertain and bool(member.node.try_admit(pod.pod))
+                return name not in self.state.uncertain and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
         judged = self.state.view.judge(pod.pod, self.state.strategy)

@@ -88,7 +88,8 @@ class _Handlers:
     async def prioritize(self, body: bytes) -> bytes:
         """Answer `/prioritize`."""
         args = decode_args(body)
-        return encode_scores(self._answers.prioritize(self._read(args.pod), args.names))
+        names = args.names
+        return encode_scores(names, self._answers.prioritize(self._read(args.pod), names))
 
     async def preempt(self, body: bytes) -> bytes:
         """Answer `/preempt`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -116,6 +117,7 @@ class Extender:
         answers: about the state that is kept here.
         pauses: between attempts to reach the server.
         complain: called with what went wrong, in one line.
+        synced: called once, when all objects were listed.
         clock: seconds that never go back.
     """
 
@@ -126,10 +128,12 @@ class Extender:
         *,
         pauses: Pauses | None = None,
         complain: Callable[[str], None] = lambda _: None,
+        synced: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
-        self._complain = complain
+        self._complain, self._synced = complain, synced
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
         self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
@@ -163,6 +167,7 @@ class Extender:
         async with asyncio.TaskGroup() as tasks:
             for follower in self.followers:
                 tasks.create_task(follower.run())
+            tasks.create_task(self._say_synced())
             tasks.create_task(self._tick())
             tasks.create_task(self._wake())
 
@@ -170,17 +175,19 @@ class Extender:
         """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
 
         Other pods may have been bound between the scheduler's question and its choice: it asks for the next pod while
-        the last one is still being bound.
+        the last one is still being bound. Pods are bound to one node one after another: its kubelet admits them in
+        the order in which the server took the bindings, which is that of the answers only if one waits for the other.
         """
-        try:
-            pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
-            if self.state.bound(binding.uid) is None:
-                if not self.answers.admits(pod, binding.node):
-                    return f"NUMA: node {binding.node} can no longer take the pod"
-                self.state.assume(replace(pod, node=binding.node), self.clock())
-            await self._send(binding)
-        except ApiError as error:
-            return await self._after(binding, error)
+        async with self._turns[binding.node]:
+            try:
+                pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
+                if self.state.bound(binding.uid) is None:
+                    if not self.answers.admits(pod, binding.node):
+                        return f"NUMA: node {binding.node} can no longer take the pod"
+                    self.state.assume(replace(pod, node=binding.node), self.clock())
+                await self._send(binding)
+            except ApiError as error:
+                return await self._after(binding, error)
         self.answers.forget(binding.uid)
         return ""
 
@@ -208,6 +215,11 @@ class Extender:
 
     async def _fetch(self, binding: Binding) -> WatchedPod:
         return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
+
+    async def _say_synced(self) -> None:
+        for follower in self.followers:
+            await follower.synced.wait()
+        self._synced()
 
     async def _tick(self) -> None:
         while True:

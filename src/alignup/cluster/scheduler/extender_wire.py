@@ -14,7 +14,7 @@ from alignup.cluster.scheduler.objects import Metadata, PodObject  # noqa: TC001
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from alignup.cluster.scheduler.extender_answers import Filtered
 
@@ -116,6 +116,11 @@ class Binding(msgspec.Struct, gc=False):
     node: str = msgspec.field(name="Node")
 
 
+class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
+    host: str
+    score: int
+
+
 _NAMED: Final = msgspec.json.Decoder(_Named)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
@@ -186,9 +191,9 @@ def encode_error(message: str) -> bytes:
     return msgspec.json.encode({"Error": message})
 
 
-def encode_scores(scores: Iterable[tuple[str, int]]) -> bytes:
-    """Return the answer of `prioritize`."""
-    return msgspec.json.encode([{"Host": name, "Score": score} for name, score in scores])
+def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """Return the answer of `prioritize`: the score of each name."""
+    return msgspec.json.encode(list(map(_HostPriority, names, scores)))
 
 
 def encode_preemption(victims: Mapping[str, list[str]], violations: Mapping[str, int]) -> bytes:

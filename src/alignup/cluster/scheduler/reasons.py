@@ -7,6 +7,7 @@ The words come from the free amounts of the nodes, for all nodes at once, and na
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["Layout", "layouts_of", "refusal_causes", "refusal_texts"]
+__all__ = ["Layout", "Layouts", "layouts_of", "refusal_causes", "refusal_texts"]
 
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
 _SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
@@ -36,14 +37,11 @@ _OTHERS: Final = {
     "UnschedulableAndUnresolvable": "NUMA: the pod's policy is not the node's",
 }
 _TOGETHER: Final = "NUMA: the containers do not fit together"
-_MOST_NUMA_NODES: Final = 63
 
 
-@dataclass(
-    frozen=True, slots=True, eq=False
-)  # compared by identity, which is fast: equal ones are one object
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """The facts about a node that its words depend on, besides what is free; few nodes differ in them."""
+    """The facts about a node that its words depend on, besides what is free."""
 
     policy: int
     """An index into `TOPOLOGY_POLICIES`."""
@@ -53,23 +51,31 @@ class Layout:
     """The kernel's ids of the NUMA nodes; empty: their positions are all that is known."""
 
 
-def layouts_of(cluster: Cluster) -> list[Layout]:
-    """Return the layout of each node; equal ones are one object."""
-    known: dict[tuple[object, ...], Layout] = {}
+@dataclass(frozen=True, slots=True, eq=False)
+class Layouts:
+    """The layout of each node of a cluster; there are few that differ."""
+
+    kinds: tuple[Layout, ...]
+    of: npt.NDArray[np.int64]
+    """For each node, its place in `kinds`."""
+
+
+def layouts_of(cluster: Cluster | None) -> Layouts:
+    """Return the layout of each node; of no cluster, none."""
+    kinds: dict[Layout, int] = {}
+    if cluster is None:
+        return Layouts((), np.zeros(0, np.int64))
     nodes = cluster.nodes
-    found = []
+    of = np.empty(len(cluster), np.int64)
     for index, row in enumerate(cluster.rows):
         ids = nodes[index].machine.numa_node_ids if nodes else ()
-        facts = (row.policy, row.pod_scope, row.numa_nodes, ids)
-        if facts not in known:
-            known[facts] = Layout(*facts)
-        found.append(known[facts])
-    return found
+        of[index] = kinds.setdefault(Layout(row.policy, row.pod_scope, row.numa_nodes, ids), len(kinds))
+    return Layouts(tuple(kinds), of)
 
 
 def refusal_texts(
     cluster: Cluster,
-    layouts: Sequence[Layout],
+    layouts: Layouts,
     pod: Pod,
     answer: Evaluation,
     indices: npt.NDArray[np.int64],
@@ -88,16 +94,27 @@ def refusal_texts(
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
         units += pod.all_containers
-    names = [_wanted(cluster, one) for one in units]
-    columns = [masks for one in names for masks in _masks(cluster, one, indices)]
-    said: dict[tuple[object, ...], str] = {}
+    wanted = [_wanted(cluster, one) for one in units]
+    columns: dict[str, dict[int, None]] = {}
+    for name, amount in chain.from_iterable(wanted):
+        columns.setdefault(name, {})[amount] = None
+    facts = np.empty((len(indices), 2 + sum(map(len, columns.values()))), np.int64)
+    facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
+    place = 2
+    for name, amounts in columns.items():
+        cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
+        place += len(amounts)
+    asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
+    said: dict[bytes, str] = {}
     texts = []
-    for key in zip(
-        answer.reason[indices].tolist(), [layouts[one] for one in indices.tolist()], *columns, strict=True
-    ):
+    # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
+    for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = said.get(key)
         if text is None:
-            text = said[key] = _text(key[0], key[1], own_policy, _by_unit(names, key[2:]))
+            reason, layout, *masks = facts[index].tolist()
+            found = dict(zip(asked, masks, strict=True))
+            by_unit = [[(one[0], found[one]) for one in unit] for unit in wanted]
+            text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
         texts.append(text)
     return texts
 
@@ -110,30 +127,12 @@ def refusal_causes(
     return [text.removeprefix("NUMA: ") for text in texts]
 
 
-def _by_unit(names: Sequence[Mapping[str, int]], masks: tuple[int, ...]) -> list[list[tuple[str, int]]]:
-    """Return the masks of the resources of the pod, and of each of its containers if it has several."""
-    left = iter(masks)
-    return [[(name, next(left)) for name in wanted] for wanted in names]
-
-
-def _wanted(cluster: Cluster, one: Pod | Container) -> dict[str, int]:
+def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:
     """Return what is asked for of the resources that any node has, devices first."""
     cpus, memory, devices, _ = request_of(one)
     wanted = {**dict(devices), **({"cpu": cpus} if cpus else {}), **dict(memory)}
-    return {name: amount for name, amount in wanted.items() if amount and name in cluster.resources}
-
-
-def _masks(cluster: Cluster, wanted: Mapping[str, int], indices: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Return for each resource, and each node, the NUMA nodes that have enough of it by themselves.
-
-    Minus 1 means that the node has too little of it altogether.
-    """
-    found = []
-    for name, amount in wanted.items():
-        free = cluster.free(name)[indices][:, :_MOST_NUMA_NODES]
-        bits = (free >= amount) @ (np.int64(1) << np.arange(free.shape[1], dtype=np.int64))
-        found.append(np.where(free.sum(axis=1) < amount, -1, bits).tolist())
-    return found
+    known = cluster.resources
+    return [(name, amount) for name, amount in wanted.items() if amount and name in known]
 
 
 def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[tuple[str, int]]]) -> str:

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alignup.cluster.cluster import Cluster
+from alignup.cluster.evaluation import Evaluation
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.scheduler.amounts_member import AmountsMember, emptied
 from alignup.cluster.scheduler.exact_member import ExactMember
-from alignup.cluster.scheduler.reasons import Layout, layouts_of, refusal_texts
+from alignup.cluster.scheduler.reasons import Layouts, layouts_of, refusal_texts
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Pod
 
 __all__ = ["Judgement", "Member", "View"]
@@ -54,13 +54,13 @@ class _Part:
         self.empties: Cluster | None = None
         self.names: tuple[str, ...] = ()
         self.kinds: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._layouts: list[Layout] | None = None
+        self._layouts: Layouts | None = None
 
     @property
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> Layouts:
         """The layout of each member."""
         if self._layouts is None:
-            self._layouts = [] if self.cluster is None else layouts_of(self.cluster)
+            self._layouts = layouts_of(self.cluster)
         return self._layouts
 
     def fill(self, names: tuple[str, ...], cluster: Cluster | None, empty: list[_Empty]) -> None:
@@ -139,10 +139,10 @@ class View:
         if cluster is not None:
             cluster.update(member.name, member.node if isinstance(member, ExactMember) else member.amounts)
 
-    def numbers(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
+    def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""
         self._settle()
-        return np.array(list(map(self._index.get, names, repeat(-1))), np.int64)
+        return np.fromiter(map(self._index.get, names, repeat(-1)), np.int64, len(names))
 
     def judge(self, pod: Pod, strategy: str) -> Judgement:
         """Return what each node says to a pod.
@@ -175,7 +175,7 @@ class View:
         if cluster is None:
             return 0
         number = cluster.index(name)
-        answer = cluster.empty_evaluation()
+        answer = Evaluation.empty(len(cluster))
         cluster.judge(cluster.job(pod), pod, strategy, answer, number, number + 1)
         return int(answer.affinity[number])
 

@@ -22,6 +22,13 @@ class Board:
     def nbytes(self) -> int: ...
     def replace(self, index: int, row: Row) -> None: ...
     def free(self, resource: str, out: npt.NDArray[np.int64], allocatable: bool = False) -> None: ...
+    def nodes_with(
+        self,
+        resource: str,
+        amounts: npt.NDArray[np.int64],
+        nodes: npt.NDArray[np.int64],
+        out: npt.NDArray[np.int64],
+    ) -> None: ...
     def judge(
         self,
         job: Job,

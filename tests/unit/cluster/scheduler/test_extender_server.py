@@ -119,6 +119,25 @@ def test_a_binding_whose_answer_got_lost_is_done() -> None:
     asyncio.run(scenario())
 
 
+def test_pods_are_bound_to_one_node_one_after_another() -> None:
+    """Two that are on their way at once can arrive in the other order, in which the kubelet then admits them."""
+
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            for name in ("first", "second", "elsewhere"):
+                await asked.stub.put(PODS, pod_object(name, cpu=3))
+            asked.stub.held["first"] = asyncio.Event()
+            first = asyncio.create_task(asked.bind("first", "a"))
+            await until(lambda: asked.extender.state.bound("uid-first"))
+            second = asyncio.create_task(asked.bind("second", "a"))
+            assert await asked.bind("elsewhere", "b") == ""
+            assert not any(path.endswith("second/binding") for _, path in asked.stub.requests)
+            asked.stub.held["first"].set()
+            assert (await first, await second) == ("", "")
+
+    asyncio.run(scenario())
+
+
 def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
@@ -190,3 +209,17 @@ def test_what_is_no_question_is_answered_with_an_error() -> None:
                 assert response.status == 400
 
     asyncio.run(scenario())
+
+
+def test_it_is_said_once_that_all_was_listed() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        async with served(ApiStub()) as api:
+            made = Extender(api, Answers(ClusterState()), pauses=FAST, synced=lambda: said.append("all"))
+            async with running(made.run()):
+                await until(lambda: bool(said))
+                assert made.is_synced
+
+    asyncio.run(scenario())
+    assert said == ["all"]

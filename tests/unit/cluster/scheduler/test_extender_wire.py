@@ -84,7 +84,7 @@ def test_victims_come_whole_or_by_uid_and_go_back_by_uid(fields) -> None:
 
 
 def test_scores_are_a_bare_list() -> None:
-    assert json.loads(encode_scores([("a", 10), ("b", 0)])) == [
+    assert json.loads(encode_scores(["a", "b"], [10, 0])) == [
         {"Host": "a", "Score": 10},
         {"Host": "b", "Score": 0},
     ]

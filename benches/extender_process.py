@@ -1,0 +1,60 @@
+"""A process that serves an extender of made-up nodes on loopback, for benchmarks that time answers on the wire.
+
+Run as a program it prints its port and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from alignup.cli.extender import keep_from_collection
+from alignup.cluster.scheduler.extender_answers import Answers
+from alignup.cluster.scheduler.extender_server import make_app
+from alignup.cluster.scheduler.extender_service import PodDecoder
+from alignup.cluster.scheduler.fleet_files import read_fleet
+from alignup.cluster.scheduler.report import decode_report
+from alignup.cluster.scheduler.serving import serve
+from alignup.cluster.scheduler.state import ClusterState
+from alignup.kubernetes.pod import Pod
+from rig_workload import node, pod
+
+
+def made_state(nodes: int) -> ClusterState:
+    """Return nodes of 2, 4 and 8 NUMA nodes and all policies, with up to three pods each; the same each time."""
+    random = Random(1)
+    lines = [json.dumps(node(number, random)) for number in range(nodes)]
+    made = ClusterState()
+    for one in read_fleet("\n".join(lines).encode(), "nodes"):
+        for number in range(random.randint(0, 3)):
+            manifest = pod(number, 1.0, random)
+            manifest["metadata"] = {"name": f"old-{number}", "uid": f"{one.name}-{number}"}
+            one.admit(Pod.from_manifest(manifest))
+        made.report_seen(decode_report(msgspec.json.encode(one.report(with_holdings=True))), 0)
+    return made
+
+
+async def main(nodes: int) -> None:
+    """Serve until ended."""
+    state = made_state(nodes)
+    extender = SimpleNamespace(
+        answers=Answers(state), state=state, clock=time.monotonic, is_synced=True, followers=(),
+        read=PodDecoder().reader.read,
+    )  # fmt: skip
+    keep_from_collection()  # as the command does
+    _, port = await serve(make_app(extender), ("127.0.0.1", 0))
+    print(port, flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))
