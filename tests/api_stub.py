@@ -68,6 +68,8 @@ class ApiStub:
         self.page = 500
         self.generation = 0
         self.binds_then_fails = False
+        self.held: dict[str, asyncio.Event] = {}
+        """By name, pods that are bound, or whose status is written, only once the event is set."""
 
     # What tests do to the cluster.
 
@@ -150,6 +152,8 @@ class ApiStub:
         found = self.objects.get(kind, {}).get(key)
         if found is None:
             return self.status(404, f"{key[1]} not found")
+        if sub and key[1] in self.held:
+            await self.held[key[1]].wait()
         if sub == ["binding"]:
             if found["spec"].get("nodeName"):
                 return self.status(409, f"pod {key[1]} is already assigned to node")

@@ -30,7 +30,7 @@ BINDING: Final = "binding"
 _GONE: Final = 410
 _FAILED: Final = 400
 _PATIENCE: Final = 30.0
-_MOST_CONNECTIONS: Final = 64
+_MOST_CONNECTIONS: Final = 96
 _SHOWN_LETTERS: Final = 300
 
 

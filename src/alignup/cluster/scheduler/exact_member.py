@@ -2,6 +2,9 @@
 
 The last report says what the kubelet had given out. Pods that were bound since are admitted on top, in the order in
 which they were bound, as the kubelet will. A pod that ends keeps what it holds until a report says otherwise.
+
+A kubelet gives to one container after another, and its node is read meanwhile: a pod of which a report lists only a
+part counts as one that was bound since.
 """
 
 from __future__ import annotations
@@ -9,11 +12,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from alignup.cluster.scheduler.report import Holdings, holdings_of, restored_node
+from alignup.cluster.scheduler.report import Holdings, PodHolding, holdings_of, pod_holding, restored_node
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from alignup.cluster.scheduler.objects import WatchedPod
     from alignup.kubernetes.pod import Pod
@@ -45,8 +48,9 @@ class ExactMember:
         self.name, self.template = name, template
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
-        self._reported = _NOBODY if holdings is None else holdings
         self._leaving: dict[str, float] | None = None if holdings is None else {}
+        self._reported = _NOBODY
+        self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
 
     @property
@@ -60,6 +64,12 @@ class ExactMember:
         listed = self._listed()
         mine = {held.uid for held in holdings_of(self.node).pods if held.containers}
         return tuple([uid for uid in self.pods if uid in mine and uid not in listed])
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """The uids of pods that are bound, in no report yet, and hold something or were refused."""
+        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
+        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
 
     @property
     def is_uncertain(self) -> bool:
@@ -97,12 +107,16 @@ class ExactMember:
             AlignupError: the report does not fit the node; nothing changed.
         """
         before = self._reported
-        was_uncertain, did_report = self.is_uncertain, self.reports
+        did_report = self.reports
+        if did_report and holdings == before:  # as most reports are: without a look at the node
+            return False
+        was_uncertain = self.is_uncertain
+        mine = {held.uid: held for held in holdings_of(self.node).pods}
+        holdings = self._whole(holdings, mine)
         if did_report and holdings == before:
             return False
         listed = {held.uid for held in holdings.pods}
         ended = [held.uid for held in before.pods if held.uid not in listed]
-        mine = {held.uid: held for held in holdings_of(self.node).pods}
         agrees = not ended and all(mine.get(held.uid) == held for held in holdings.pods)
         kept = self.pods
         self._reported = holdings
@@ -128,6 +142,30 @@ class ExactMember:
                 self.node.remove(uid)
         return bool(overdue)
 
+    def _whole(self, holdings: Holdings, mine: Mapping[str, PodHolding]) -> Holdings:
+        """Return a report without the pods that the kubelet was still giving to while it was read.
+
+        Args:
+            holdings: the report.
+            mine: what pods hold here, by uid.
+        """
+        listed = self._listed()
+        return Holdings(
+            [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
+        )
+
+    def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
+        """Return whether each container holds something of every kind that it asks for."""
+        bound = self.pods.get(held.uid)
+        if held == mine or bound is None:  # of a pod that nobody knows, nobody knows what it asks for
+            return True
+        if mine is None or not mine.containers:
+            # it was refused here, and would have a place on the empty node
+            empty = self.template.copy()
+            _admit(empty, bound.pod)
+            mine = pod_holding(empty, bound.pod)
+        return _kinds(mine) <= _kinds(held)
+
     def _listed(self) -> set[str]:
         return {held.uid for held in self._reported.pods}
 
@@ -144,6 +182,15 @@ class ExactMember:
             if uid not in there:
                 _admit(node, pod)
         return node
+
+
+def _kinds(held: PodHolding) -> set[tuple[str, str]]:
+    """Return of which kinds of resources the containers of a pod hold something."""
+    return {
+        (name, kind)
+        for name, one in held.containers.items()
+        for kind in (*(["cpu"] if one.cpus else []), *one.memory, *one.devices)
+    }
 
 
 def _admit(node: Node, pod: Pod) -> None:

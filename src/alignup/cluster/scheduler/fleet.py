@@ -7,6 +7,7 @@ pod ends when it is deleted, when its annotation says so, or when its time is up
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ END: Final = "alignup.dev/end"
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _AT_ONCE: Final = 32
+_LEASES_AT_ONCE: Final = 32
 _LEASE_SECONDS: Final = 40
 _STATUS_EVERY: Final = 30
 """Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes."""
@@ -74,9 +76,11 @@ class Fleet:
         self._pods: dict[str, PodObject] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changed: set[str] = set()
-        self._writes: dict[str, list[Callable[[], Awaitable[object]]]] = {}
+        self._writes: dict[str, deque[Callable[[], Awaitable[object]]]] = {}
+        self._begun: list[str] = []
         self._awake = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
+        self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
         self._follower = Follower(
             api, "/api/v1/pods", decode_pod, self, query=query, pauses=pauses, complain=complain
@@ -93,7 +97,7 @@ class Fleet:
         await self._for_all(self._register)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follower.run())
-            tasks.create_task(self._renew_leases())
+            tasks.create_task(self._renew_leases(tasks))
             tasks.create_task(self._write_on(tasks))
 
     # What happens to pods.
@@ -189,26 +193,27 @@ class Fleet:
 
     def _write(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
         """Write something soon, after what was to be written earlier under the same key."""
-        self._writes.setdefault(key, []).append(write)
-        self._awake.set()
+        if key not in self._writes:
+            self._writes[key] = deque()
+            self._begun.append(key)
+            self._awake.set()
+        self._writes[key].append(write)
 
     async def _write_on(self, tasks: asyncio.TaskGroup) -> None:
         """Write what is to be written: in order under one key, else at once."""
-        busy: set[str] = set()
         while True:
             await self._awake.wait()
             self._awake.clear()
-            for key in [key for key in self._writes if key not in busy]:
-                busy.add(key)
-                tasks.create_task(self._write_all(key, busy))
+            for key in self._begun:
+                tasks.create_task(self._write_all(key))
+            self._begun.clear()
 
-    async def _write_all(self, key: str, busy: set[str]) -> None:
-        while self._writes.get(key):
-            write = self._writes[key].pop(0)
+    async def _write_all(self, key: str) -> None:
+        writes = self._writes[key]
+        while writes:
             async with self._slots:
-                await self._try(write)
+                await self._try(writes.popleft())
         del self._writes[key]
-        busy.discard(key)
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write until the server has answered; an object that is gone needs nothing."""
@@ -281,21 +286,29 @@ class Fleet:
             self._complain(f"the earlier report of node {node.name} is passed over: {error}")
 
     async def _register(self, node: FleetNode) -> None:
-        """Make the Node, its lease and its report."""
+        """Make the Node, its lease and its report, or take over those of an earlier process."""
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": node.name, "namespace": "kube-node-lease"},
             "spec": _lease(node.name),
         }
-        for path, body in (("/api/v1/nodes", node.node_object(self._labels)), (_LEASES, lease)):
-            try:
-                await self._api.request("POST", path, msgspec.json.encode(body))
-            except ApiError as error:
-                if error.status != _EXISTS:
-                    raise
-        await self._publish(node)
-        await self._renew_status(node)
+        made = {**node.node_object(self._labels), "status": node.node_status(_now())}
+        if not await self._made("/api/v1/nodes", made):
+            await self._renew_status(node)
+        await self._made(_LEASES, lease)
+        if not await self._made(TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
+            await self._publish(node)
+
+    async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Make an object; return whether there was none of its name."""
+        try:
+            await self._api.request("POST", path, msgspec.json.encode(body))
+        except ApiError as error:
+            if error.status != _EXISTS:
+                raise
+            return False
+        return True
 
     async def _renew_status(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"status": node.node_status(_now())})
@@ -305,18 +318,26 @@ class Fleet:
         body = msgspec.json.encode({"spec": _lease(node.name)})
         await self._api.request("PATCH", f"{_LEASES}/{node.name}", body, content_type=MERGE)
 
-    async def _renew_leases(self) -> None:
-        """Renew all leases, evenly over the time between two renewals."""
-        names = list(self.nodes)
+    async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
+        """Renew all leases, evenly over the time between two renewals.
+
+        They do not wait behind what pods need: a node whose lease is old is taken to be dead.
+        """
         rounds = 0
         while True:
             rounds += 1
-            for name in names:
-                node = self.nodes[name]
-                self._write(f"lease {name}", lambda node=node: self._renew_lease(node))  # type: ignore[misc]
-                if rounds % _STATUS_EVERY == 0:
-                    self._write(f"lease {name}", lambda node=node: self._renew_status(node))  # type: ignore[misc]
-                await asyncio.sleep(self._renew_every / len(names))
+            for node in self.nodes.values():
+                if node.name not in self._renewing:
+                    self._renewing.add(node.name)
+                    tasks.create_task(self._renew(node, with_status=rounds % _STATUS_EVERY == 0))
+                await asyncio.sleep(self._renew_every / len(self.nodes))
+
+    async def _renew(self, node: FleetNode, *, with_status: bool) -> None:
+        async with self._lease_slots:
+            await self._try(lambda: self._renew_lease(node))
+            if with_status:
+                await self._try(lambda: self._renew_status(node))
+        self._renewing.discard(node.name)
 
 
 class _Items(msgspec.Struct):

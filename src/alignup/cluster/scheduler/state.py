@@ -50,6 +50,8 @@ class ClusterState:
         self._pods: dict[str, WatchedPod] = {}
         self._by_node: dict[str, dict[str, WatchedPod]] = {}
         self._assumed: set[str] = set()
+        self._unordered: dict[str, tuple[set[str], float]] = {}
+        """By node, the uids of pods that were bound in an order that nobody saw, and since when they are known."""
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -105,13 +107,24 @@ class ClusterState:
         return uid in self._assumed
 
     def pods_listed(self, pods: Iterable[WatchedPod], now: float) -> None:
-        """Take in all bound pods at one moment: those that are not among them are gone."""
+        """Take in all bound pods at one moment: those that are not among them are gone.
+
+        In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
+        """
         there = {one.pod.uid: one for one in pods}
         for uid in [uid for uid in self._pods if uid not in there and uid not in self._assumed]:
             self.pod_gone(uid, now)
+        fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):
-            if self._pods.get(one.pod.uid) != one:
+            before = self._pods.get(one.pod.uid)
+            if before is None:
+                fresh.setdefault(one.node, set()).add(one.pod.uid)
+            if before != one:
                 self.pod_seen(one, now)
+        for name, uids in fresh.items():
+            self._unordered[name] = uids | self._unordered.get(name, (set(), 0.0))[0], now
+            if name in self.members:
+                self._doubt(self.members[name])
 
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
@@ -146,7 +159,7 @@ class ClusterState:
     def node_gone(self, name: str) -> None:
         """Take in that a Node object was deleted."""
         self._labels.pop(name, None)
-        self.view.drop(name)
+        self._drop(name)
 
     def nodes_listed(self, nodes: Mapping[str, Mapping[str, str]]) -> None:
         """Take in all Node objects at one moment, labels by name."""
@@ -175,7 +188,7 @@ class ClusterState:
     def report_gone(self, name: str) -> None:
         """Take in that a NodeResourceTopology object was deleted: nothing is known of the node any more."""
         self._reports.pop(name, None)
-        self.view.drop(name)
+        self._drop(name)
 
     def reports_listed(self, reports: Iterable[Report], now: float) -> None:
         """Take in all NodeResourceTopology objects at one moment."""
@@ -188,6 +201,10 @@ class ClusterState:
 
     def tick(self, now: float) -> None:
         """Give up waiting for reports that should have come long ago."""
+        for name in [name for name, (_, since) in self._unordered.items() if since < now - SLOWEST_REPORT]:
+            del self._unordered[name]
+            if name in self.members:
+                self._doubt(self.members[name])
         for member in self.members.values():
             if isinstance(member, ExactMember):
                 if member.expire(now - SLOWEST_REPORT):
@@ -205,7 +222,11 @@ class ClusterState:
     def _pass_over(self, report: Report, error: AlignupError) -> None:
         """Warn of a report that cannot be read; nothing is known of its node then."""
         warn(f"what node {report.name} reports is passed over: {error}")
-        self.view.drop(report.name)
+        self._drop(report.name)
+
+    def _drop(self, name: str) -> None:
+        self.view.drop(name)
+        self.uncertain.discard(name)
 
     def _make(self, report: Report) -> None:
         """Make the member for a node anew, by all that is known of it."""
@@ -219,8 +240,8 @@ class ClusterState:
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
             made = ExactMember(name, template, pods, holdings)
         self.view.put(made)
-        self.uncertain.discard(name)
         self.changed.add(name)
+        self._doubt(made)
 
     def _update_exact(self, member: ExactMember, report: Report) -> None:
         if report.holdings is not None:
@@ -246,7 +267,19 @@ class ClusterState:
 
     def _doubt(self, member: Member) -> None:
         """Note whether the place of the last pods of a member is known."""
-        if isinstance(member, ExactMember) and member.is_uncertain:
-            self.uncertain.add(member.name)
-        else:
-            self.uncertain.discard(member.name)
+        name = member.name
+        if isinstance(member, ExactMember) and (member.is_uncertain or self._is_unordered(member)):
+            self.uncertain.add(name)
+        elif name in self.uncertain:
+            self.uncertain.remove(name)
+            self.changed.add(name)
+
+    def _is_unordered(self, member: ExactMember) -> bool:
+        """Return whether two pods are in no report yet, and nobody knows which its kubelet admits first."""
+        uids, since = self._unordered.get(member.name, (set(), 0.0))
+        left = uids.intersection(member.unsettled) if uids and member.reports else set()
+        if len(left) > 1:
+            self._unordered[member.name] = left, since
+            return True
+        self._unordered.pop(member.name, None)
+        return False

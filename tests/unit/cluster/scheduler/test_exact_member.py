@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from alignup.cluster.scheduler.exact_member import ExactMember
+from alignup.cluster.scheduler.objects import WatchedPod, decode_pod
 from alignup.cluster.scheduler.report import (
     Description,
     Holdings,
@@ -18,7 +20,7 @@ from alignup.cluster.scheduler.report import (
     restored_node,
 )
 from alignup.errors import AlignupError, InputError
-from watched import description, watched
+from watched import READER, description, pod_object, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -106,6 +108,55 @@ def test_a_report_of_a_pod_that_nobody_bound_here_is_believed() -> None:
     found = member(kubelet)
     assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
     assert found.node.devices.free == kubelet.devices.free
+
+
+def two_containers(name: str, **limits) -> WatchedPod:
+    """A pod of two containers that ask for the same."""
+    made = pod_object(name, "n", **limits)
+    first = made["spec"]["containers"][0]
+    made["spec"]["containers"] = [first, {**first, "name": "second"}]
+    return READER.read(decode_pod(json.dumps(made).encode()))
+
+
+@pytest.mark.parametrize("missing", ["second container", "memory of the first", "device"])
+def test_a_pod_of_which_a_report_lists_a_part_is_not_reported_yet(missing) -> None:
+    """A kubelet writes its state files after each container, and for seconds has given to the first one only."""
+    kubelet = EMPTY.copy()
+    pod = two_containers("a", cpu=1, gpu=1)
+    kubelet.admit(pod.pod)
+    (whole,) = holdings_of(kubelet).pods
+    main = whole.containers["main"]
+    given = {
+        "second container": {"main": main},
+        "memory of the first": {"main": structs.replace(main, memory={})},
+        "device": {**whole.containers, "second": structs.replace(whole.containers["second"], devices={})},
+    }[missing]
+    part = Holdings([structs.replace(whole, containers=given)])
+    for found in (member(), ExactMember("n", EMPTY, [pod], part)):
+        found.bind(pod, 0)
+        found.report(part)
+        assert found.pending == ("uid-a",)
+        assert holdings_of(found.node).pods == [whole]
+        found.report(Holdings([whole]))
+        assert found.pending == ()
+        found.report(part)  # the containers of a pod end one after another, too
+        assert found.pending == ()
+
+
+def test_a_part_of_a_pod_that_was_refused_here_is_not_reported_yet() -> None:
+    """Other pods were there when this copy admitted it."""
+    found = member()
+    found.bind(watched("big", "n", cpu=3, memory="6Gi"), 0)
+    found.bind(watched("bigger", "n", cpu=4, memory="6Gi"), 0)
+    pod = two_containers("a", cpu=2)
+    found.bind(pod, 0)
+    kubelet = EMPTY.copy()
+    kubelet.admit(pod.pod)
+    (whole,) = holdings_of(kubelet).pods
+    found.report(Holdings([structs.replace(whole, containers={"main": whole.containers["main"]})]))
+    assert "uid-a" not in {held.uid for held in holdings_of(found.node).pods if held.containers}
+    found.report(Holdings([whole]))
+    assert whole in holdings_of(found.node).pods
 
 
 def test_a_report_that_does_not_fit_changes_nothing() -> None:

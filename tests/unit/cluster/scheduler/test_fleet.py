@@ -65,6 +65,26 @@ def test_nodes_are_registered_with_leases_and_reports() -> None:
     check(scenario)
 
 
+def test_leases_do_not_wait_behind_pods() -> None:
+    """A node whose lease is old is taken to be dead."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        free = asyncio.Event()
+        async with fleet(stub, "a", renew=0.05):
+            for number in range(50):
+                stub.held[f"p{number}"] = free
+                await stub.put(PODS, pod_object(f"p{number}", "a", cpu="100m", memory=0))
+            await until(lambda: sum(path.endswith("/status") for _, path in stub.requests) > 30)
+            first = stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"]
+            await until(lambda: stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"] != first)
+            assert phase(stub, "p0") == "Pending"
+            free.set()
+            await until(lambda: phase(stub, "p49") == "Running")
+
+    check(scenario)
+
+
 def test_pods_run_or_are_rejected_as_a_kubelet_would() -> None:
     async def scenario() -> None:
         stub = ApiStub()

@@ -73,6 +73,39 @@ def test_a_list_ends_what_is_not_on_it_but_not_what_is_only_assumed() -> None:
     assert state.bound("uid-a") is None
 
 
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_first) -> None:
+    """An extender that starts again finds pods that their kubelet has not given to yet: in which order will it?"""
+    state = ClusterState()
+    pods = [watched("a", "n", cpu=3), watched("b", "n", cpu=2), watched("c", "m", cpu=2)]
+    pods.append(watched("shared", "m", cpu="500m", memory="0"))
+    events = [
+        lambda: state.pods_listed(pods, 0),
+        lambda: state.reports_listed([exact("n"), exact("m")], 0),
+    ]
+    for event in events if pods_first else reversed(events):
+        event()
+    assert state.uncertain == {"n"}
+    state.changed.clear()
+    kubelet = EMPTY.copy()
+    kubelet.admit(pods[1].pod)
+    state.report_seen(exact("n", holdings=kubelet), 1)
+    assert state.uncertain == set()
+    assert state.changed == {"n"}
+    state.pod_seen(watched("d", "n", cpu=1), 2)  # this one comes after the others, as everybody saw
+    assert state.uncertain == set()
+
+
+def test_the_order_of_two_pods_is_not_asked_for_for_ever() -> None:
+    state = ClusterState()
+    state.report_seen(exact("n"), 0)
+    state.pods_listed([watched("a", "n", cpu=3), watched("b", "n", cpu=2)], 0)
+    state.tick(SLOWEST_REPORT)
+    assert state.uncertain == {"n"}
+    state.tick(SLOWEST_REPORT + 1)
+    assert state.uncertain == set()
+
+
 def test_a_node_that_is_gone_is_not_asked() -> None:
     state = ClusterState()
     state.nodes_listed({"n": {}, "m": {}})
