@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,13 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the rig's own
 
 
+def free_address() -> str:
+    """Return an address of this machine where nobody listens."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{made.getsockname()[1]}"
+
+
 class ControlPlane:
     """A real etcd, kube-apiserver and kube-scheduler."""
 
@@ -68,17 +76,19 @@ class ControlPlane:
         """Start what does not run."""
         self.rig("control-plane", "up", self.folder, "--bin", BIN)
 
-    def schedule_with(self, port: int | None) -> None:
-        """Start the scheduler anew, with an extender on a port or without one."""
+    def schedule_with(self, address: str | None) -> None:
+        """Start the scheduler anew, with an extender at an address or without one."""
         extender = {
-            "urlPrefix": f"http://127.0.0.1:{port}",
+            "urlPrefix": f"http://{address}",
             **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
             "weight": 5,
             "httpTimeout": "10s",
             "nodeCacheCapable": True,
         }
         path = self.folder / "scheduler-overlay.json"
-        path.write_text(json.dumps({"extenders": [] if port is None else [extender]}))
+        path.write_text(
+            json.dumps({} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100})
+        )
         self.rig("control-plane", "scheduler", self.folder, "--scheduler", path)
 
     def end(self, name: str) -> None:
@@ -137,3 +147,17 @@ def wait_for(url: str, process: subprocess.Popen[str], log: Any) -> None:
                 log.seek(0)
                 raise AssertionError(f"not ready: {log.read()[-2000:]}") from None
             time.sleep(0.1)
+
+
+def wait_for_metric(server: str, name: str, value: float) -> None:
+    """Wait until a server of ours shows a number, labels in its name."""
+    deadline = time.monotonic() + 60
+    while True:
+        with urllib.request.urlopen(f"http://{server}/metrics", timeout=5) as response:
+            lines = dict(
+                line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#"
+            )
+        if float(lines[name]) == value:
+            return
+        assert time.monotonic() < deadline, lines[name]
+        time.sleep(0.2)

@@ -1,0 +1,145 @@
+"""Koordinator's policies in a cluster: labels of nodes, annotations of pods, and exclusivity, by the extender.
+
+The rules are checked once more here, on what the nodes publish: by the CPUs that pods hold, and not by our code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+
+import msgspec
+import pytest
+
+from alignup.cluster.scheduler.api_client import TOPOLOGIES, Api
+from alignup.cluster.scheduler.report import HOLDINGS
+from alignup.machine.cpuset import CPUSet
+from rig_outcome import Outcome, play
+from rig_proof import EXTENDER, FLEET
+from rig_workload import allocatable, span_for, workload, write_nodes
+from rigged import alignup, control_plane
+
+pytestmark = pytest.mark.slow
+
+LABEL = "node.koordinator.sh/numa-topology-policy"
+SPEC = "scheduling.koordinator.sh/numa-topology-spec"
+NODES, PODS, SECONDS = 20, 160, 8.0
+LABELS = ("SingleNUMANode", "Restricted", "BestEffort", "")
+SPECS = (
+    None,
+    {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"},
+    {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Preferred"},
+    {"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Required"},
+    {"numaTopologyPolicy": "BestEffort"},
+)
+
+
+class Watch:
+    """Looks at what nodes publish, and notes what should not be there."""
+
+    def __init__(self, nodes, pods) -> None:
+        self.numa_of = {
+            one["name"]: {
+                cpu: zone["id"]
+                for zone in one["machine"]["numaNodes"]
+                for core in zone["cores"]
+                for cpu in core["cpus"]
+            }
+            for one in nodes
+        }
+        self.specs = {
+            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}"))
+            for one in pods
+        }
+        self.wrong: set[str] = set()
+        self.seen: set[str] = set()
+
+    async def run(self, kubeconfig: str) -> None:
+        """Look until cancelled."""
+        api = await Api.connect(kubeconfig)
+        try:
+            while True:
+                for one in msgspec.json.decode(await api.request("GET", TOPOLOGIES))["items"]:
+                    holdings = json.loads(one["metadata"]["annotations"][HOLDINGS])
+                    self.look(one["metadata"]["name"], holdings["pods"])
+                await asyncio.sleep(0.3)
+        finally:
+            await api.close()
+
+    def look(self, node: str, pods) -> None:
+        """Check each pod against those that came before it and are still there."""
+        earlier = []
+        for one in pods:
+            spec = self.specs[one["name"]]
+            zones = [self.zones(node, held) for held in one.get("containers", {}).values()]
+            single = spec.get("numaTopologyPolicy") == "SingleNUMANode"
+            if single and len(set().union(*zones)) > 1:
+                self.wrong.add(f"{node}: {one['name']} is on several NUMA nodes")
+            held = set().union(*zones) if single else set().union(*(some for some in zones if len(some) > 1))
+            if spec.get("singleNUMANodeExclusive") == "Required":
+                self.seen.add(one["name"])
+                for other, kind, mask in earlier:
+                    if kind != single and mask & held:
+                        self.wrong.add(f"{node}: {one['name']} shares a NUMA node with {other}")
+            earlier.append((one["name"], single, held))
+
+    def zones(self, node: str, held) -> set[int]:
+        """Return the NUMA nodes of the CPUs that a container holds."""
+        return {self.numa_of[node][cpu] for cpu in CPUSet.parse(held.get("cpus", ""))}
+
+
+def narrow(pod) -> None:
+    """Let a pod ask for no more than a NUMA node has."""
+    containers = pod["spec"]["containers"] = pod["spec"]["containers"][:1]
+    for amounts in containers[0]["resources"].values():
+        amounts["cpu"] = amounts["cpu"] if amounts["cpu"] != "8" else "6"
+        if "example.com/gpu" in amounts:
+            amounts["example.com/gpu"] = "1"
+
+
+def test_policies_and_exclusivity_hold_on_watched_state(capsys) -> None:
+    nodes, pods = workload(NODES, PODS, SECONDS, seed=2)
+    for number, node in enumerate(nodes):
+        if LABELS[number % len(LABELS)]:
+            node["labels"] = {LABEL: LABELS[number % len(LABELS)]}
+        node["kubelet"].update(topologyManagerPolicy="none", topologyManagerScope="container")
+    random = Random(4)
+    for pod in pods:
+        if spec := random.choice(SPECS):
+            narrow(pod)
+            pod["metadata"]["annotations"][SPEC] = json.dumps(spec)
+    watch = Watch(nodes, pods)
+    outcome = Outcome(allocatable=allocatable(nodes))
+
+    async def both(kubeconfig: str) -> None:
+        looking = asyncio.create_task(watch.run(kubeconfig))
+        await play(kubeconfig, pods, span_for(nodes, pods, SECONDS, 0.9), outcome, 60)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await asyncio.sleep(0.25)  # connections under TLS take a moment to close
+
+    with control_plane() as plane:
+        listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+        path = write_nodes(plane.folder, nodes)
+        with (
+            alignup("fleet", *listen, FLEET, "--nodes", path, ready=f"http://{FLEET}/healthz"),
+            alignup("extender", *listen, EXTENDER, ready=f"http://{EXTENDER}/healthz"),
+        ):
+            plane.schedule_with(EXTENDER)
+            asyncio.run(both(plane.kubeconfig))
+    found = outcome.summary()
+    with capsys.disabled():
+        print(json.dumps({**found, "exclusive pods looked at": len(watch.seen)}))  # noqa: T201  # a campaign tells its numbers
+    labels = {one["name"]: one.get("labels", {}).get(LABEL, "") for one in nodes}
+    declared = {name: spec.get("numaTopologyPolicy", "") for name, spec in watch.specs.items()}
+    elsewhere = {
+        name: (declared[name], labels[one.node])
+        for name, one in outcome.pods.items()
+        if one.node and declared[name] and labels[one.node] not in {"", declared[name]}
+    }
+    assert elsewhere == {}
+    assert watch.wrong == set()
+    assert len(watch.seen) > PODS // 5
+    assert found["rejected"] == {}
+    assert found["never placed"] == 0

@@ -1,0 +1,150 @@
+"""Real kubelets beside simulated ones, with the real scheduler and API server: the extender's yes is the kubelet's yes.
+
+And what `alignup node collect` packs of one of them with the pods that the API server lists.
+
+50 nodes and 160 pods by default; `ALIGNUP_RIG_NODES=200` and `ALIGNUP_RIG_PODS=2000` are the whole campaign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import tarfile
+from contextlib import ExitStack
+
+import pytest
+
+from alignup.cluster.scheduler.report import holdings_of
+from alignup.kubelet.read import read_kubelet_node
+from alignup.machine.cpuset import CPUSet
+from rig_kubelets import PROGRAMS, misses, real_kubelets
+from rig_outcome import Outcome, play
+from rig_proof import EXTENDER, FLEET, cycles, questions
+from rig_workload import allocatable, span_for, workload, write_nodes
+from rigged import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+
+NODES = int(os.environ.get("ALIGNUP_RIG_NODES") or 50)
+PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 160)
+REAL = 5
+SECONDS = 8.0
+LABEL = "alignup.dev/fleet"
+"""Of simulated nodes only."""
+
+
+@pytest.fixture(scope="module")
+def plane():
+    need_rig(*PROGRAMS)
+    with control_plane() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    return workload(NODES, 0, SECONDS)[0]
+
+
+@pytest.fixture(scope="module")
+def kubelets(plane, nodes):
+    """Real kubelets on machines of 2, 4, 8, 2 and 4 NUMA nodes, each with another policy or scope."""
+    with real_kubelets(plane, nodes[:REAL]) as made:
+        yield made
+
+
+def spans(pod):
+    """Return whether a container asks for two GPUs, for which only one of the real kubelets would have a place."""
+    return any(
+        one["resources"]["requests"].get("example.com/gpu") == "2" for one in pod["spec"]["containers"]
+    )
+
+
+def on_real_nodes(pod):
+    """Let a pod run on real kubelets only."""
+    term = {"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]}
+    wanted = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    pod["spec"]["affinity"] = {"nodeAffinity": wanted}
+
+
+def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -> None:
+    """Half of the pods may run on real kubelets only, so that these are as busy as they can be."""
+    _, pods = workload(0, PODS, SECONDS, seed=5)
+    busy = [pod for pod in pods[:400] if not spans(pod)][::2]
+    for pod in busy:
+        on_real_nodes(pod)
+    outcome = Outcome(allocatable=allocatable(nodes))
+    listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+    path = write_nodes(plane.folder, nodes[REAL:])
+    with ExitStack() as stack:
+        for name, where, *words in (("fleet", FLEET, "--nodes", path), ("extender", EXTENDER)):
+            stack.enter_context(alignup(name, *listen, where, *words, ready=f"http://{where}/healthz"))
+        wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(NODES))
+        plane.schedule_with(EXTENDER)
+        span = span_for(nodes[:REAL], busy, SECONDS, 0.9)
+        names = frozenset(one.name for one in kubelets)
+        asyncio.run(play(plane.kubeconfig, pods, span, outcome, 60, names))
+        asked = {"questions": questions(EXTENDER), **cycles(plane)}
+    placed = {one.name: outcome.bound_to(one.name) for one in kubelets}
+    found = [miss for one in kubelets for miss in misses(one, placed[one.name])]
+    numbers = {
+        **outcome.summary(),
+        **asked,
+        "on real kubelets": {name: len(one) for name, one in placed.items()},
+    }
+    with capsys.disabled():
+        print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
+    assert found == []
+    assert outcome.summary()["rejected"] == {}
+    assert all(len(pods) > 5 for pods in placed.values())
+
+
+def asking(name, **amounts):
+    """Return a pod of two containers alike."""
+    containers = [
+        {"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}} for one in "ab"
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": {"secret": "hunter2"}},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 1},
+    }
+
+
+def collect(plane, kubelet, target, node_name):
+    words = ["node", "collect", "--node", kubelet.root, "--config", kubelet.config]
+    words += ["--kubeconfig", plane.kubeconfig, "--node-name", node_name, target]
+    return subprocess.run([*ALIGNUP, *map(str, words)], capture_output=True, text=True, check=False)  # noqa: S603  # our own program
+
+
+def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, tmp_path) -> None:
+    kubelet = kubelets[1]
+    pods = [asking("kept", cpu="2", memory="1Gi"), asking("other", cpu="1", memory="2Gi")]
+    decided = kubelet.admit(*pods)
+    assert [one["admitted"] for one in decided] == [True, True]
+    target = tmp_path / "node.tar.xz"
+    done = collect(plane, kubelet, target, kubelet.name)
+    assert done.returncode == 0, done.stderr
+    assert "no pods in it" not in done.stderr
+    found = read_kubelet_node(target)
+    held = {one.name: one for one in holdings_of(found.node).pods if one.name in {"kept", "other"}}
+    for one in decided:
+        containers = held[one["pod"].rpartition("/")[2]].containers
+        cpus = {name: list(CPUSet.parse(given.cpus)) for name, given in containers.items()}
+        assert cpus == {name: given["cpus"] for name, given in one["containers"].items()}
+    assert str(found.node.config.version) == "1.36"
+    with tarfile.open(target) as archive:
+        files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+    assert json.loads(files["node.json"])["metadata"]["name"] == kubelet.name
+    assert {one["spec"]["nodeName"] for one in json.loads(files["pods.json"])["items"]} == {kubelet.name}
+    assert not any(b"hunter2" in content for content in files.values())
+
+
+def test_a_node_that_the_cluster_does_not_know_is_refused_in_one_line(plane, kubelets, tmp_path) -> None:
+    done = collect(plane, kubelets[0], tmp_path / "node.tar.xz", "nobody")
+    assert done.returncode != 0
+    assert done.stderr.count("\n") == 1
+    assert '404: nodes "nobody" not found' in done.stderr
+    assert not (tmp_path / "node.tar.xz").exists()

@@ -1,0 +1,229 @@
+"""What becomes of pods on a control plane: they are created at random moments, watched, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+
+from alignup.cluster.scheduler.api_client import Api, ApiError
+from alignup.cluster.scheduler.fleet import DURATION
+from alignup.cluster.scheduler.objects import Metadata, PodSpec, PodStatus
+from alignup.cluster.scheduler.watch import Follower, Pauses
+from rig_workload import cpus_of
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Condition(msgspec.Struct):
+    """A condition of a pod."""
+
+    type: str
+    status: str
+    reason: str = ""
+
+
+class Status(PodStatus, rename="camel"):
+    """The status of a pod, with its conditions."""
+
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+
+
+class WholePod(msgspec.Struct, rename="camel"):
+    """A pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: Status
+
+
+DECODE = msgspec.json.Decoder(WholePod).decode
+
+
+@dataclass
+class Seen:
+    """What became of one pod, in seconds since the start."""
+
+    cpus: float
+    created: float
+    seconds: float
+    """How long it shall run."""
+    bound: float | None = None
+    running: float | None = None
+    ended: float | None = None
+    waited: bool = False
+    """Whether the scheduler found no node at first."""
+    reason: str = ""
+    node: str = ""
+    version: int = 0
+    """Of the object when it was first seen bound: in the order in which the server took the bindings."""
+
+
+def percentiles(values: list[float]) -> str:
+    """Return how many there are, the median and the 99th percentile."""
+    if not values:
+        return "none"
+    values = sorted(values)
+    return f"{len(values)}: {values[len(values) // 2]:.2f} s, {values[len(values) * 99 // 100]:.2f} s"
+
+
+@dataclass
+class Outcome:
+    """What became of all pods."""
+
+    pods: dict[str, Seen] = field(default_factory=dict)
+    start: float = field(default_factory=time.monotonic)
+    allocatable: float = 1.0
+
+    def now(self) -> float:
+        """Return the seconds since the start."""
+        return time.monotonic() - self.start
+
+    def listed(self, found: list[WholePod]) -> None:
+        """Take in a list of pods."""
+        for one in found:
+            self.changed(one)
+
+    def changed(self, found: WholePod) -> None:
+        """Take in a pod."""
+        seen = self.pods.get(found.metadata.name)
+        if seen is None:
+            return
+        status = found.status
+        if any(one.type == "PodScheduled" and one.status == "False" for one in status.conditions):
+            seen.waited = True
+        if found.spec.node_name and seen.bound is None:
+            seen.bound, seen.node = self.now(), found.spec.node_name
+            seen.version = int(found.metadata.resource_version)
+        if status.phase == "Running" and seen.running is None:
+            seen.running = self.now()
+        if status.phase in {"Succeeded", "Failed"} and seen.ended is None:
+            seen.ended = self.now()
+            seen.reason = status.reason
+
+    def gone(self, found: WholePod) -> None:
+        """Take in that a pod was deleted."""
+        seen = self.pods.get(found.metadata.name)
+        if seen is not None and seen.ended is None:
+            seen.ended = self.now()
+
+    def bound_to(self, node: str) -> list[str]:
+        """Return the pods that were bound to a node, in order."""
+        pods = [(one.version, name) for name, one in self.pods.items() if one.node == node]
+        return [name for _, name in sorted(pods)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every pod has ended."""
+        return all(one.ended is not None for one in self.pods.values())
+
+    def in_use(self) -> float:
+        """Return the part of all CPUs that pods used, from when the first could have ended until the last came."""
+        pods = list(self.pods.values())
+        stop = max((one.created for one in pods), default=0.0)
+        start = min(sum(one.seconds for one in pods) / max(len(pods), 1), stop / 2)
+        used = sum(
+            one.cpus * max(0.0, min(stop, stop if one.ended is None else one.ended) - max(start, one.running))
+            for one in pods
+            if one.running is not None
+        )
+        return used / max(stop - start, 1e-9) / self.allocatable
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers that are compared; of times the count, median and 99th percentile."""
+        pods = self.pods.values()
+        ran = [one for one in pods if one.running is not None]
+        return {
+            "pods": len(pods),
+            "ran": len(ran),
+            "rejected": dict(sorted(Counter(one.reason for one in pods if one.reason).items())),
+            "never placed": sum(one.bound is None for one in pods),
+            "CPUs in use": f"{self.in_use():.1%}",
+            "created to running": percentiles([one.running - one.created for one in ran]),
+            "of these, placed at once": percentiles(
+                [one.running - one.created for one in ran if not one.waited]
+            ),
+            "of these, waited for room": percentiles(
+                [one.running - one.created for one in ran if one.waited]
+            ),
+            "bound to running": percentiles([one.running - one.bound for one in ran]),
+            "seconds": round(self.now()),
+        }
+
+
+async def play(
+    kubeconfig: str,
+    pods: list[dict[str, Any]],
+    span: float,
+    outcome: Outcome,
+    patience: float,
+    real: frozenset[str] = frozenset(),
+) -> None:
+    """Create pods at random moments within a span, and wait until all have ended or patience has.
+
+    Args:
+        kubeconfig: of the control plane.
+        pods: the pods.
+        span: seconds.
+        outcome: where it is noted what becomes of them.
+        patience: seconds after the last has come.
+        real: nodes whose kubelets do not know of durations; pods there are deleted when their time is up.
+    """
+    api = await Api.connect(kubeconfig)
+    follower = Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0))
+    tasks = [asyncio.create_task(follower.run()), asyncio.create_task(end_on(real, api, outcome))]
+    random = Random(7)  # arrivals, not secrets
+    moments = sorted(random.uniform(0, span) for _ in pods)
+    outcome.start = time.monotonic()
+    try:
+        for moment, one in zip(moments, pods, strict=True):
+            await asyncio.sleep(max(0.0, moment - outcome.now()))
+            outcome.pods[one["metadata"]["name"]] = Seen(cpus_of(one), outcome.now(), seconds_of(one))
+            tasks.append(asyncio.create_task(create(api, one)))
+        deadline = outcome.now() + patience
+        while not outcome.settled and outcome.now() < deadline:  # noqa: ASYNC110  # the end is of many pods
+            await asyncio.sleep(0.2)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await api.close()
+        await asyncio.sleep(0.25)  # connections under TLS take a moment to close
+
+
+def seconds_of(one: dict[str, Any]) -> float:
+    """Return how long a pod shall run."""
+    return float(one["metadata"]["annotations"][DURATION][:-1])
+
+
+async def end_on(nodes: frozenset[str], api: Api, outcome: Outcome) -> None:
+    """Delete the pods on some nodes when their time is up, until cancelled."""
+    deleted: set[str] = set()
+    while nodes:
+        for name, seen in list(outcome.pods.items()):
+            over = seen.running is not None and outcome.now() - seen.running > seen.seconds
+            if over and seen.node in nodes and name not in deleted:
+                deleted.add(name)
+                with suppress(ApiError):  # it is gone
+                    await api.request("DELETE", f"{PODS}/{name}")
+        await asyncio.sleep(0.1)
+
+
+async def create(api: Api, one: dict[str, Any]) -> None:
+    """Create a pod, through a server that may be away for a while."""
+    for _ in range(600):
+        try:
+            await api.request("POST", PODS, msgspec.json.encode(one))
+        except ApiError as error:
+            if error.status == 409:
+                return
+            await asyncio.sleep(0.2)
+        else:
+            return
+    raise AssertionError("the API server did not come back")

@@ -1,0 +1,140 @@
+"""The proof of the extender: the same arrivals with the default scheduler and with the extender.
+
+As a program: `python tests/rig_proof.py [default,extender,amounts [NODES [PODS [SECONDS [LOAD [PATIENCE]]]]]]` prints
+what becomes of each, all at the same time, so that a busy machine is as busy for all. Pods run for `SECONDS` on
+average, and come so fast that they ask for `LOAD` times the CPUs that there are; `PATIENCE` seconds after the last has
+come it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import ssl
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rig_outcome import Outcome, play
+from rig_workload import allocatable, span_for, workload, write_nodes
+from rigged import ControlPlane, alignup, control_plane, free_address
+
+FLEET, EXTENDER = free_address(), free_address()
+
+
+def run(
+    plane: ControlPlane,
+    nodes: int,
+    pods: int,
+    *,
+    extender: bool,
+    amounts_only: bool = False,
+    seconds: float = 60.0,
+    load: float = 1.0,
+    patience: float | None = None,
+) -> dict[str, Any]:
+    """Run one workload on a fresh control plane, and return what became of it.
+
+    Args:
+        plane: the control plane.
+        nodes: how many simulated nodes.
+        pods: how many pods.
+        extender: let the scheduler ask the extender.
+        amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
+        seconds: for which pods run, on average.
+        load: the part of all CPUs that pods ask for.
+        patience: seconds after the last pod has come; None: until all have ended.
+    """
+    described, asked = workload(nodes, pods, seconds)
+    path = write_nodes(plane.folder, described)
+    outcome = Outcome(allocatable=allocatable(described))
+    listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+    span = span_for(described, asked, seconds, load)
+    here, there = free_address(), free_address()
+    words = [here, "--nodes", path, *(["--amounts-only"] if amounts_only else [])]
+    with alignup("fleet", *listen, *words, ready=f"http://{here}/healthz") as fleet:
+        if not extender:
+            plane.schedule_with(None)
+            asyncio.run(
+                play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience)
+            )
+            return {**outcome.summary(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
+        with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
+            plane.schedule_with(there)
+            asyncio.run(
+                play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience)
+            )
+            found = {**outcome.summary(), **processor_time(plane, fleet=fleet.pid, extender=server.pid)}
+            return {**found, **cycles(plane), "questions": questions(there)}
+
+
+def processor_time(plane: ControlPlane, **ours: int) -> dict[str, str]:
+    """Return the processor time of each program so far."""
+    pids = {path.stem: json.loads(path.read_text())["pid"] for path in (plane.folder / "run").glob("*.json")}
+    tick = os.sysconf("SC_CLK_TCK")
+    found = {}
+    for name, pid in {**pids, **ours}.items():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[name] = f"{(int(fields[11]) + int(fields[12])) / tick:.0f} s"
+    return {"processor time": found}
+
+
+def cycles(plane: ControlPlane) -> dict[str, str]:
+    """Return how often the scheduler looked for a node and took one, and how long that took on average.
+
+    It looks for one pod at a time, and lets bindings be done meanwhile.
+    """
+    port = json.loads((plane.folder / "settings.json").read_text())["ports"]["kube-scheduler"]
+    context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=5, context=context) as response:
+        text = response.read().decode()
+    name = "scheduler_scheduling_algorithm_duration_seconds"
+    count, total = (
+        float(re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)[0])
+        for part in ("count", "sum")
+    )
+    return {"choices of the scheduler": f"{count:.0f}: {1000 * total / max(count, 1):.1f} ms"}
+
+
+def questions(address: str) -> dict[str, str]:
+    """Return how often the extender was asked, and how long it took on average."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
+        lines = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")
+    name = "alignup_extender_request_seconds"
+    found = {}
+    for verb in ("filter", "prioritize", "bind"):
+        count = float(lines.get(f'{name}_count{{verb="{verb}"}}', 0))
+        total = float(lines.get(f'{name}_sum{{verb="{verb}"}}', 0))
+        found[verb] = f"{count:.0f}: {1000 * total / max(count, 1):.2f} ms"
+    return found
+
+
+WAYS = {
+    "default": {"extender": False},
+    "extender": {"extender": True},
+    "amounts": {"extender": True, "amounts_only": True},
+}
+
+
+def main() -> None:
+    """Print what becomes of the same arrivals under the default scheduler, and with the extender."""
+    ways = sys.argv[1].split(",") if len(sys.argv) > 1 else ["default", "extender"]
+    words = [*sys.argv[2:], *("200", "2000", "200", "1.0", "1200")[len(sys.argv[2:]) :]]
+    nodes, pods = int(words[0]), int(words[1])
+    seconds, load, patience = map(float, words[2:5])
+
+    def one(name: str) -> str:
+        with control_plane() as plane:
+            found = run(plane, nodes, pods, seconds=seconds, load=load, patience=patience, **WAYS[name])
+        return f"{name} {json.dumps(found)}"
+
+    with ThreadPoolExecutor() as pool:
+        sys.stdout.write("\n".join(pool.map(one, ways)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
