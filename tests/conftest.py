@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # read when grpc is imported, whose handlers of forks end the children of a process with threads of grpc
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
+os.environ.pop("COLUMNS", None)
+
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
 
