@@ -21,9 +21,10 @@ from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.machine.with_devices import load_with_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
+    from alignup.machine.with_devices import AskDriver
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
 
@@ -61,12 +62,14 @@ def load_site(
     selectors: Iterable[str] = (),
     devices: object = None,
     all_resources: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Site:
     """Return a machine, and its devices of the resources that will be asked for.
 
     Devices are those of `devices`, or without it those that come with the machine; PCI devices that `selectors`
     select take the place of those of the same resource. Where `nvidia.com/gpu` is asked for and still missing on
-    the machine at hand, NVIDIA's driver is asked for GPUs. A device near NUMA nodes without CPUs counts as near
+    the machine at hand, NVIDIA's driver is asked for GPUs. Where all resources are, it is asked only if there are GPUs
+    of NVIDIA, and need not answer: a device plugin may offer them. A device near NUMA nodes without CPUs counts as near
     the closest ones with CPUs.
 
     Args:
@@ -75,6 +78,7 @@ def load_site(
         selectors: PCI devices of resources, as `--device-resource` takes them.
         devices: an inventory: resource -> [{"id", "numa"}], or records.
         all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
+        tell: called with a sentence about GPUs that are left out since the driver does not answer.
 
     Raises:
         InputError: an argument is of another form, the machine has no such resource, or this process may use no
@@ -82,12 +86,16 @@ def load_site(
     """
     wanted = list(resources)
     is_here = source == HERE
+    ask: AskDriver = "never"
+    if is_here and (all_resources or GPU_RESOURCE in wanted):
+        ask = "if there" if all_resources else "if missing"
     loaded = load_with_devices(
         source,
         devices=devices,
         selectors=selectors,
-        nvidia="if missing" if is_here and (GPU_RESOURCE in wanted or all_resources) else "never",
+        nvidia=ask,
         near_cpus=True,
+        tell=tell,
     )
     machine = loaded.machine.disjoint()
     cut = reachable(machine) if is_here else machine

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from alignup.machine.machine import Machine
 
-__all__ = ["GPU_RESOURCE", "NVIDIA_VENDOR", "GpuInventory", "read_gpus"]
+__all__ = ["GPU_RESOURCE", "NVIDIA_VENDOR", "GpuInventory", "has_gpus", "read_gpus"]
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 NVIDIA_VENDOR: Final = "10de"
 """NVIDIA's number as a vendor of PCI devices."""
+_DISPLAY_CLASS: Final = "03"
+"""The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ class GpuInventory:
     """With the UUID as id, in the driver's order."""
     preferred_sets: Mapping[str, tuple[tuple[str, ...], ...]]
     """Pairs of UUIDs that NVLink joins: those with the most links first."""
+
+
+def has_gpus(machine: Machine) -> bool:
+    """Return whether some of the machine's PCI devices are GPUs of NVIDIA, with a driver or without."""
+    return any(
+        device.vendor == NVIDIA_VENDOR and device.class_.startswith(_DISPLAY_CLASS)
+        for device in machine.pci_devices
+    )
 
 
 def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURCE) -> GpuInventory:

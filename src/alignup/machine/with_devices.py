@@ -9,18 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from alignup.errors import InputError
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.load import load_machine
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["AskDriver", "load_with_devices"]
 
-AskDriver = Literal["never", "if missing", "always"]
-"""When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then."""
+AskDriver = Literal["never", "if there", "if missing", "always"]
+"""When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
+
+"if there" is "if missing" for somebody who did not ask for GPUs: a machine without any, and one whose driver does not
+answer, have none then.
+"""
 
 
 def load_with_devices(
@@ -31,6 +36,7 @@ def load_with_devices(
     selectors: Iterable[str] = (),
     nvidia: AskDriver = "never",
     near_cpus: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> LoadedMachine:
     """Return a machine with its devices.
 
@@ -45,6 +51,7 @@ def load_with_devices(
         selectors: PCI devices of resources, as `PciSelector.parse` takes them.
         nvidia: whether to ask NVIDIA's driver, which knows the GPUs of the machine at hand only.
         near_cpus: whether devices near nodes without CPUs count as near the closest nodes with CPUs.
+        tell: called with a sentence about GPUs that are left out; see "if there" of `AskDriver`.
 
     Raises:
         InputError: there is no such machine, a device is described wrongly, a selector selects nothing, or the
@@ -63,7 +70,7 @@ def load_with_devices(
 
         loaded = loaded.with_devices(devices_from_pci(machine, map(PciSelector.parse, chosen)))
     if nvidia != "never":
-        loaded = _with_gpus(loaded, always=nvidia == "always")
+        loaded = _with_gpus(loaded, nvidia, tell)
     if near_cpus and loaded.devices:
         from alignup.machine.device_locality import near_cpu_nodes  # noqa: PLC0415  # seldom used
 
@@ -71,11 +78,19 @@ def load_with_devices(
     return loaded
 
 
-def _with_gpus(loaded: LoadedMachine, *, always: bool) -> LoadedMachine:
-    """Return a machine with the GPUs that the driver knows; unless `always`, only if it has no GPUs yet."""
-    from alignup.machine.nvidia import GPU_RESOURCE, read_gpus  # noqa: PLC0415  # seldom used
+def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None]) -> LoadedMachine:
+    """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
+    from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used
 
-    if not always and GPU_RESOURCE in loaded.devices:
+    if ask != "always" and GPU_RESOURCE in loaded.devices:
         return loaded
-    gpus = read_gpus(loaded.machine)
+    if ask == "if there" and not has_gpus(loaded.machine):
+        return loaded
+    try:
+        gpus = read_gpus(loaded.machine)
+    except InputError as error:
+        if ask != "if there":
+            raise
+        tell(f"the NVIDIA GPUs of this machine are left out: {error}")
+        return loaded
     return loaded.with_devices(gpus.devices, gpus.preferred_sets)

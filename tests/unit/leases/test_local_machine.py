@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -116,6 +117,13 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
     site = load_site(resources=[leasing.GPU])
     assert [device.id for device in site.inventory[leasing.GPU]] == ["GPU-1"]
     assert site.preferred_sets == {leasing.GPU: (("GPU-1",),)}
+
+
+def test_all_resources_can_be_had_where_nvidias_library_is_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    told = []
+    inventory = load_site(all_resources=True, tell=told.append).inventory
+    assert leasing.GPU not in inventory
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,26 @@ def test_the_driver_is_asked_as_often_as_wanted(asked):
         assert loaded.preferred_sets == {GPU: (("GPU-1",),)}
 
 
+def test_gpus_that_nobody_asked_for_may_be_missing(asked, monkeypatch):
+    """A machine without GPUs of NVIDIA is no reason to ask; one whose driver does not answer goes on without them."""
+    told = []
+    nvswitch = PciDevice("0000:11:00.0", "0680", "10de", "22a3", 1)
+    none = Machine(MACHINE.numa_nodes, pci_devices=(nvswitch,))
+    assert load_with_devices(none, nvidia="if there", tell=told.append) == LoadedMachine(none)
+    assert not asked
+    assert load_with_devices(MACHINE, nvidia="if there", tell=told.append).devices == {GPU: DRIVER}
+    assert not told
+
+    def no_driver(_):
+        raise InputError("expected a driver, got none")
+
+    monkeypatch.setattr(nvidia, "read_gpus", no_driver)
+    assert load_with_devices(MACHINE, nvidia="if there", tell=told.append) == LoadedMachine(MACHINE)
+    assert told == ["the NVIDIA GPUs of this machine are left out: expected a driver, got none"]
+    with pytest.raises(InputError, match="got none"):
+        load_with_devices(MACHINE, nvidia="if missing")
+
+
 def test_devices_of_every_source_can_be_moved_to_cpus():
     """As the last step."""
     loaded = load_with_devices(MACHINE, nvidia="always", near_cpus=True)
