@@ -30,6 +30,7 @@ from alignup.errors import AlignupError, AllocationError
 from alignup.leases.acquire import Claim
 from alignup.leases.agent.agent import AgentOptions, run_agent
 from alignup.leases.agent.asked import Asked
+from alignup.leases.agent.cgroups import remove_cgroup
 from alignup.leases.agent.client import AgentSource
 from alignup.leases.agent.ledger import Ledger
 from alignup.leases.agent.ownership import Ownership
@@ -40,6 +41,7 @@ from alignup.leases.process import identify
 from alignup.leases.request import make_request
 from alignup.leases.store import LeaseFile
 from fake_plugins import NIC, FakePlugin, report
+from real_cgroups import cgroup_mount
 
 CLIENTS = 8
 NICS = 8
@@ -77,6 +79,8 @@ class Campaign:
         self.site = load_site("dgx-h100", all_resources=True)
         self.problems = folder / "problems"
         self.problems.touch()
+        self.cgroup = None
+        """Where commands get cgroups; None: nowhere."""
 
     def agent(self, *, durable=True, plugins=False):
         """Start an agent."""
@@ -85,6 +89,8 @@ class Campaign:
             limits=Limits(leases=None),
             device_plugins=self.folder / "p" if plugins else None,
             durable=durable,
+            cgroups=self.cgroup is not None,
+            cgroup=self.cgroup,
         )
         pid = forked(lambda: run_agent(LeaseFile(self.folder / "leases.json", self.say), self.site, options))
         self.source().leases()
@@ -254,21 +260,76 @@ def size_of(pid):
     return kilobytes, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
+def commanding(campaign, seconds):
+    """Take leases for commands that leave a daemon behind, whose keepers are killed; see that the daemon has them."""
+    source, end = campaign.source(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        go, said = os.pipe(), os.pipe()
+        command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
+        claim = Claim(
+            make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper)
+        )
+        try:
+            lease = source.acquire(claim, 5.0).lease
+        except AllocationError:
+            lease = None
+        os.write(go[1], b"x")
+        daemon = int(os.read(said[0], 20))
+        for pid in (command, keeper):
+            ended(pid)
+        if lease is not None and lease.cgroup:
+            time.sleep(0.02)
+            if lease.id not in {known.lease.id for known in source.leases()}:
+                campaign.wrong(f"forgotten, though its daemon runs: {lease.name}")
+        os.kill(daemon, signal.SIGKILL)
+        for descriptor in (*go, *said):
+            os.close(descriptor)
+        time.sleep(0.1)
+
+
+def leaving_a_daemon(go, said):
+    """Start a process that outlives this one, and say which."""
+    os.read(go[0], 1)
+    os.write(said[1], str(forked(time.sleep, LONG)).encode())
+    time.sleep(LONG)
+
+
 def soak(campaign, seconds):
-    """Return how the agent has grown between a quarter of the time and its end."""
+    """Return how large the agent was, every ten seconds, while all but itself are killed now and then."""
+    chance, every = random.Random(), min(10.0, seconds / 10)
+    end = time.monotonic() + seconds
     agent, plugin = campaign.agent(plugins=True), forked(plugging, campaign)
     clients = [forked(claiming, campaign, number, seconds, True) for number in range(CLIENTS)]
-    time.sleep(seconds / 4)
-    early = size_of(agent)
-    for pid in clients:
+    commands = forked(commanding, campaign, seconds)
+    sizes, killed = [], 0
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, every))
+        sizes.append(size_of(agent))
+        left, number = max(0.0, end - time.monotonic()), chance.randrange(CLIENTS)
+        ended(clients[number])
+        clients[number] = forked(claiming, campaign, number, left, True)
+        if len(sizes) % 6 == 0:
+            ended(plugin)
+            plugin = forked(plugging, campaign)
+        killed += 1
+    for pid in (*clients, commands):
         os.waitpid(pid, 0)
     all_free(campaign)
-    late = size_of(agent)
+    sizes.append(size_of(agent))
     ended(plugin)
     ended(agent)
+    early, late = sizes[len(sizes) // 4], sizes[-1]
     if late[0] > early[0] + 16_000 or late[1] > early[1] + 16:
         campaign.wrong(f"grown: {early} to {late}")
-    return {"kilobytes and files": [early, late]}
+    return {"clients killed": killed, "samples": len(sizes), **summary(sizes)}
+
+
+def summary(sizes):
+    """Return the first, last, smallest and largest of what was measured."""
+    return {
+        name: {"first": values[0], "last": values[-1], "min": min(values), "max": max(values)}
+        for name, values in zip(("kilobytes", "files"), zip(*sizes, strict=True), strict=True)
+    }
 
 
 def kill(campaign, seconds):
@@ -308,14 +369,18 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="ag-", dir="/tmp"))
     for name in ("held", "p"):
         (folder / name).mkdir()
+    mount, campaign = cgroup_mount(), Campaign(folder)
+    if mount is not None and os.access(mount, os.W_OK):
+        campaign.cgroup = mount / f"alignup-{folder.name}"
     try:
-        campaign = Campaign(folder)
         found = {"load": load, "soak": soak, "kill": kill}[mode](campaign, seconds)
         problems = campaign.problems.read_text().splitlines()
         sys.stdout.write(f"{json.dumps({**found, 'problems': problems[:20]})}\n")
         sys.exit(bool(problems))
     finally:
         shutil.rmtree(folder)
+        if campaign.cgroup is not None and not remove_cgroup(str(campaign.cgroup)):
+            sys.stderr.write(f"left behind: {campaign.cgroup}\n")
 
 
 if __name__ == "__main__":

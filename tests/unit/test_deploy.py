@@ -1,8 +1,11 @@
-"""The manifests and the container file fit the program: commands, options, paths, and the rights that it needs."""
+"""What is to be deployed fits the program: manifests, container file and unit, options, paths, and rights."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +45,18 @@ def test_every_manifest_is_in_the_kustomization() -> None:
 @pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one["name"])
 def test_the_commands_and_options_exist(container) -> None:
     """Each container's arguments are read by the program's own parser."""
+    check_words(list(container["args"]), {one["name"] for one in container.get("env", ())})
+
+
+def check_words(words: list[str], given: set[str]) -> None:
+    """Read the words of a command line as the program does; `given` are variables of its environment."""
     # the program's own names for help: click remembers those of a command's first context
     context = click.Context(program, info_name="alignup", help_option_names=["-h", "--help"])
     command: click.Command = program
-    words = list(container["args"])
     while isinstance(command, click.Group):
         found = command.get_command(context, words[0])
         assert found is not None, words[0]
         command, words = found, words[1:]
-    given = {one["name"] for one in container.get("env", ())}
     needed = [one for one in command.params if one.required and one.envvar not in given]
     prefilled = bool(set(command.params) - set(needed))
     command.make_context(command.name, words, parent=context, resilient_parsing=prefilled)
@@ -135,3 +141,31 @@ def test_the_container_file_copies_what_the_build_needs() -> None:
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "cython", "src"} <= set(copied)
     assert 'ENTRYPOINT ["alignup"]' in text
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
+
+
+UNIT = DEPLOY / "alignup-agent.service"
+
+
+def test_the_unit_fits_the_program() -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
+    _, alignup, *words = settings["ExecStart"].split()
+    assert alignup == "alignup"
+    check_words(words, set())
+    value = dict(pairwise(words))
+    assert value["--socket"] == f"/run/{settings['RuntimeDirectory']}/agent.sock"
+    assert str(Path(value["--state"]).parent) == f"/var/lib/{settings['StateDirectory']}"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+@pytest.mark.parametrize(
+    "words", [("verify",), ("security", "--offline=true", "--threshold=25")], ids=lambda words: words[0]
+)
+def test_systemd_finds_nothing_in_the_unit(words) -> None:
+    """Neither what it does not know, nor an exposure above 2.5 of 10."""
+    done = subprocess.run(  # noqa: S603  # ours
+        ["systemd-analyze", *words, UNIT],  # noqa: S607  # wherever it is
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]

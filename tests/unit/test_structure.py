@@ -64,6 +64,10 @@ LATE = {
     ("leases.child_process", "leases.binding"): "the child imports after the fork, and only what it needs",
     ("leases.child_process", "machine.cpuset"): "the child imports after the fork, and only what it needs",
     (
+        "leases.child_process",
+        "leases.private_mounts",
+    ): "the child imports after the fork, and only what it needs",
+    (
         "leases.agent.agent",
         "leases.agent.*",
     ): "only who wants device plugins or metrics needs their libraries",

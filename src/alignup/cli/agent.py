@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli.failures import complain
 from alignup.cli.inputs import machine_option, read_mapping
-from alignup.cli.options import device_resource_option, devices_option, state_option
+from alignup.cli.options import device_resource_option, devices_option, kubelet_version_option, state_option
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.agent.agent import AgentOptions
     from alignup.leases.agent.users import Limits
     from alignup.leases.store import LeaseFile
 
@@ -59,6 +62,14 @@ _PATH = click.Path(path_type=Path)
     is_flag=True,
     help="Let the kernel write leases to the disk when it likes.",
 )
+@click.option(
+    "--cgroup",
+    type=_PATH,
+    metavar="DIR",
+    help="Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
+    "where the agent may]",
+)
+@click.option("--no-cgroups", is_flag=True, help="Put commands into no cgroups.")
 @click.option("--json-log", is_flag=True, help="Log one JSON object a line.")
 @click.option(
     "--hand-back",
@@ -68,11 +79,45 @@ _PATH = click.Path(path_type=Path)
 @machine_option
 @device_resource_option
 @devices_option
+@kubelet_version_option
 @state_option
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
+    *,
+    json_log: bool,
+    hand_back: bool,
+    machine: str,
+    selectors: tuple[str, ...],
+    inventory: str | None,
+    state: Path | None,
+    **serving: Any,
+) -> None:
+    """Place work on this machine for all its users.
+
+    `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
+    wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
+    """
+    from alignup.leases.agent.agent import run_agent
+    from alignup.leases.agent.logs import start_logging
+    from alignup.leases.store import LeaseFile
+
+    file = LeaseFile(state, complain)
+    if hand_back:
+        give_back(file)
+        return
+    options = agent_options(**serving)
+    start_logging(as_json=json_log)
+    from alignup.leases.local_machine import load_site
+
+    given = read_mapping(inventory) if inventory else None
+    tell = logging.getLogger(__name__).warning
+    site = load_site(machine, selectors=selectors, devices=given, all_resources=True, tell=tell)
+    ctx.exit(run_agent(file, site, options))
+
+
+def agent_options(
     *,
     socket: Path | None,
     group: str,
@@ -82,36 +127,30 @@ def command(
     metrics: str,
     limits: tuple[str, ...],
     no_fsync: bool,
-    json_log: bool,
-    hand_back: bool,
-    machine: str,
-    selectors: tuple[str, ...],
-    inventory: str | None,
-    state: Path | None,
-) -> None:
-    """Place work on this machine for all its users.
+    cgroup: Path | None,
+    no_cgroups: bool,
+    version: KubeletVersion | None,
+) -> AgentOptions:
+    """Return how the agent is to run, as the options of the command line say.
 
-    `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
-    wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
+    Raises:
+        InputError: one of the limits is none, or nothing says where the socket is to be.
     """
-    from alignup.leases.agent.agent import AgentOptions, run_agent
-    from alignup.leases.agent.logs import start_logging
-    from alignup.leases.store import LeaseFile
+    from alignup.leases.agent.agent import AgentOptions
 
-    file = LeaseFile(state, complain)
-    if hand_back:
-        give_back(file)
-        return
-    may = limits_of(limits)
-    start_logging(as_json=json_log)
-    from alignup.leases.local_machine import load_site
-
-    given = read_mapping(inventory) if inventory else None
-    site = load_site(machine, selectors=selectors, devices=given, all_resources=True)
     path = (socket or default_socket()).absolute()
-    plugins = None if no_device_plugins else device_plugins or path.with_name("device-plugins")
-    options = AgentOptions(path, group, may, plugins, podresources, metrics, durable=not no_fsync)
-    ctx.exit(run_agent(file, site, options))
+    return AgentOptions(
+        path,
+        group,
+        limits_of(limits),
+        None if no_device_plugins else device_plugins or path.with_name("device-plugins"),
+        podresources,
+        metrics,
+        durable=not no_fsync,
+        version=version,
+        cgroups=not no_cgroups,
+        cgroup=cgroup,
+    )
 
 
 def default_socket() -> Path:

@@ -32,6 +32,9 @@ def command(state: Path | None, as_json: bool) -> None:
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
+
+    A lease that ends with its cgroup lasts as long as anything that its command has started; any other as long as the
+    command and its keeper, which sees most of that.
     """
     from alignup.leases.source import open_source  # startup counts
 
@@ -64,18 +67,26 @@ def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
             if share.size
         ],
         "devices": {resource: list(ids) for resource, ids in sorted(lease.devices.items())},
+        "cgroup": lease.cgroup or None,
     }
 
 
 def _show(leases: Sequence[KnownLease]) -> None:
     """Print a table."""
-    headings = ("name", "pid", "state", "age", "NUMA nodes", "CPUs", "memory", "devices", "command")
+    # leases of a file have no cgroups, and need no column for that
+    ends = any(known.lease.cgroup for known in leases)
+    headings = (
+        *("name", "pid", "state", "age"),
+        *(("ends with",) if ends else ()),
+        *("NUMA nodes", "CPUs", "memory", "devices", "command"),
+    )
     rows = (
         (
             lease.name,
             str(lease.process.pid or "-"),
             state,
             age(lease.taken_at, time.time()),
+            *(("cgroup" if lease.cgroup else "processes",) if ends else ()),
             *(("-",) * 4 if state == "gone" else _held(lease)),
             lease.command,
         )

@@ -31,6 +31,7 @@ from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_co
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.child_process import WaitingCommand
+    from alignup.leases.device_answer import Mount
     from alignup.leases.grant import Grant, LeaseSource
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
@@ -99,6 +100,11 @@ class RunCommand(click.Command):
 @click.option(
     "--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one."
 )
+@click.option(
+    "--no-mounts",
+    is_flag=True,
+    help="Leave mounts and device files that device plugins ask for to the command, which may start a container.",
+)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.pass_context
 def command(
@@ -111,6 +117,7 @@ def command(
     state: Path | None,
     wait: float | None,
     no_bind: bool,
+    no_mounts: bool,
     words: tuple[str, ...],
     **wishes: Any,
 ) -> None:
@@ -123,6 +130,9 @@ def command(
     Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
     single-numa-node. Processes that the command leaves running keep what they have until they end too.
     OMP_NUM_THREADS and the like are left alone: OpenMP and whoever else asks for the CPUs of a process see these.
+    Device plugins may ask for mounts and device files at other paths than those of the host. They are seen by the
+    command and what it starts only, and need CAP_SYS_ADMIN.
+
     Standard output is the command's; the lease as JSON is in ALIGNUP_LEASE.
 
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
@@ -146,7 +156,7 @@ def command(
             )
 
         source = open_source(state, complain, load, told_options(machine, selectors, inventory))
-        return run(source, request, words, binds=not no_bind, wait=wait)
+        return run(source, request, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
 
     ctx.exit(status_of(work, OWN_FAILURE))
 
@@ -175,14 +185,20 @@ def _request(
 
 
 def run(
-    source: LeaseSource, request: Request, words: tuple[str, ...], *, binds: bool, wait: float | None = None
+    source: LeaseSource,
+    request: Request,
+    words: tuple[str, ...],
+    *,
+    binds: bool,
+    mounts: bool = True,
+    wait: float | None = None,
 ) -> int:
     """Run a command with a lease, and return its exit status.
 
     Raises:
         AllocationError: the request is refused.
-        InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine, or CUDA has no
-            number for a GPU of the lease.
+        InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine, CUDA has no
+            number for a GPU of the lease, or what device plugins ask for cannot be mounted.
     """
     from alignup.leases.child_process import WaitingCommand  # startup counts
     from alignup.leases.recovery import evidence_file  # startup counts
@@ -198,7 +214,7 @@ def run(
         raise
     try:
         try:
-            start = _start(grant, binds=binds)
+            start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
         except BaseException:
             waiting.abandon()
             raise
@@ -237,7 +253,31 @@ def _acquire(
         raise AllocationError(f"refused: {error}", error.reason) from None
 
 
-def _start(grant: Grant, *, binds: bool) -> Any:
+def _mounts(grant: Grant) -> tuple[Mount, ...]:
+    """Return the mounts that the command needs to see its devices as plugins say; say which it may not open.
+
+    Raises:
+        InputError: some are needed, and this process may not mount. The command would go on without its devices, or
+            with those of somebody else.
+    """
+    answer = grant.lease.answer
+    if answer is None:
+        return ()
+    from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
+
+    needed = needed_mounts(answer)
+    if needed and not may_mount():
+        first = needed[0]
+        raise InputError(
+            f"expected the right to mount (CAP_SYS_ADMIN) {first.host_path} at {first.container_path}, as a device "
+            "plugin asks for, got none; --no-mounts leaves it to the command"
+        )
+    for device in closed_devices(answer):
+        complain(f"{device.host_path} of the lease may not be opened ({device.permissions}) by this user")
+    return needed
+
+
+def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     """Return what the process is told to do.
 
     Raises:
@@ -250,8 +290,9 @@ def _start(grant: Grant, *, binds: bool) -> Any:
         raise InputError("expected --no-bind with an agent that places work on another machine, got none")
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
-        return Start(environment)
-    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, is_strict(grant.lease))
+        return Start(environment, mounts=mounts)
+    strict = is_strict(grant.lease)
+    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, strict, mounts)
 
 
 def _give_back(source: LeaseSource, lease: LeaseRecord) -> None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
+from alignup.leases.device_answer import Mount  # noqa: TC001  # msgspec reads annotations
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -52,6 +54,8 @@ class Start(msgspec.Struct, frozen=True):
     """Kernel ids of the nodes to have memory of; none: no binding."""
     strict: bool = False
     """From these nodes only; else from these first."""
+    mounts: tuple[Mount, ...] = ()
+    """What is to be seen elsewhere than on the host, by this process and those that it starts."""
 
 
 class _Born(msgspec.Struct, frozen=True):
@@ -270,7 +274,27 @@ def _execute(words: Sequence[str], start: Start) -> None:
         trouble = bind_memory(start.numa_nodes, strict=start.strict) if start.numa_nodes else ""
         if trouble:
             _say(f"{trouble}; going on with CPUs {start.cpus}")
+    if start.mounts:
+        _mount(start.mounts)
     _replace(words, {**os.environb, **{os.fsencode(k): v for k, v in start.environment.items()}})
+
+
+def _mount(mounts: Sequence[Mount]) -> None:
+    """Give this process the mounts; exit if that cannot be, for the command would miss its devices or take others."""
+    from alignup.errors import InputError  # noqa: PLC0415  # few commands need it
+    from alignup.leases.private_mounts import mount_privately  # noqa: PLC0415  # as above
+
+    try:
+        mount_privately(mounts)
+    except InputError as error:
+        why = str(error)
+    except OSError as error:
+        words = (error.strerror or "an error").lower()
+        why = f"expected to mount what a device plugin asks for, got {words!r} at {error.filename}"
+    else:
+        return
+    _say(f"refused: {why}; --no-mounts leaves it to the command")
+    os._exit(OWN_FAILURE)
 
 
 def _replace(words: Sequence[str], environment: Mapping[bytes, bytes]) -> None:

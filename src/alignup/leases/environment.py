@@ -45,7 +45,8 @@ def lease_variables(
     """Return the environment variables of a command that has the lease.
 
     Those that device plugins ask for come first: the names that are alignup's own stay its own. What plugins answered
-    for a container (mounts, device nodes, annotations, CDI names) is in ALIGNUP_DEVICE_ANSWER, as JSON.
+    for a container (mounts, device nodes, annotations, CDI names) is in ALIGNUP_DEVICE_ANSWER, as JSON; the CDI names
+    are in ALIGNUP_CDI_DEVICES too, with commas between them.
 
     Args:
         lease: the lease.
@@ -60,6 +61,8 @@ def lease_variables(
         rest = msgspec.structs.replace(answer, environment={})
         if rest:
             asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
+        if answer.cdi_devices:
+            asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
     return {
         **asked,
         "ALIGNUP_NAME": lease.name,

@@ -38,7 +38,7 @@ class Lease:
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
     """
 
-    __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_record", "_source")
+    __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_pid", "_record", "_source")
 
     def __init__(self, grant: Grant, source: LeaseSource, evidence: int | None) -> None:
         self._record = grant.lease
@@ -48,6 +48,8 @@ class Lease:
         self._evidence = evidence
         """The descriptor of the file that shows the lease to those who look for lost ones."""
         self._is_held = True
+        # the agent may call this process by another number
+        self._pid = os.getpid()
 
     @property
     def name(self) -> str:
@@ -89,7 +91,7 @@ class Lease:
         Raises:
             InputError: the file of leases cannot be used. The lease then ends with this process.
         """
-        if self._record.process.pid != os.getpid():
+        if self._pid != os.getpid():
             return
         self._is_held = False
         binding, self._binding = self._binding, None
@@ -132,7 +134,7 @@ class Lease:
 
     def __del__(self) -> None:
         # not there if the construction failed
-        if getattr(self, "_is_held", False) and self._record.process.pid == os.getpid():
+        if getattr(self, "_is_held", False) and self._pid == os.getpid():
             words = f"lease {self.name!r} was not released; it is held until this process ends"
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
 
@@ -183,7 +185,8 @@ def lease(
         state: the file of leases; by default in the user's XDG state directory.
         wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`: as long as it
             takes); None: not at all.
-        kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the newest known.
+        kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the newest known, or
+            the agent's.
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
+from alignup.kubernetes.versions import NEWEST
 from alignup.leases.lease_node import LeaseNode, Tenant
 from alignup.leases.record import LeaseRecord, holders
 
@@ -40,7 +41,7 @@ class Placer:
         self._request = request
         resources = [resource for resource, _ in request.devices]
         self._node = LeaseNode(
-            site, resources, has_memory=request.memory > 0, version=request.kubelet_version
+            site, resources, has_memory=request.memory > 0, version=request.kubelet_version or NEWEST
         )
         if request.part is not None:
             self._node.part_of(request)

@@ -67,6 +67,8 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The user whose lease it is; None: the one whose file it is in."""
     answer: DeviceAnswer | None = None
     """What the device plugins answered when its devices were allocated; None: no plugin was asked."""
+    cgroup: str = ""
+    """The folder of the cgroup (v2) of its command and whatever that has started; empty: it has none."""
 
     @property
     def processes(self) -> tuple[ProcessIdentity, ...]:

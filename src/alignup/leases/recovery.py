@@ -138,7 +138,7 @@ def _texts(folder: int) -> Iterator[bytes]:
     except OSError:
         return
     try:
-        for name in os.listdir(descriptor):  # noqa: PTH208  # of an open folder
+        for name in _names(descriptor):
             try:
                 link = os.readlink(name, dir_fd=descriptor)
             except OSError:
@@ -147,6 +147,14 @@ def _texts(folder: int) -> Iterator[bytes]:
                 yield _read(name, descriptor, is_own=True)
     finally:
         os.close(descriptor)
+
+
+def _names(folder: int) -> list[str]:
+    """Return the names in an open folder of /proc; none if its process has ended since it was opened."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _read(name: str, folder: int, *, is_own: bool = False) -> bytes:

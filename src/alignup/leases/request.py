@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.kubernetes.versions import KubeletVersion, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,8 +61,8 @@ class Request:
     name: str = ""
     """Empty: one is made up."""
     part: PartOf | None = None
-    kubelet_version: KubeletVersion = NEWEST
-    """The release whose managers decide."""
+    kubelet_version: KubeletVersion | None = None
+    """The release whose managers are to decide; None: whoever decides says which."""
 
 
 def make_request(
@@ -85,7 +85,8 @@ def make_request(
         policy: how well they must be aligned.
         name: the name of the lease.
         part: the part of the machine.
-        kubelet_version: the release of a kubelet whose managers decide; None: the newest known.
+        kubelet_version: the release of a kubelet whose managers decide; None: the newest known, or the
+            agent's.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
@@ -105,7 +106,7 @@ def make_request(
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
     counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
-    release = parse_version(kubelet_version or NEWEST, "kubelet_version")
+    release = parse_version(kubelet_version, "kubelet_version") if kubelet_version else None
     return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part, release)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, InputError
 from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart
-from alignup.leases.process import Liveness, joint_liveness
+from alignup.leases.lease_liveness import lease_liveness
+from alignup.leases.process import Liveness
 from alignup.leases.store import AgentOwnsError, LeaseFile
 
 if TYPE_CHECKING:
@@ -81,9 +82,7 @@ class FileSource:
 
     def leases(self) -> list[KnownLease]:
         """See `LeaseSource`."""
-        return [
-            KnownLease(lease, joint_liveness(lease.processes).value) for lease in self._file.read().leases
-        ]
+        return [KnownLease(lease, lease_liveness(lease).value) for lease in self._file.read().leases]
 
     def release(self, name: str, *, force: bool) -> KnownLease:
         """See `LeaseSource`."""
@@ -91,7 +90,7 @@ class FileSource:
             lease = change.named(name)
             if lease is None:
                 raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`")
-            alive = joint_liveness(lease.processes)
+            alive = lease_liveness(lease)
             if not force and alive is not Liveness.GONE:
                 words = "running" if alive is Liveness.RUNNING else "on another host or in another container"
                 holder = f"pid {lease.process.pid}, which is {words}"

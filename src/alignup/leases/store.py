@@ -21,8 +21,9 @@ import msgspec
 from alignup.errors import InputError
 from alignup.leases.file_format import DamagedError, checksum, decode_table, encode_table, is_lease_text
 from alignup.leases.file_lock import Lock, locked
+from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.private_file import open_own, open_plain, write_new
-from alignup.leases.process import Liveness, joint_liveness, liveness
+from alignup.leases.process import Liveness, liveness
 from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity, Waiter, holders
 from alignup.leases.recovery import find_evidence
 
@@ -68,7 +69,7 @@ class LeaseChange:
 
     def reclaim(self) -> list[LeaseRecord]:
         """Drop and return the leases whose processes are gone; drop such waiters too."""
-        gone = [lease for lease in self.leases if joint_liveness(lease.processes) is Liveness.GONE]
+        gone = [lease for lease in self.leases if lease_liveness(lease) is Liveness.GONE]
         self.leases = [lease for lease in self.leases if lease not in gone]
         self.waiting = [one for one in self.waiting if liveness(one.process) is not Liveness.GONE]
         return gone
@@ -153,7 +154,7 @@ class LeaseFile:
         found = self._look(must_be_own=False)
         if found.checksum:
             return found.table
-        table, words = self._completed(found.table)
+        table, words = self.completed(found.table)
         if found.damage is not None:
             self.tell(f"the file of leases is damaged: {found.damage}; {words or _NOBODY}")
         return table
@@ -233,8 +234,8 @@ class LeaseFile:
             raise self._failure("can be written", error) from error
         lock.note(checksum(text))
 
-    def _completed(self, table: LeaseTable) -> tuple[LeaseTable, str]:
-        """Return the leases with those that running processes show beside them, and words about these."""
+    def completed(self, table: LeaseTable) -> tuple[LeaseTable, str]:
+        """Return leases with those beside them that running processes of this user show, and words about these."""
         known = {lease.id for lease in table.leases}
         shown = [evidence for evidence in find_evidence(self.path) if evidence.lease.id not in known]
         machine = table.machine if table.leases or not shown else shown[0].machine
@@ -248,7 +249,7 @@ class LeaseFile:
         A damaged file is kept under another name. The new file takes its place in one step; killed before that, one
         only has it set aside twice.
         """
-        table, words = self._completed(found.table)
+        table, words = self.completed(found.table)
         if found.damage is not None:
             aside = self._set_aside(found.text)
             self._write(table, lock)

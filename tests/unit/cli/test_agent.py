@@ -37,7 +37,7 @@ def alignup(*arguments, **variables):
     )
 
 
-def started(folder, *options):
+def started(folder, *options, machine="dgx-h100"):
     """Start an agent, and return it when it serves."""
     arguments = [
         "agent",
@@ -46,7 +46,7 @@ def started(folder, *options):
         "--socket",
         folder / "a.sock",
         "--machine",
-        "dgx-h100",
+        machine,
     ]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(folder / "notify"))
@@ -116,6 +116,17 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     assert waiting.wait(timeout=3 * LONG) == 0
     again.terminate()
     again.communicate(timeout=3 * LONG)
+
+
+def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
+    agent = started(folder, "--no-device-plugins", machine="/")
+    told = alignup(
+        "run", "--state", str(folder / "s.json"), "--cpus", "1", "--", "sh", "-c", "echo $ALIGNUP_CPUS"
+    )
+    assert (told.returncode, told.stdout.strip().isdigit()) == (0, True), told
+    agent.terminate()
+    agent.communicate(timeout=3 * LONG)
+    assert agent.returncode == 0
 
 
 def test_limits_are_read():

@@ -65,9 +65,21 @@ def test_lines_for_programs(state):
         "numaNodes": [0],
         "memory": [{"numaNode": 0, "type": "memory", "size": 3 << 29}],
         "devices": {leasing.GPU: ["gpu0", "gpu1"]},
+        "cgroup": None,
     }
     assert (gone["state"], other["state"]) == ("gone", "unknown")
     assert gone["takenAt"] is None
+
+
+def test_what_a_lease_ends_with_is_said_where_there_are_cgroups(state):
+    assert "ends with" not in CliRunner().invoke(command, ["--state", str(state)]).output
+    with LeaseFile(state, pytest.fail).change() as change:
+        change.leases[0] = msgspec.structs.replace(change.leases[0], cgroup="/sys/fs/cgroup/x/lease-1")
+    shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output
+    for words in ("ends with", "cgroup", "processes"):
+        assert words in shown
+    done = CliRunner().invoke(command, ["--json", "--state", str(state)])
+    assert json.loads(done.output.splitlines()[0])["cgroup"] == "/sys/fs/cgroup/x/lease-1"
 
 
 def test_nobody_holds_anything(tmp_path):

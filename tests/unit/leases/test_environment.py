@@ -103,6 +103,7 @@ def test_what_device_plugins_answered_reaches_the_command():
     lease = leasing.record("n", answer=answer)
     found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {})
     assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")
+    assert found["ALIGNUP_CDI_DEVICES"] == "v.com/gpu=0"
     assert json.loads(found["ALIGNUP_DEVICE_ANSWER"]) == {
         "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
         "cdiDevices": ["v.com/gpu=0"],

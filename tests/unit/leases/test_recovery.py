@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -72,6 +73,30 @@ def test_what_is_no_evidence_is_passed_over(tmp_path):
     (folder / "1").symlink_to("/memfd:other (deleted)")
 
     assert find_evidence(tmp_path / "leases.json", str(proc)) == ()
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch):
+    """Between any two steps: here its files are open to be listed when it ends."""
+    state = tmp_path / "leases.json"
+    child = subprocess.Popen(["sleep", "60"])  # noqa: S607  # a test
+    evidence = Evidence(str(state), MACHINE, leasing.record())
+    descriptor = evidence_file()
+    show_evidence(evidence, descriptor)
+    real = os.open
+
+    def ending(path, flags, mode=0o777, *, dir_fd=None):
+        opened = real(path, flags, mode, dir_fd=dir_fd)
+        if path == "fd" and os.readlink(f"/proc/self/fd/{dir_fd}") == f"/proc/{child.pid}":  # noqa: PTH115
+            child.kill()
+            child.wait()
+        return opened
+
+    monkeypatch.setattr(os, "open", ending)
+    try:
+        assert find_evidence(state) == (evidence,)
+        assert child.returncode == -signal.SIGKILL
+    finally:
+        os.close(descriptor)
 
 
 def test_systems_without_files_in_memory_show_nothing(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubernetes.versions import NEWEST
 from alignup.leases.request import (
     PartOf,
     Request,
@@ -87,7 +86,7 @@ def test_without_a_launcher_there_is_no_automatic_part():
 
 
 def test_the_release_is_read_once():
-    assert make_request().kubelet_version == NEWEST
+    assert make_request().kubelet_version is None
     assert str(make_request(kubelet_version="v1.33.1").kubelet_version) == "1.33"
     with pytest.raises(InputError, match="at kubelet_version"):
         make_request(kubelet_version="new")

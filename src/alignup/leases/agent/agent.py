@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource as limits_of
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.kubernetes.versions import NEWEST
+from alignup.leases.agent.cgroups import Cgroups
+from alignup.leases.agent.enclosures import Enclosures
 from alignup.leases.agent.journal import Journal
 from alignup.leases.agent.ledger import Ledger
 from alignup.leases.agent.observer import Observer
@@ -26,6 +30,7 @@ from alignup.leases.agent.users import Limits
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.agent.plugin_calls import PluginDevices
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseTable
@@ -56,6 +61,12 @@ class AgentOptions:
     """`[ADDRESS:]PORT`, or a path with a slash; empty: not served."""
     durable: bool = True
     """Leases are on the disk before anybody is told."""
+    version: KubeletVersion | None = None
+    """The release of the kubelet whose managers decide; None: the newest known."""
+    cgroups: bool = True
+    """Commands get cgroups, where some can be made."""
+    cgroup: Path | None = None
+    """The cgroup (v2) below which they are made; None: that of each command."""
 
 
 def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
@@ -108,7 +119,7 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         _raise_file_limit()
         options = self._options
-        ledger = Ledger(self._site, options.limits, os.geteuid())
+        ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
         async with AsyncExitStack() as stack:
@@ -118,16 +129,7 @@ class Agent:
             stack.callback(journal.close)
             writing = asyncio.create_task(journal.run())
             stack.callback(writing.cancel)
-            observer = start_metrics(options.metrics, ledger, stack) if options.metrics else Observer()
-            plugins = self._plugins(stack)
-            service = Service(
-                ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer
-            )
-            stack.push_async_callback(service.close)
-            service.watch = ProcessWatch(service.ended, self._table.leases)
-            stack.callback(service.watch.close)
-            if plugins is not None:
-                plugins.feed(ledger, service, asyncio.get_running_loop())
+            service = self._service(ledger, journal, stack)
             if options.pod_resources is not None:
                 start_pod_resources(options.pod_resources, ledger, self._site, stack)
             server = AgentServer(options.socket, options.group, service)
@@ -138,11 +140,34 @@ class Agent:
             stack.callback(looking.cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %d leases", options.socket, len(ledger.leases))
+            settle_memory()
             self.is_ready.set()
             tell_systemd(f"READY=1\nSTATUS={len(ledger.leases)} leases taken over")
             await self._end.wait()
             tell_systemd("STOPPING=1")
         return self._status
+
+    def _service(self, ledger: Ledger, journal: Journal, stack: AsyncExitStack) -> Service:
+        """Return what carries requests out, with all that it needs.
+
+        Raises:
+            InputError: metrics, device plugins or cgroups cannot be where the options say.
+        """
+        where = self._options.metrics
+        observer = start_metrics(where, ledger, stack) if where else Observer()
+        plugins = self._plugins(stack)
+        enclosures = Enclosures(self._cgroups())
+        stack.callback(enclosures.close)
+        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases))
+        service = Service(
+            ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures
+        )
+        stack.push_async_callback(service.close)
+        service.watch = ProcessWatch(service.ended, self._table.leases)
+        stack.callback(service.watch.close)
+        if plugins is not None:
+            plugins.feed(ledger, service, asyncio.get_running_loop())
+        return service
 
     async def _look_after_file(self, ledger: Ledger, journal: Journal, service: Service) -> None:
         """See now and then that the file still says whose its leases are; end if another agent may have them."""
@@ -180,6 +205,27 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
+
+    def _cgroups(self) -> Cgroups | None:
+        """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
+
+        Raises:
+            InputError: there is nowhere, and the options say where.
+        """
+        if not self._options.cgroups:
+            return None
+        try:
+            cgroups = Cgroups(self._options.cgroup)
+        except InputError as error:
+            if self._options.cgroup is not None:
+                raise
+            _LOG.info(
+                "leases of commands have no cgroups, and end with the processes that are known: %s", error
+            )
+            return None
+        where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
+        _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
+        return cgroups
 
     def _plugins(self, stack: AsyncExitStack) -> PluginDevices | None:
         """Start to serve device plugins, if that is wanted."""
@@ -230,6 +276,19 @@ def tell_systemd(words: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
         notify.connect("\0" + address[1:] if address.startswith("@") else address)
         notify.sendall(words.encode())
+
+
+def settle_memory() -> None:
+    """Leave what is there from the start out of what Python looks through for garbage; only of an agent's own process.
+
+    Each connection of asyncio leaves a cycle behind. With all that an agent has imported, a full collection would come
+    after many thousands of them, and take long; memory would grow meanwhile, and stay in pieces.
+    """
+    if threading.current_thread() is threading.main_thread():
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # what is frozen counts no longer for when the next full one is due
+        gc.set_threshold(700, 10, 1)
 
 
 def _raise_file_limit() -> None:

@@ -37,6 +37,8 @@ class Asked:
     stem: str
     """The lease's name if the request has none; a number is added if it is in use."""
     keeper: ProcessIdentity | None = None
+    in_container: bool = False
+    """It comes from another PID namespace; its processes are named by their numbers here."""
     advice: dict[Question, tuple[str, ...] | str] = field(default_factory=dict)
     """The answers to the questions that earlier tries gave rise to; a text says why there is none."""
 

@@ -31,7 +31,7 @@ from alignup.leases.agent.wire import (
     length_of,
 )
 from alignup.leases.grant import Grant, KnownLease, KnownPart
-from alignup.leases.process import joint_liveness
+from alignup.leases.lease_liveness import lease_liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ class AgentSource:
             policy=request.policy,
             name=request.name,
             part=None if request.part is None else (request.part.rank, request.part.parts),
-            kubelet_version=str(request.kubelet_version),
+            kubelet_version=str(request.kubelet_version or ""),
             wait=-1.0 if endless else wait or 0.0,
         )
         patience = math.inf if endless else wait or 0.0
@@ -116,7 +116,7 @@ class AgentSource:
         lease = self._ask(Release(name, force), Done).lease
         if lease is None:
             raise InputError("expected the lease that was released, got none from the agent")
-        return KnownLease(lease, joint_liveness(lease.processes).value)
+        return KnownLease(lease, lease_liveness(lease).value)
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
         """See `LeaseSource`."""

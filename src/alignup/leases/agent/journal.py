@@ -17,8 +17,9 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.leases.agent.entries import Entry, Freed, Given, Joined, Left
+from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.private_file import open_own, write_new
-from alignup.leases.process import Liveness, joint_liveness
+from alignup.leases.process import Liveness
 from alignup.leases.record import LeaseRecord, LeaseTable, Waiter, encode_leases, lease_decoder
 
 if TYPE_CHECKING:
@@ -215,9 +216,7 @@ def _names_a_process(entry: Began | Entry | None) -> bool:
         found = [entry.lease]
     elif isinstance(entry, Began):
         found = [*entry.table.leases]
-    return any(
-        joint_liveness(one.processes) is not Liveness.GONE for one in found if isinstance(one, LeaseRecord)
-    )
+    return any(lease_liveness(one) is not Liveness.GONE for one in found if isinstance(one, LeaseRecord))
 
 
 def _replayed(entries: list[Began | Entry | None], path: Path) -> LeaseTable:

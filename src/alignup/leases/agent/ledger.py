@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import AllocationError, InputError
+from alignup.kubernetes.versions import NEWEST
 from alignup.leases.agent.asked import Asked, Question
 from alignup.leases.agent.entries import Entry, Freed, Given, Joined, Left
 from alignup.leases.agent.users import Holdings, Limits, Users
@@ -26,6 +27,7 @@ from alignup.machine.device_inventory import Device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.device_answer import DeviceAnswer
     from alignup.leases.local_machine import Site
 
@@ -42,10 +44,12 @@ class Ledger:
         site: the machine, with the devices that no plugin reports.
         limits: for each user but root.
         owner: the user whose leases say no other: those of the lease file that was adopted.
+        version: the release of the kubelet whose managers decide.
     """
 
-    def __init__(self, site: Site, limits: Limits, owner: int) -> None:
+    def __init__(self, site: Site, limits: Limits, owner: int, version: KubeletVersion = NEWEST) -> None:
         self._site = site
+        self._version = version
         self._owner = owner
         self._node = self._empty_node()
         self._leases: dict[str, LeaseRecord] = {}
@@ -153,13 +157,13 @@ class Ledger:
             asked, Tenant(asked.lease_id, name, asked.holder, asked.command, f"user {asked.uid}")
         )
 
-    def keep(self, lease_id: str, answer: DeviceAnswer | None = None) -> LeaseRecord:
-        """Make a lease of what was set aside, with the answer of its device plugins."""
+    def keep(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> LeaseRecord:
+        """Make a lease of what was set aside, with the answer of its device plugins and the cgroup of its command."""
         lease = self._leases[lease_id]
         if lease_id not in self._pending:
             return lease
-        if answer is not None:
-            lease = msgspec.structs.replace(lease, answer=answer)
+        if answer is not None or cgroup:
+            lease = msgspec.structs.replace(lease, answer=answer, cgroup=cgroup)
             self._leases[lease_id] = lease
             self._users.add(self.owner_of(lease), lease)
         self._pending.discard(lease_id)
@@ -258,7 +262,7 @@ class Ledger:
         """Return the node as it is while nobody holds anything."""
         site = replace(self._site, inventory={**self._site.inventory, _NOBODY: ()})
         has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
-        return LeaseNode(site, site.inventory, has_memory=has_memory)
+        return LeaseNode(site, site.inventory, has_memory=has_memory, version=self._version)
 
     def _know_devices(self, lease: LeaseRecord) -> None:
         """Make the devices of a lease known, as unhealthy ones, where they are not yet."""

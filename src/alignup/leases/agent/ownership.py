@@ -14,8 +14,9 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.leases.agent.journal import read_journal, write_journal
+from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.private_file import make_folders, open_own
-from alignup.leases.process import Liveness, joint_liveness, liveness
+from alignup.leases.process import Liveness, identify, liveness
 from alignup.leases.record import LeaseTable, holders
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ class Ownership:
                     f"expected leases of this machine ({machine.description}), got leases of another one "
                     f"({table.machine.description}) held by {holders(table.leases)} at {self._file.path}"
                 )
+            if table.machine is not None and table.machine.description != machine.description:
+                tell(
+                    f"this machine has {machine.description} now, and had {table.machine.description} before"
+                )
             table = LeaseTable(machine, table.leases, table.waiting)
             self._write_journal(table)
             change.leases, change.waiting = [], []
@@ -141,8 +146,10 @@ class Ownership:
         try:
             table, torn = read_journal(self.journal)
         except FileNotFoundError:
-            tell(f"the journal is gone at {self.journal}; what running processes show is all that is known")
-            return found
+            table, words = self._file.completed(found)
+            known_of = f"what processes of user {os.geteuid()} show is all that is known"
+            tell(f"the journal is gone at {self.journal}; {known_of}: {words or 'they hold nothing'}")
+            return table
         if torn:
             tell(torn)
         known = {lease.id for lease in table.leases}
@@ -163,11 +170,18 @@ def _living(table: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
     """Return the leases and waiters whose processes are not gone."""
 
     def lives(lease: LeaseRecord) -> bool:
-        return joint_liveness(lease.processes) is not Liveness.GONE
+        return lease_liveness(lease) is not Liveness.GONE
 
     leases = tuple(lease for lease in table.leases if lives(lease))
-    ended = len(table.leases) - len(leases)
-    if ended:
-        tell(f"{ended} lease{'s' if ended > 1 else ''} ended while no agent ran")
+    kept = {lease.id for lease in leases}
+    ended = [lease for lease in table.leases if lease.id not in kept]
+    boot_id = identify(os.getpid()).boot_id
+    of_this_boot = sum(lease.process.boot_id == boot_id for lease in ended)
+    for count, when in (
+        (len(ended) - of_this_boot, "with an earlier boot of this machine"),
+        (of_this_boot, "while no agent ran"),
+    ):
+        if count:
+            tell(f"{count} lease{'s' if count > 1 else ''} ended {when}")
     waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
     return LeaseTable(table.machine, leases, waiting)

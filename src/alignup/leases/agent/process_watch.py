@@ -1,5 +1,6 @@
 """Watches the processes that hold leases, by descriptors that the kernel signals when they end.
 
+Where none of those is left that a lease names, its cgroup is watched, if it has one: until that is empty too.
 A process is checked before it may hold a lease: it must run, be the one that is meant, and be the user's own.
 """
 
@@ -10,11 +11,13 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.leases.agent.cgroup_watch import CgroupWatch
 from alignup.leases.process import Liveness, identify, joint_liveness, runs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from alignup.leases.agent.callers import Caller
     from alignup.leases.process import ProcessIdentity
     from alignup.leases.record import LeaseRecord
 
@@ -25,7 +28,7 @@ _LOOK: Final = 5.0
 
 
 class ProcessWatch:
-    """Tells of leases whose processes have all ended.
+    """Tells of leases whose processes have all ended, and whose cgroups are empty.
 
     Args:
         ended: called with the id of such a lease, once, from the event loop.
@@ -38,24 +41,35 @@ class ProcessWatch:
         self._loop = asyncio.get_running_loop()
         self._descriptors: dict[str, int] = {}
         self._looked_at: dict[str, LeaseRecord] = {}
+        self._cgroups = CgroupWatch()
+        self._enclosed: dict[str, str] = {}
+        """The cgroups that are waited for, by lease."""
         self._timer: asyncio.TimerHandle | None = None
         for lease in leases:
             self.watch(lease)
 
     def __len__(self) -> int:
-        return len(self._descriptors) + len(self._looked_at)
+        return len(self._descriptors) + len(self._looked_at) + len(self._enclosed)
 
-    def check(self, process: ProcessIdentity, uid: int) -> None:
-        """Make sure that a process may hold a lease of a user.
+    def is_foreign(self, process: ProcessIdentity) -> bool:
+        """Return whether a process is named by the number of another PID namespace, or of another host."""
+        return process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
+
+    def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
+        """Return a process that may hold a lease of a user, by its number here.
 
         Raises:
             InputError: it does not run, is another user's, or is one that the agent cannot see.
         """
-        if process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id:
-            raise InputError(
-                "expected a process of the agent's own PID namespace, got one of another container or host: "
-                f"pid {process.pid}"
-            )
+        uid = caller.uid
+        if self.is_foreign(process):
+            found = caller.own_process(process.pid)
+            if found is None:
+                raise InputError(
+                    "expected a process of the agent's own PID namespace, or from one below it the process that asks, "
+                    f"or one that this has started, got pid {process.pid} of another container or host"
+                )
+            process = found
         if not runs_here(process):
             raise InputError(f"expected a process that runs, got pid {process.pid}, which has ended")
         try:
@@ -64,12 +78,13 @@ class ProcessWatch:
             owner = uid  # it has just ended, and so will its lease
         if uid not in {0, owner}:
             raise InputError(f"expected a process of user {uid}, got pid {process.pid} of user {owner}")
+        return process
 
     def watch(self, lease: LeaseRecord) -> None:
         """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
         self.forget(lease.id)
         for process in reversed(lease.processes):  # the keeper outlives the command
-            if process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id:
+            if self.is_foreign(process):
                 continue
             try:
                 descriptor = os.pidfd_open(process.pid)
@@ -82,7 +97,11 @@ class ProcessWatch:
                 return
             os.close(descriptor)
         if joint_liveness(lease.processes) is Liveness.GONE:
-            self._loop.call_soon(self._ended, lease.id)
+            # the keeper may have been killed, and what the command left behind may live on
+            if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
+                self._enclosed[lease.id] = lease.cgroup
+            else:
+                self._loop.call_soon(self._ended, lease.id)
             return
         self._looked_at[lease.id] = lease
         self._start_timer()
@@ -90,6 +109,9 @@ class ProcessWatch:
     def forget(self, lease_id: str) -> None:
         """Watch a lease no longer."""
         self._looked_at.pop(lease_id, None)
+        cgroup = self._enclosed.pop(lease_id, None)
+        if cgroup is not None:
+            self._cgroups.forget(cgroup)
         descriptor = self._descriptors.pop(lease_id, None)
         if descriptor is not None:
             self._loop.remove_reader(descriptor)
@@ -97,8 +119,9 @@ class ProcessWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        for lease_id in [*self._descriptors, *self._looked_at]:
+        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed]:
             self.forget(lease_id)
+        self._cgroups.close()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -10,10 +10,10 @@ import logging
 import os
 import shutil
 import socket
-import struct
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.leases.agent.callers import Caller
 from alignup.leases.agent.wire import (
     HEADER,
     LARGEST_REQUEST,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["AgentServer"]
 
 _LOG: Final = logging.getLogger(__name__)
-_CREDENTIALS: Final = struct.Struct("3i")
-"""pid, uid, gid."""
 _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512
 _PATIENCE: Final = 5.0
@@ -142,15 +140,14 @@ class _Connection(asyncio.Protocol):
         self._is_lost = False
         self._give_up: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._caller: Caller
         self.uid = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
         self._transport = transport
-        found = transport.get_extra_info("socket").getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-        )
-        _, self.uid, _ = _CREDENTIALS.unpack(found)
+        self._caller = Caller(transport.get_extra_info("socket"))
+        self.uid = self._caller.uid
         transport.set_write_buffer_limits(high=_MOST_UNREAD)
         if not self._server.admit(self):
             transport.abort()
@@ -171,9 +168,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if self._is_busy:
-            # more than the next request is not to be kept in memory
+            # more than the next request is not to be kept in memory; not to read it would be not to see the end either
             if len(self._buffer) > LARGEST_REQUEST + HEADER:
-                self._transport.pause_reading()
+                self._transport.abort()
             return
         self._next_request()
 
@@ -208,7 +205,7 @@ class _Connection(asyncio.Protocol):
         except InputError as error:
             self._reply(Failed(str(error)))
             return
-        give_up = self._service.handle(request, self.uid, self._reply)
+        give_up = self._service.handle(request, self._caller, self._reply)
         if self._is_busy:
             self._give_up = give_up
 
@@ -222,8 +219,6 @@ class _Connection(asyncio.Protocol):
         if self._buffer:
             # not within the reply to the one before: many requests at once would be calls within calls
             asyncio.get_running_loop().call_soon(self._next_request)
-        if not self._transport.is_reading():
-            self._transport.resume_reading()
 
     def _start_timer(self) -> None:
         if self._timer is None:

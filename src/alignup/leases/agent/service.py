@@ -30,14 +30,17 @@ from alignup.leases.agent.wire import (
 )
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
+from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.machine_parts import split_machine
-from alignup.leases.process import Liveness, joint_liveness
+from alignup.leases.process import Liveness
 from alignup.leases.request import PartOf, make_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from alignup.leases.agent.callers import Caller
+    from alignup.leases.agent.enclosures import Enclosures
     from alignup.leases.agent.journal import Journal
     from alignup.leases.agent.ledger import Ledger
     from alignup.leases.agent.observer import Observer
@@ -84,6 +87,7 @@ class Service:
         state: the lease file that the agent has taken over.
         plugins: device plugins.
         observer: told what happens.
+        enclosures: puts commands into cgroups.
     """
 
     def __init__(
@@ -94,8 +98,10 @@ class Service:
         state: Path,
         plugins: PluginCalls,
         observer: Observer,
+        enclosures: Enclosures,
     ) -> None:
         self._ledger = ledger
+        self._enclosures = enclosures
         self._journal = journal
         self._site = site
         self._state = state
@@ -108,15 +114,16 @@ class Service:
         """Set before the first request."""
 
     def handle(
-        self, request: Request, uid: int, reply: Callable[[Reply], None]
+        self, request: Request, caller: Caller, reply: Callable[[Reply], None]
     ) -> Callable[[], object] | None:
         """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
 
         That function is for a user who has gone away.
         """
+        uid = caller.uid
         try:
             if isinstance(request, Ask):
-                return self._ask(request, uid, reply)
+                return self._ask(request, caller, reply)
             if isinstance(request, GiveBack):
                 self._give_back(request, uid, reply)
             elif isinstance(request, Release):
@@ -139,6 +146,7 @@ class Service:
         lease = self._ledger.free(lease_id)
         if lease is not None:
             _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
+            self._enclosures.discard(lease.cgroup)
             self._freed(lambda: None)
 
     def changed(self) -> None:
@@ -162,10 +170,14 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ask(self, request: Ask, uid: int, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
+    def _ask(
+        self, request: Ask, caller: Caller, reply: Callable[[Reply], None]
+    ) -> Callable[[], object] | None:
         start = time.perf_counter()
-        asked = self._asked(request, uid)
-        if not any(self._plugins.has(resource) for resource in request.devices):
+        asked = self._asked(request, caller)
+        if not (
+            self._enclosures.wants(asked) or any(self._plugins.has(resource) for resource in request.devices)
+        ):
             try:
                 lease = self._ledger.ask(asked)
             except AllocationError as refusal:
@@ -182,7 +194,7 @@ class Service:
         task.add_done_callback(self._tasks.discard)
         return task.cancel
 
-    def _asked(self, request: Ask, uid: int) -> Asked:
+    def _asked(self, request: Ask, caller: Caller) -> Asked:
         """Return the request, checked.
 
         Raises:
@@ -190,9 +202,8 @@ class Service:
         """
         if len(request.id) != 16 or not request.id.isalnum():  # noqa: PLR2004  # see Ask.id
             raise InputError.at("the request", "an id of 16 letters and digits", request.id)
-        for process in (request.holder, request.keeper):
-            if process is not None:
-                self.watch.check(process, uid)
+        holder = self.watch.checked(request.holder, caller)
+        keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
         wishes = make_request(
             cpus=request.cpus,
             memory=request.memory,
@@ -203,16 +214,23 @@ class Service:
             kubelet_version=request.kubelet_version or None,
         )
         own = self._ledger.node.node.config.version
-        if wishes.kubelet_version != own:
+        if wishes.kubelet_version not in {None, own}:
             raise InputError.at(
                 "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
             )
         return Asked(
-            wishes, request.id, uid, request.holder, request.command[:100], request.stem[:80], request.keeper
+            wishes,
+            request.id,
+            caller.uid,
+            holder,
+            request.command[:100],
+            request.stem[:80],
+            keeper,
+            in_container=holder is not request.holder,
         )
 
     async def _ask_patiently(self, asked: Asked, wait: float, reply: Callable[[Reply], None]) -> None:
-        """Ask for a lease with plugins to be asked too, or with patience."""
+        """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
         start = time.monotonic()
         try:
             lease = await self._waited_for(asked, wait)
@@ -246,7 +264,7 @@ class Service:
         while True:
             turn = self._turns[asked.lease_id] = asyncio.Event()
             try:
-                return await self._with_plugins(asked)
+                return await self._made(asked)
             except AllocationError as refusal:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
@@ -258,35 +276,46 @@ class Service:
                 except TimeoutError:
                     raise refusal from None
 
-    async def _with_plugins(self, asked: Asked) -> LeaseRecord:
-        """Return a lease that the plugins of its devices have agreed to.
+    async def _made(self, asked: Asked) -> LeaseRecord:
+        """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
             AllocationError: there is none now, or a plugin failed.
         """
-        asked.advice.clear()
-        for _ in range(_MOST_QUESTIONS):
-            found = self._ledger.ask(asked)
-            if not isinstance(found, Question):
-                break
-            try:
-                asked.advice[found] = tuple(await asyncio.to_thread(self._plugins.prefer, found))
-            except AllocationError as error:
-                asked.advice[found] = error.detail
-        else:
-            raise AllocationError("expected devices that stay the same for a moment, got others at each look")
+        found = await self._set_aside(asked)
         ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
+        encloses, cgroup = self._enclosures.wants(asked) and not found.cgroup, ""
         try:
             answer = await asyncio.to_thread(self._plugins.allocate, ids) if ids else None
+            if encloses:
+                cgroup = await self._enclosures.enclose(asked)
         except BaseException:
             self._ledger.free(found.id)
             self.changed()
             raise
         if found.id not in self._ledger.leases:
+            self._enclosures.discard(cgroup)
             raise AllocationError(
                 "expected a process that runs until it has its lease, got one that ended before"
             )
-        return self._ledger.keep(found.id, answer)
+        return self._ledger.keep(found.id, answer, cgroup)
+
+    async def _set_aside(self, asked: Asked) -> LeaseRecord:
+        """Return what a request gets once its plugins agree, after asking them which devices they prefer.
+
+        Raises:
+            AllocationError: there is nothing for it now, or a plugin failed.
+        """
+        asked.advice.clear()
+        for _ in range(_MOST_QUESTIONS):
+            found = self._ledger.ask(asked)
+            if not isinstance(found, Question):
+                return found
+            try:
+                asked.advice[found] = tuple(await asyncio.to_thread(self._plugins.prefer, found))
+            except AllocationError as error:
+                asked.advice[found] = error.detail
+        raise AllocationError("expected devices that stay the same for a moment, got others at each look")
 
     def _grant(self, lease: LeaseRecord, reply: Callable[[Reply], None]) -> None:
         """Tell of a lease when it is in the journal."""
@@ -313,7 +342,7 @@ class Service:
         if lease is None:
             reply(Refused(f"expected the name of a lease, got {request.name!r}: see `alignup ps`"))
             return
-        alive = joint_liveness(lease.processes)
+        alive = lease_liveness(lease)
         if not request.force and alive is not Liveness.GONE:
             state = "running" if alive is Liveness.RUNNING else "on another host or in another container"
             holder = f"pid {lease.process.pid}, which is {state}"
@@ -325,6 +354,7 @@ class Service:
     def _end(self, lease: LeaseRecord) -> None:
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
+        self._enclosures.discard(lease.cgroup)
 
     def _freed(self, tell: Callable[[], None]) -> None:
         """Write down that something is free, and let others have it."""

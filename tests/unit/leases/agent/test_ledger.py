@@ -7,7 +7,7 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -17,11 +17,9 @@ from alignup.leases.agent.asked import Asked, Question, kinds_of
 from alignup.leases.agent.entries import Freed, Given, Joined, Left
 from alignup.leases.agent.ledger import Ledger
 from alignup.leases.agent.users import Limits
-from alignup.leases.agent.waiting_line import WaitingLine
 from alignup.leases.device_answer import DeviceAnswer
 from alignup.leases.placement import Placer
 from alignup.leases.process import identify
-from alignup.leases.record import Waiter
 from alignup.leases.request import PartOf, make_request
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -326,25 +324,3 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
 
 TestAsWithoutAnAgent = AsWithoutAnAgent.TestCase
 TestAsWithoutAnAgent.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
-
-
-@given(st.lists(st.tuples(st.sampled_from("jl"), st.integers(0, 6), st.sets(st.sampled_from("xyz")))))
-def test_the_line_is_as_one_would_write_it(steps):
-    """Somebody is a head if nobody before them asks for the same."""
-    line, model = WaitingLine(), []
-    for step, number, kinds in steps:
-        if step == "j":
-            waiter = Waiter(str(number), ME, tuple(sorted(kinds)))
-            assert line.join(waiter) == all(one.id != waiter.id for one in model)
-            if all(one.id != waiter.id for one in model):
-                model.append(waiter)
-        else:
-            assert line.leave(str(number)) == any(one.id == str(number) for one in model)
-            model = [one for one in model if one.id != str(number)]
-        heads = [
-            one
-            for index, one in enumerate(model)
-            if not any(set(other.kinds) & set(one.kinds) for other in model[:index])
-        ]
-        assert list(line) == model
-        assert line.heads() == heads

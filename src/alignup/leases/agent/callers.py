@@ -1,0 +1,136 @@
+"""Says who is at the other end of a connection, and which process that is meant here has which number there.
+
+A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
+client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are
+found. Nobody can name other processes in this way than themselves and these.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from alignup.errors import InputError
+from alignup.leases.process import identify, runs_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.leases.process import ProcessIdentity
+
+__all__ = ["Caller", "Connection", "descendant"]
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""pid, uid, gid."""
+_SO_PEERPIDFD: Final = 77
+"""Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""
+_MACHINES: Final = ("x86_64", "aarch64", "riscv64", "ppc64", "ppc64le", "s390x", "loongarch64")
+_INT: Final = 4
+_DEPTH: Final = 2
+"""`alignup run` starts a keeper, and that the command."""
+_MOST: Final = 4096
+"""Processes that are looked at for one that is meant."""
+
+
+class Connection(Protocol):
+    """What is asked of a socket."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """Return an option of the socket."""
+
+
+class Caller:
+    """The process at the other end of a connection.
+
+    Args:
+        connection: the socket.
+    """
+
+    __slots__ = ("_connection", "_pid", "uid")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(found)
+        self._pid: int = pid
+        self.uid: int = uid
+
+    def own_process(self, pid: int) -> ProcessIdentity | None:
+        """Return the process that the caller has by a number of its own PID namespace, as this process sees it.
+
+        It must be the caller itself, or one that it has started, in the same namespace. None: there is none, or the
+        caller is not to be seen from here.
+        """
+        caller = self._peer()
+        return descendant(caller, pid) if caller > 0 else None
+
+    def _peer(self) -> int:
+        """Return the caller's number here; 0 or less if it has ended, or is in no namespace below this one."""
+        if os.uname().machine not in _MACHINES:
+            return self._pid
+        try:
+            found = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
+        except OSError:
+            return self._pid  # the number may be another's by now, whose user is looked at then
+        descriptor = int.from_bytes(found, sys.byteorder)
+        try:
+            lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("utf-8", "replace").splitlines()
+        finally:
+            os.close(descriptor)
+        return next((int(line.split()[1]) for line in lines if line.startswith("Pid:")), 0)
+
+
+def descendant(caller: int, pid: int) -> ProcessIdentity | None:
+    """Return the process with a number in the PID namespace of another one: that one, or one that it has started.
+
+    Args:
+        caller: the process whose namespace it is, by its number here.
+        pid: the number there.
+    """
+    depth = len(_numbers(caller))
+    for number in islice(_with_children(caller), _MOST):
+        if _is_called(number, pid, depth):
+            with suppress(InputError):
+                found = identify(number)
+                # it was that one before and after its start time was read
+                if _is_called(number, pid, depth) and runs_here(found):
+                    return found
+    return None
+
+
+def _is_called(number: int, pid: int, depth: int) -> bool:
+    """Return whether a process has a number in the namespace at a depth below that of the kernel, and no deeper one."""
+    numbers = _numbers(number)
+    return len(numbers) == depth and numbers[-1:] == [pid]
+
+
+def _numbers(number: int) -> list[int]:
+    """Return the numbers of a process, from this namespace down to its own; none if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{number}/status").read_text("utf-8", "replace").splitlines():
+            if line.startswith("NSpid:"):
+                return [int(text) for text in line.split()[1:]]
+    return []
+
+
+def _with_children(number: int) -> Iterator[int]:
+    """Yield a process and those that it has started, and so on down to some depth."""
+    level = [number]
+    for _ in range(_DEPTH + 1):
+        yield from level
+        level = [child for parent in level for child in _children(parent)]
+
+
+def _children(number: int) -> list[int]:
+    """Return the processes that the threads of a process have started; none where the kernel does not list them."""
+    try:
+        lists = [path.read_text("utf-8") for path in Path(f"/proc/{number}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(text) for listed in lists for text in listed.split()]

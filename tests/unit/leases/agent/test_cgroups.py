@@ -1,0 +1,131 @@
+"""Cgroups are made where the agent may make them, hold the command, and go away with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from alignup.errors import InputError
+from alignup.leases.agent.cgroups import Cgroups, cgroup_of, remove_cgroup
+from alignup.leases.process import identify
+from real_cgroups import made_cgroup, members
+
+
+@pytest.fixture
+def base():
+    with made_cgroup() as made:
+        yield made
+
+
+@pytest.fixture
+def process():
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def test_a_process_is_put_into_the_cgroup_of_its_lease(base, process):
+    cgroups = Cgroups(base / "leases")
+    path = cgroups.enclose("1", identify(process.pid))
+    assert path == str(base / "leases" / "alignup-1")
+    assert members(path) == [process.pid]
+    assert cgroups.enclose("1", identify(process.pid)) == path
+    assert not remove_cgroup(path)
+    process.kill()
+    process.communicate()
+    assert remove_cgroup(path)
+    assert remove_cgroup(path)
+
+
+def test_one_that_has_ended_gets_none(base, process):
+    """Nor one that has its number."""
+    cgroups = Cgroups(base)
+    gone = msgspec.structs.replace(identify(process.pid), start_time=1)
+    with pytest.raises(ProcessLookupError):
+        cgroups.enclose("1", gone)
+    assert list(cgroups.strays(())) == []
+
+
+def test_those_that_a_command_made_below_are_removed_too(base):
+    (base / "alignup-1" / "a" / "b").mkdir(parents=True)
+    assert remove_cgroup(str(base / "alignup-1"))
+
+
+def test_cgroups_of_unknown_leases_are_found(base):
+    for name in ("alignup-1", "alignup-2", "agent"):
+        (base / name).mkdir()
+    assert list(Cgroups(base).strays({str(base / "alignup-1")})) == [str(base / "alignup-2")]
+
+
+def test_another_folder_is_no_cgroup(tmp_path):
+    with pytest.raises(InputError, match="a cgroup of version 2, got another folder"):
+        Cgroups(tmp_path / "x")
+    with pytest.raises(InputError, match="got 'no such file or directory'"):
+        Cgroups(tmp_path / "no" / "such")
+
+
+MOUNTS = """\
+22 1 0:1 / / rw - ext4 /dev/vda rw
+30 22 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate
+"""
+
+
+def fake_proc(folder, own, root="/", mount="/sys/fs/cgroup"):
+    for name in ("self", "7"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "cgroup").write_text(f"1:cpu:/x\n0::{own}\n")
+    (folder / "self" / "mountinfo").write_text(MOUNTS.format(root=root, mount=mount))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("own", "root", "expected"),
+    [
+        ("/system.slice/a.service", "/", "/sys/fs/cgroup/system.slice/a.service"),
+        ("/", "/", "/sys/fs/cgroup"),
+        ("/docker/1/x", "/docker/1", "/sys/fs/cgroup/x"),
+        ("/y", "/docker/1", None),
+        ("/../../a.scope", "/", None),
+    ],
+)
+def test_the_cgroup_of_a_process_is_found_where_it_is_mounted(tmp_path, own, root, expected):
+    """A mount may show a part only, and one outside of the own cgroup namespace is not to be reached."""
+    proc = fake_proc(tmp_path, own, root)
+    if expected:
+        assert str(cgroup_of("7", proc)) == expected
+    else:
+        with pytest.raises(InputError, match=f"no such mount that shows {own}"):
+            cgroup_of("7", proc)
+
+
+def test_without_version_2_there_is_none(tmp_path):
+    with pytest.raises(InputError, match="expected to read which cgroup a process is in"):
+        cgroup_of("7", tmp_path)
+    fake_proc(tmp_path, "/")
+    (tmp_path / "7" / "cgroup").write_text("1:cpu:/\n")
+    with pytest.raises(InputError, match="expected cgroups of version 2, got none"):
+        cgroup_of("7", tmp_path)
+
+
+def test_by_default_it_is_below_that_of_the_process(base, process):
+    """Whose limits go on to hold, and which stays the end of it."""
+    unit = base / "unit"
+    unit.mkdir()
+    (unit / "cgroup.procs").write_text(str(process.pid))
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (unit / "cgroup.procs").write_text(str(other.pid))
+    cgroups = Cgroups()
+    for _ in range(2):
+        assert cgroups.enclose("1", identify(process.pid)) == str(unit / "alignup-1")
+    assert (members(unit), members(unit / "alignup-1")) == ([other.pid], [process.pid])
+    # a command of a command with a lease
+    assert cgroups.enclose("2", identify(process.pid)) == str(unit / "alignup-1" / "alignup-2")
+    assert list(cgroups.strays(())) == []
+    (unit / "cgroup.kill").write_text("1")
+    assert (process.wait(), other.wait()) == (-9, -9)
+    other.stdin.close()
+    assert remove_cgroup(str(unit / "alignup-1"))

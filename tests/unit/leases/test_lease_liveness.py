@@ -1,0 +1,61 @@
+"""A lease lasts as long as its processes, and as long as there is anybody in its cgroup."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+import leasing
+from alignup.leases.lease_liveness import has_processes, lease_liveness
+from alignup.leases.process import identify
+from real_cgroups import made_cgroup
+
+GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+
+
+def lease(process, cgroup=""):
+    return msgspec.structs.replace(leasing.record(), process=process, cgroup=str(cgroup))
+
+
+def events(folder, populated):
+    folder.mkdir(exist_ok=True)
+    (folder / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+    return folder
+
+
+def test_processes_are_enough(tmp_path):
+    assert lease_liveness(lease(identify(os.getpid()), events(tmp_path, 0))) == "running"
+
+
+@pytest.mark.parametrize(("populated", "expected"), [(1, "running"), (0, "gone")])
+def test_without_processes_the_cgroup_counts(tmp_path, populated, expected):
+    assert lease_liveness(lease(GONE, events(tmp_path, populated))) == expected
+
+
+def test_without_processes_and_a_cgroup_it_is_gone(tmp_path):
+    assert lease_liveness(lease(GONE)) == "gone"
+    assert lease_liveness(lease(GONE, tmp_path / "removed")) == "gone"
+
+
+def test_of_another_container_nothing_is_known(tmp_path):
+    """Its cgroup says nothing: another may have the same path here."""
+    other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
+    assert lease_liveness(lease(other, events(tmp_path, 0))) == "unknown"
+
+
+def test_the_kernel_says_it():
+    """Of cgroups below it too."""
+    with made_cgroup() as cgroup:
+        assert not has_processes(str(cgroup))
+        below = cgroup / "below"
+        below.mkdir()
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        (below / "cgroup.procs").write_text(str(process.pid))
+        assert has_processes(str(cgroup))
+        process.kill()
+        process.communicate()
+        assert not has_processes(str(cgroup))
