@@ -1,0 +1,284 @@
+"""The program and the agent's unit on a Linux with systemd as PID 1 and real NUMA nodes, in virtual machines.
+
+`ALIGNUP_VM` names a folder where the disk of the machines is built, and kept: see `build-image`. Each boot takes a
+minute without KVM, so all but the first tests share one machine, in which each ends what it has started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from campaign.systemd.virtual_machine import PATIENCE, Layout, VirtualMachine, new_disk
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+PROGRAMS = ("qemu-system-x86_64", "debootstrap", "mke2fs", "python3.11")
+TWO = Layout((4, 4), (1024, 1024), device_node=1)
+FOUR = Layout((2, 2, 2, 2), (512, 512, 512, 512), device_node=2)
+WITHOUT_MEMORY = Layout((2, 2, 2, 2), (1024, 0, 512, 512), device_node=3)
+AGENT = "alignup-agent"
+
+
+def why_not():
+    """Return why there can be no machine here; empty if there can."""
+    if "ALIGNUP_VM" not in os.environ:
+        return "ALIGNUP_VM is not set"
+    if os.geteuid() != 0:
+        return "a disk is built by root"
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    return f"no {', '.join(missing)}" if missing else ""
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "none")]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """The folder with the disk, made with the program and the unit of this tree."""
+    folder, wheels = Path(os.environ["ALIGNUP_VM"]), tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT]
+    subprocess.run(build, check=True)  # noqa: S603  # ours
+    (wheel,) = wheels.iterdir()
+    subprocess.run([HERE / "build-image", folder, wheel], check=True)  # noqa: S603  # ours
+    return folder
+
+
+@pytest.fixture(scope="module")
+def disk(image, tmp_path_factory):
+    return new_disk(image, tmp_path_factory.mktemp("machine"))
+
+
+@pytest.fixture(scope="module")
+def machine(image, disk):
+    """A machine of four NUMA nodes whose agent runs."""
+    with VirtualMachine(image, disk, FOUR) as machine:
+        machine.run(f"systemctl enable --now {AGENT}")
+        yield machine
+
+
+def eventually(wanted):
+    """Return what a function returns once that is true."""
+    end = time.monotonic() + PATIENCE
+    while not (found := wanted()):
+        assert time.monotonic() < end
+        time.sleep(1)
+    return found
+
+
+def leases(machine, user="root"):
+    """Return the leases that a user sees, by name; an agent that starts is waited for."""
+
+    def shown():
+        done = machine.run(f"runuser -u {user} -- alignup ps --json", check=False)
+        return (done.out,) if done.status == 0 else None
+
+    (lines,) = eventually(shown)
+    return {lease["name"]: lease for lease in map(json.loads, lines.splitlines())}
+
+
+@contextmanager
+def running(machine, **commands):
+    """Let users run commands that last, as units of their names: `name="user options"`."""
+    try:
+        for name, words in commands.items():
+            user, _, options = words.partition(" ")
+            run = f"alignup run --name {name} {options} -- sleep 100000"
+            machine.run(f"systemd-run --quiet --collect --uid={user} --unit={name} {run}")
+        eventually(lambda: set(commands) <= set(leases(machine)))
+        yield
+    finally:
+        # stopped ones may have been collected already
+        machine.run(f"systemctl stop {' '.join(commands)}", check=False)
+        eventually(lambda: not set(commands) & set(leases(machine)))
+
+
+def is_active(machine, *units):
+    return machine.run(f"systemctl is-active {' '.join(units)}", check=False).out.split() == ["active"] * len(
+        units
+    )
+
+
+def log(machine):
+    """Return what the agent has logged since the boot, as records of the journal."""
+    lines = machine.run(f"journalctl --boot --unit {AGENT} --output json").out.splitlines()
+    return [record for record in map(json.loads, lines) if record.get("SYSLOG_IDENTIFIER") == AGENT]
+
+
+def messages(machine):
+    return [json.loads(record["MESSAGE"])["message"] for record in log(machine)]
+
+
+@pytest.mark.parametrize("layout", [TWO, WITHOUT_MEMORY], ids=["two nodes", "a node without memory"])
+def test_the_machine_is_what_the_kernel_says_and_commands_are_bound(image, tmp_path, layout):
+    with VirtualMachine(image, new_disk(image, tmp_path), layout) as machine:
+        check_machine(machine, layout)
+        for policy, mode in (("restricted", "bind"), ("best-effort", "prefer")):
+            check_binding(machine, policy, mode)
+
+
+def test_four_nodes_are_what_the_kernel_says(machine):
+    check_machine(machine, FOUR)
+    check_binding(machine, "restricted", "bind")
+
+
+def check_machine(machine, layout):
+    """Compare `alignup machine` with numactl, lscpu and the layout."""
+    found = json.loads(machine.run("alignup machine --json").out)
+    hardware = machine.run("numactl --hardware").out
+    cores = cores_of_nodes(machine)
+    rows = re.findall(r"^ +\d+: (.*)", hardware, re.MULTILINE)
+    assert len(found["numaNodes"]) == len(layout.cpus)
+    for node in found["numaNodes"]:
+        number = node["id"]
+        cpus, size = re.findall(rf"^node {number} (?:cpus|size): (.*?)(?: MB)?$", hardware, re.MULTILINE)
+        assert sorted(cpu for core in node["cores"] for cpu in core["cpus"]) == list(map(int, cpus.split()))
+        assert node["memory"] >> 20 == int(size)
+        assert node["distances"] == list(map(int, rows[number].split()))
+        assert {(core["socket"], *core["cpus"]) for core in node["cores"]} == cores[number]
+    (card,) = (device for device in found["pciDevices"] if device["class"] == "0200")
+    assert card["numaNode"] == layout.device_node
+
+
+def cores_of_nodes(machine):
+    """Return the cores of each node as lscpu has them: socket and CPUs."""
+    cores = {}
+    for line in machine.run("lscpu --parse=NODE,SOCKET,CORE,CPU | grep -v '#'").out.split():
+        *core, cpu = map(int, line.split(","))
+        cores.setdefault(tuple(core), []).append(cpu)
+    nodes = {}
+    for (node, socket, _), cpus in cores.items():
+        nodes.setdefault(node, set()).add((socket, *cpus))
+    return nodes
+
+
+def check_binding(machine, policy, mode):
+    """Let a command say where the kernel lets it run, and where its memory is from."""
+    show = "echo $ALIGNUP_CPUS $ALIGNUP_NUMA_NODES; grep Cpus_allowed_list /proc/self/status; "
+    show += "tail -1 /proc/self/numa_maps"
+    out = machine.run(f"alignup run --policy {policy} --cpus 2 --memory 100Mi -- sh -c '{show}'").out
+    lease, allowed, memory = out.splitlines()
+    cpus, nodes = lease.split()
+    assert allowed.split()[1] == cpus
+    assert memory.split()[1] == f"{mode}:{nodes}"
+
+
+def test_the_unit_is_sound_and_its_service_ready(machine):
+    assert machine.run(f"systemd-analyze verify {AGENT}.service").err == ""
+    assert is_active(machine, AGENT)
+    show = machine.run(f"systemctl show --property Type,StatusText,KillMode {AGENT}").out
+    assert "Type=notify" in show
+    assert "StatusText=0 leases" in show
+    assert machine.run("stat --format '%A %U %G' /run/alignup/agent.sock").out == "srw-rw---- root alignup\n"
+    assert machine.run("stat --format '%A %U' /var/lib/alignup").out == "drwx------ root\n"
+
+
+def test_users_see_and_take_what_they_may(machine):
+    with running(machine, a="anna --cpus 2 --memory 32Mi", b="bert --cpus 2"):
+        seen = leases(machine, "bert")
+        (other,) = (lease for name, lease in seen.items() if name != "b")
+        assert (other["name"], other["pid"], other["command"]) == ("(user 1000)", 0, "")
+        for option in ("", "--force"):
+            refused = machine.run(f"runuser -u bert -- alignup release {option} a", check=False)
+            assert (refused.status, "expected the name of a lease" in refused.err) == (1, True)
+        assert is_active(machine, "a")
+        for read in ("cat /var/lib/alignup/leases.json.journal", "ls /run/alignup/device-plugins"):
+            assert machine.run(f"runuser -u bert -- {read}", check=False).status != 0
+        machine.run("runuser -u bert -- alignup release --force b")
+        assert set(leases(machine)) == {"a"}
+
+
+def test_who_is_not_in_the_group_cannot_ask(machine):
+    for command in ("ps", "run --cpus 1 true", "release a"):
+        refused = machine.run(f"runuser -u carl -- alignup {command}", check=False)
+        assert refused.status != 0
+        assert "permission denied" in refused.err
+
+
+def test_limits_are_each_users(machine):
+    override = f"/run/systemd/system/{AGENT}.service.d"
+    start = machine.run(f"systemctl cat {AGENT} | grep ^ExecStart").out.strip()
+    text = f"[Service]\\nExecStart=\\n{start} --limit cpus=3\\n"
+    machine.run(f"mkdir -p {override} && printf '{text}' >{override}/limit.conf && systemctl daemon-reload")
+    try:
+        machine.run(f"systemctl restart {AGENT}")
+        with running(machine, a="anna --cpus 2"):
+            refused = machine.run("runuser -u anna -- alignup run --cpus 2 true", check=False)
+            assert "expected up to 3 CPUs of one user, got 4" in refused.err
+            machine.run("runuser -u bert -- alignup run --cpus 3 true")
+            machine.run("alignup run --cpus 6 true")
+    finally:
+        machine.run(f"rm -r {override} && systemctl daemon-reload && systemctl restart {AGENT}")
+
+
+@pytest.mark.parametrize(
+    "end", [f"systemctl restart {AGENT}", f"kill -KILL $(systemctl show --value --property MainPID {AGENT})"]
+)
+def test_leases_and_commands_outlive_the_agent(machine, end):
+    """Nothing is held twice after it, and what has ended is free."""
+    with running(machine, a="anna --cpus 2 --memory 32Mi", b="bert --cpus 3"):
+        before = leases(machine)
+        pid = machine.run(f"systemctl show --value --property MainPID {AGENT}").out
+        machine.run(end)
+        eventually(lambda: is_active(machine, AGENT))
+        assert machine.run(f"systemctl show --value --property MainPID {AGENT}").out != pid
+        assert leases(machine) == before
+        assert is_active(machine, "a", "b")
+        machine.run("alignup run --cpus 3 true")
+        refused = machine.run("alignup run --cpus 4 true", check=False)
+        assert "expected 4 free CPUs, got 3" in refused.err
+    machine.run("alignup run --cpus 8 true")
+
+
+def test_nothing_is_given_beside_an_agent_that_is_stopped(machine):
+    with running(machine, a="anna --cpus 2"):
+        machine.run(f"systemctl stop {AGENT}")
+        assert is_active(machine, "a")
+        failed = machine.run("runuser -u bert -- alignup run --cpus 1 echo given", check=False)
+        assert (failed.status, failed.out) == (125, "")
+        assert "start it again" in failed.err
+        wait = "alignup run --wait --name b --cpus 2 -- sleep 100000"
+        machine.run(f"systemd-run --quiet --collect --uid=bert --unit=b {wait}")
+        machine.run(f"systemctl start {AGENT}")
+        eventually(lambda: "b" in leases(machine))
+        machine.run("systemctl stop b")
+
+
+def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, disk, machine):
+    """The last test: the machine is shut down, and its disk put into another one."""
+    with running(machine, a="anna --cpus 2"):
+        machine.reboot()
+        eventually(lambda: is_active(machine, AGENT))
+    assert leases(machine) == {}
+    check_log(machine)
+    machine.run(
+        "systemd-run --quiet --collect --uid=anna --unit=a alignup run --name a --cpus 5 -- sleep 100000"
+    )
+    eventually(lambda: "a" in leases(machine))
+    machine.close()
+    with VirtualMachine(image, disk, Layout((2, 2), (1024, 1024))) as other:
+        eventually(lambda: is_active(other, AGENT))
+        assert leases(other) == {}
+        said = messages(other)
+        assert "1 lease ended with an earlier boot of this machine" in said
+        assert "this machine has 4 CPUs, 2 NUMA nodes now, and had 8 CPUs, 4 NUMA nodes before" in said
+        other.run("alignup run --cpus 4 true")
+        check_log(other)
+
+
+def check_log(machine):
+    """See that each line is a record with its level, and none has a traceback."""
+    priorities = {"critical": "2", "error": "3", "warning": "4", "info": "6"}
+    for record in log(machine):
+        line = json.loads(record["MESSAGE"])
+        assert record["PRIORITY"] == priorities[line["level"]]
+        assert "traceback" not in line
