@@ -223,7 +223,7 @@ with socket.socket(socket.AF_UNIX) as connection:
     print(stream.read(int.from_bytes(stream.read(4), "big")).decode())
 """
     words = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, script)
-    with running_agent(folder), container(*RUN) as process:
+    with running_agent(folder), container(*words) as process:
         out, _ = process.communicate(timeout=LONG)
         reply = decode_reply(out.strip().encode())
         assert isinstance(reply, Failed)
@@ -235,7 +235,7 @@ with socket.socket(socket.AF_UNIX) as connection:
 def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
     words = ("agent", "--machine", "dgx-h100", "--no-device-plugins", "--state", str(folder / "leases.json"))
     with container(
-        *(sys.executable, "-m", "alignup", *RUN, "--socket", str(folder / "agent.sock")),
+        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")),
         stderr=subprocess.DEVNULL,
     ):
         claim = Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x")
