@@ -1,4 +1,4 @@
-"""Discovery of a machine of 256 CPUs: under 100 ms, from a directory or a snapshot, unpacking included."""
+"""Discovery of a machine of 256 CPUs: 100 ms, from a directory or a snapshot, unpacking included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from alignup.machine.load import load_machine
 from alignup.machine.snapshot import take_snapshot
 from kernel_trees import pci, server, write
 
-LIMIT = 0.1
 DEVICES = 100
 
 
@@ -26,11 +25,10 @@ def sources(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["directory", "snapshot"])
 @pytest.mark.benchmark(group="discovery")
-def test_discovery_of_256_cpus(benchmark, sources, kind):
+def test_discovery_of_256_cpus(benchmark, sources, kind, promise):
     """Two sockets, eight nodes, 128 cores, 100 PCI devices."""
     machine = benchmark(load_machine, sources[kind]).machine
 
     assert (machine.cpu_count, machine.core_count, len(machine.numa_nodes)) == (256, 128, 8)
     assert len(machine.pci_devices) == DEVICES
-    if benchmark.stats is not None:
-        assert benchmark.stats["min"] < LIMIT
+    promise(100_000)

@@ -60,7 +60,7 @@ def asked_about(connection, one: dict, names: list[str]) -> Asked:
     return Asked({"filter": filtering, "prioritize": scoring}, {"filter": filtered, "prioritize": scored})
 
 
-def test_filter_and_prioritize_on_the_wire(benchmark, connection) -> None:
+def test_filter_and_prioritize_on_the_wire(benchmark, connection, promise) -> None:
     """Each answer is checked against the nodes themselves before anything is timed, and against itself then.
 
     Timed is what a scheduler waits for: from the first byte of the question to the last of the answer.
@@ -85,5 +85,4 @@ def test_filter_and_prioritize_on_the_wire(benchmark, connection) -> None:
             assert answer_to(connection, verb, question) == found.answers[verb]
 
     benchmark.pedantic(ask, rounds=500, warmup_rounds=5)
-    times = sorted(benchmark.stats.stats.data)
-    benchmark.extra_info["p99 ms"] = round(1000 * times[len(times) * 99 // 100], 1)
+    promise(10_000, 15_000)

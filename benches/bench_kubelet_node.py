@@ -1,4 +1,4 @@
-"""Reading the node of a kubelet with 200 pods: under 30 ms, from its folder."""
+"""Reading the node of a kubelet with 200 pods: 30 ms from its folder, 90 from an archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from alignup.machine.machine import Machine
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, write_node, write_root
 
-LIMIT = 0.030
 PODS = 200
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{number}", (number % 8,)) for number in range(64)]}
 
@@ -32,7 +31,7 @@ def sources(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["folder", "archive"])
 @pytest.mark.benchmark(group="the node of a kubelet")
-def test_reading_a_node_of_200_pods(benchmark, sources, kind):
+def test_reading_a_node_of_200_pods(benchmark, sources, kind, promise):
     """Machine, configuration, state files, PodResources answers and pods; checksums included."""
     places, written = sources
     node = benchmark(Node.from_kubelet, places[kind])
@@ -41,5 +40,4 @@ def test_reading_a_node_of_200_pods(benchmark, sources, kind):
     assert node.cpu.shared_cpus == written.cpu.shared_cpus
     assert node.memory.free == written.memory.free
     assert {*node.devices.free["nvidia.com/gpu"]} == {*written.devices.free["nvidia.com/gpu"]}
-    if benchmark.stats is not None and kind == "folder":
-        assert benchmark.stats["min"] < LIMIT
+    promise({"folder": 30_000, "archive": 90_000}[kind])
