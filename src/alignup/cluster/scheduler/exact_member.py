@@ -49,7 +49,7 @@ class ExactMember:
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
         self._leaving: dict[str, float] | None = None if holdings is None else {}
-        self._reported = _NOBODY
+        self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
 

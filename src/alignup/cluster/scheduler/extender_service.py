@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -133,7 +133,8 @@ class Extender:
     ) -> None:
         self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
         self._complain, self._synced = complain, synced
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # by node, while somebody binds to it or waits to
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
         self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
@@ -178,7 +179,7 @@ class Extender:
         the last one is still being bound. Pods are bound to one node one after another: its kubelet admits them in
         the order in which the server took the bindings, which is that of the answers only if one waits for the other.
         """
-        async with self._turns[binding.node]:
+        async with self._turns.setdefault(binding.node, asyncio.Lock()):
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
                 if self.state.bound(binding.uid) is None:
