@@ -239,6 +239,34 @@ def test_leases_and_commands_outlive_the_agent(machine, end):
     machine.run("alignup run --cpus 8 true")
 
 
+def test_a_lease_lasts_as_long_as_anything_that_its_command_started(machine):
+    """A daemon has another parent and session, and the same cgroup."""
+    daemon = "setsid sleep 200000 >/dev/null 2>&1 &"
+    machine.run(f"runuser -u anna -- alignup run --name d --cpus 2 -- sh -c '{daemon}'")
+    found = machine.run("sed s/0::// /proc/$(pgrep --exact --full 'sleep 200000')/cgroup").out.strip()
+    assert Path(found).name.startswith("alignup-")
+    assert set(leases(machine)) == {"d"}
+    machine.run(f"kill -KILL $(systemctl show --value --property MainPID {AGENT})")
+    assert set(leases(machine)) == {"d"}
+    machine.run("pkill --exact --full 'sleep 200000'")
+    eventually(lambda: not leases(machine))
+    eventually(lambda: machine.run(f"test -e /sys/fs/cgroup{found}", check=False).status == 1)
+
+
+def test_limits_and_the_end_of_a_service_hold_for_its_command(machine):
+    """Its cgroup is below that of the service."""
+    with running(machine, a="anna --cpus 2"):
+        machine.run("systemctl daemon-reload")
+        (group,) = machine.run("find /sys/fs/cgroup -path '*/a.service/alignup-*' -type d").out.split()
+        assert machine.run(f"cat {group}/cgroup.procs").out.split()
+    assert machine.run(f"test -e {group}", check=False).status == 1
+    limits = "--property MemoryMax=64M --property MemorySwapMax=0"
+    eats = "alignup run --name e --cpus 1 -- python3 -c 'print(len(bytearray(200 << 20)))'"
+    killed = machine.run(f"systemd-run --quiet --wait --pipe --collect {limits} {eats}", check=False)
+    assert (killed.status != 0, killed.out) == (True, "")
+    assert leases(machine) == {}
+
+
 def test_nothing_is_given_beside_an_agent_that_is_stopped(machine):
     with running(machine, a="anna --cpus 2"):
         machine.run(f"systemctl stop {AGENT}")
