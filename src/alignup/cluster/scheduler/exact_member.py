@@ -16,7 +16,7 @@ from alignup.cluster.scheduler.report import Holdings, PodHolding, holdings_of, 
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from alignup.cluster.scheduler.objects import WatchedPod
     from alignup.kubernetes.pod import Pod
@@ -155,7 +155,10 @@ class ExactMember:
         )
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
-        """Return whether each container holds something of every kind that it asks for."""
+        """Return whether each container holds something of every kind that it asks for.
+
+        But for the memory of init containers: the memory manager gives it back when the next container starts.
+        """
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # of a pod that nobody knows, nobody knows what it asks for
             return True
@@ -164,7 +167,8 @@ class ExactMember:
             empty = self.template.copy()
             _admit(empty, bound.pod)
             mine = pod_holding(empty, bound.pod)
-        return _kinds(mine) <= _kinds(held)
+        passing = {one.name for one in bound.pod.init_containers if not one.is_sidecar}
+        return _kinds(mine, without_memory=passing) <= _kinds(held)
 
     def _listed(self) -> set[str]:
         return {held.uid for held in self._reported.pods}
@@ -184,12 +188,16 @@ class ExactMember:
         return node
 
 
-def _kinds(held: PodHolding) -> set[tuple[str, str]]:
+def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[str, str]]:
     """Return of which kinds of resources the containers of a pod hold something."""
     return {
         (name, kind)
         for name, one in held.containers.items()
-        for kind in (*(["cpu"] if one.cpus else []), *one.memory, *one.devices)
+        for kind in (
+            *(["cpu"] if one.cpus else []),
+            *(() if name in without_memory else one.memory),
+            *one.devices,
+        )
     }
 
 

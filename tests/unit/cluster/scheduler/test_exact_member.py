@@ -143,6 +143,31 @@ def test_a_pod_of_which_a_report_lists_a_part_is_not_reported_yet(missing) -> No
         assert found.pending == ()
 
 
+def with_init_container(name: str, memory: str) -> WatchedPod:
+    """A pod whose init container asks for more than the one after it."""
+    made = pod_object(name, "n", cpu=2)
+    limits = {"cpu": "3", "memory": memory}
+    made["spec"]["initContainers"] = [{"name": "init", "resources": {"limits": limits, "requests": limits}}]
+    return READER.read(decode_pod(json.dumps(made).encode()))
+
+
+def test_memory_of_an_init_container_that_has_ended_is_in_no_report() -> None:
+    """The memory manager gives it back when the next container starts; its CPUs stay in the state."""
+    kubelet = EMPTY.copy()
+    pod = with_init_container("a", "3Gi")
+    kubelet.admit(pod.pod)
+    kubelet.started("uid-a", "main")
+    late = ExactMember("n", EMPTY, [pod], holdings_of(kubelet))
+    assert late.pending == ()
+    found = member()
+    found.bind(pod, 0)
+    assert found.report(holdings_of(kubelet))
+    for one in (found, late):
+        assert one.pending == ()
+        assert one.node.cpu.free_cpus == kubelet.cpu.free_cpus
+        assert one.node.memory.free == kubelet.memory.free
+
+
 def test_a_part_of_a_pod_that_was_refused_here_is_not_reported_yet() -> None:
     """Other pods were there when this copy admitted it."""
     found = member()
