@@ -258,9 +258,10 @@ class Cluster:
         Raises:
             InputError: no node has the resource.
         """
-        self._check_resource(resource)
         found = np.empty((len(indices), len(amounts)), np.int64) if out is None else out
-        self._board.nodes_with(resource, np.array(amounts, np.int64), indices, found)
+        with self._lock:  # as in `judge`
+            self._check_resource(resource)
+            self._board.nodes_with(resource, np.array(amounts, np.int64), indices, found)
         return found
 
     def _check_resource(self, resource: str) -> None:
@@ -268,10 +269,11 @@ class Cluster:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
 
     def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
-        self._check_resource(resource)
-        self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
-        amounts = np.zeros((len(self), self._widest), np.int64)
-        self._board.free(resource, amounts, allocatable)
+        with self._lock:  # as in `judge`
+            self._check_resource(resource)
+            self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
+            amounts = np.zeros((len(self), self._widest), np.int64)
+            self._board.free(resource, amounts, allocatable)
         return amounts
 
     def job(self, pod: Pod) -> Job:

@@ -18,6 +18,7 @@ from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.exclusivity import document_score
+from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 from fakes import Saying, Wrapped, hint
@@ -469,6 +470,30 @@ def test_threads_that_judge_while_nodes_change():
         for index, node in enumerate(cluster.nodes):
             own = node.try_admit({**manifest, "metadata": {"name": "new", "uid": "new"}})
             assert answer.admitted[index] == own.admitted
+
+
+def test_threads_that_read_amounts_while_nodes_bring_resources():
+    """The rows are laid out anew meanwhile, and the old ones are gone."""
+    machine = alignup.Machine.load("align-up-article")
+    config = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    count = 3_000
+    cluster = Cluster.from_nodes([Node(machine, config)] * count)
+    cpus, indices, over = cluster.free("cpu"), np.arange(count), Event()
+
+    def change():
+        try:
+            for turn in range(200):
+                devices = {f"example.com/new-{turn}": [Device("a", (0,))]}
+                cluster.update(f"node-{turn}", Node(machine, config, devices))
+        finally:
+            over.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(change)
+        while not over.is_set():
+            assert (cluster.free("cpu") == cpus).all()
+            assert (cluster.nodes_with("cpu", [1], indices) == 0b11).all()
+        done.result()
 
 
 def test_an_update_keeps_one_default_of_exclusivity():
