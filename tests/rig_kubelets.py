@@ -72,11 +72,15 @@ class RealKubelet:
 
     def stop(self) -> None:
         """End all of it, and remove its files."""
-        if self._publisher is not None:
-            self._publisher.terminate()
-            self._publisher.wait(30)
-        self._plane.rig("kubelet", "down", self._directory)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._publisher is not None:
+                self._publisher.terminate()
+                self._publisher.wait(30)
+        finally:
+            if self._publisher is not None:
+                self._publisher.kill()
+            self._plane.rig("kubelet", "down", self._directory)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def admit(self, *pods: dict[str, Any]) -> list[dict[str, Any]]:
         """Bind pods past the scheduler; return what the kubelet decided, and what their containers hold."""

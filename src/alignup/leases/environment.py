@@ -9,8 +9,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.leases.recovery import VARIABLE, evidence_of, evidence_text
-from alignup.machine.nvidia import GPU_RESOURCE, NVIDIA_VENDOR
-from alignup.machine.pci_devices import DISPLAY_CLASS
+from alignup.machine.nvidia import GPU_RESOURCE, is_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -135,11 +134,7 @@ def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[s
     order, wanted = list(listed), list(ids)
     if all(_PCI_ADDRESS.fullmatch(identity) for identity in ids):
         wanted = [_as_kernel_writes(identity) for identity in ids]
-        order = sorted(
-            device.address
-            for device in machine.pci_devices
-            if device.vendor == NVIDIA_VENDOR and device.class_.startswith(DISPLAY_CLASS)
-        )
+        order = sorted(device.address for device in machine.pci_devices if is_gpu(device))
     for identity, name in zip(ids, wanted, strict=True):
         if name not in order:  # left out, it would be held and never seen
             raise InputError.at(f"the devices of {GPU_RESOURCE}", "a GPU that CUDA can number", identity)

@@ -17,14 +17,14 @@ from alignup.machine.device_inventory import Device
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from alignup.machine.machine import Machine
+    from alignup.machine.machine import Machine, PciDevice
 
-__all__ = ["GPU_RESOURCE", "NVIDIA_VENDOR", "GpuInventory", "has_gpus", "read_gpus"]
+__all__ = ["DISPLAY_CLASS", "GPU_RESOURCE", "GpuInventory", "has_gpus", "is_gpu", "read_gpus"]
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-NVIDIA_VENDOR: Final = "10de"
+_VENDOR: Final = "10de"
 """NVIDIA's number as a vendor of PCI devices."""
-_DISPLAY_CLASS: Final = "03"
+DISPLAY_CLASS: Final = "03"
 """The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others."""
 
 
@@ -40,10 +40,12 @@ class GpuInventory:
 
 def has_gpus(machine: Machine) -> bool:
     """Return whether some of the machine's PCI devices are GPUs of NVIDIA, with a driver or without."""
-    return any(
-        device.vendor == NVIDIA_VENDOR and device.class_.startswith(_DISPLAY_CLASS)
-        for device in machine.pci_devices
-    )
+    return any(map(is_gpu, machine.pci_devices))
+
+
+def is_gpu(device: PciDevice) -> bool:
+    """Return whether a PCI device is a GPU of NVIDIA."""
+    return device.vendor == _VENDOR and device.class_.startswith(DISPLAY_CLASS)
 
 
 def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURCE) -> GpuInventory:

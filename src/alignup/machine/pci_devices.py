@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device
-from alignup.machine.nvidia import GPU_RESOURCE
+from alignup.machine.nvidia import DISPLAY_CLASS, GPU_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.machine.machine import Machine, PciDevice
 
-__all__ = ["DISPLAY_CLASS", "PciSelector", "devices_from_pci"]
-
-DISPLAY_CLASS: Final = "03"
-"""The first two digits of the class of every display controller, GPUs among them."""
+__all__ = ["PciSelector", "devices_from_pci"]
 
 _EXPECTED: Final = (
     "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "

@@ -1,8 +1,8 @@
-"""Decide from which NUMA nodes a container's memory comes, take it there and give it back: the memory manager's rules.
+"""Decide from which NUMA nodes a container's memory comes: the memory manager's rules.
 
 The rules of the kubelet's Static policy stand here, for a node that admits and for a cluster that judges: the hints,
 what init containers hand over, which nodes are taken in the end. The group rule is in `memory_groups` beside this
-module. Who holds what is known to `alignup.providers.memory`; masks of more than 8 nodes are searched in
+module; taking and giving back is in `memory_taking`. Who holds what is known to `alignup.providers.memory`; masks of more than 8 nodes are searched in
 `alignup.core.wide`.
 """
 

@@ -268,14 +268,14 @@ class ClusterState:
     def _doubt(self, member: Member) -> None:
         """Note whether the place of the last pods of a member is known."""
         name = member.name
-        if isinstance(member, ExactMember) and (member.is_uncertain or self._is_unordered(member)):
+        if isinstance(member, ExactMember) and (member.is_uncertain or self._still_unordered(member)):
             self.uncertain.add(name)
         elif name in self.uncertain:
             self.uncertain.remove(name)
             self.changed.add(name)
 
-    def _is_unordered(self, member: ExactMember) -> bool:
-        """Return whether two pods are in no report yet, and nobody knows which its kubelet admits first."""
+    def _still_unordered(self, member: ExactMember) -> bool:
+        """Forget the pods that are in a report by now; return whether two are left of whose order nobody knows."""
         uids, since = self._unordered.get(member.name, (set(), 0.0))
         left = uids.intersection(member.unsettled) if uids and member.reports else set()
         if len(left) > 1:
