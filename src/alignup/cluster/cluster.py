@@ -243,17 +243,15 @@ class Cluster:
         indices: npt.NDArray[np.int64],
         out: npt.NDArray[np.int64] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Return which NUMA nodes have so much free of a resource by themselves.
+        """Return the mask of the NUMA nodes that have so much free by themselves: a line a node, an element an amount.
+
+        The 64th NUMA node is left out. It is minus 1 where all of them together have too little.
 
         Args:
             resource: a resource.
             amounts: what is asked for, in the units of `free`.
             indices: of the nodes that are asked about.
             out: where to write; None: a new array.
-
-        Returns:
-            A line for each of these nodes, with an element for each amount: a mask of NUMA nodes, the 64th left out;
-            minus 1 where all of them together have too little.
 
         Raises:
             InputError: no node has the resource.
