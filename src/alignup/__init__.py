@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         UnknownPodError,
     )
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Container, Pod, QOSClass
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.kubernetes.qos import QOSClass
     from alignup.leases.lease import Lease, lease
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
@@ -101,7 +102,7 @@ _HOMES = {
     "Pod": "kubernetes.pod",
     "PodExistsError": "errors",
     "Policy": "topology_manager.policy",
-    "QOSClass": "kubernetes.pod",
+    "QOSClass": "kubernetes.qos",
     "ResourceHints": "topology_manager.provider",
     "TopologyHint": "topology_manager.hints",
     "TopologyManager": "topology_manager.manager",

@@ -9,7 +9,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.qos import QOSClass
 from alignup.machine.device_inventory import Device
 from alignup.providers.memory.provider import RestoredMemory
 

@@ -6,23 +6,16 @@ Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from alignup.kubernetes.qos import QOSClass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from alignup.kubernetes.versions import PodReading
 
-__all__ = ["Container", "Pod", "QOSClass"]
-
-
-class QOSClass(StrEnum):
-    """The quality of service class that Kubernetes derives from requests and limits."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
+__all__ = ["Container", "Pod"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Derives QoS class, exclusive CPUs, pinned memory and devices from parsed requests and limits.
+"""Derives exclusive CPUs, pinned memory and devices of a pod from parsed requests and limits.
 
 Follows Kubernetes 1.36 with default feature gates, and beside it what other releases make of a pod.
-`alignup.kubernetes.manifest` parses and checks the quantities;
-the providers allocate.
+`alignup.kubernetes.manifest` parses and checks the quantities, and `alignup.kubernetes.qos` decides the QoS class; the
+providers allocate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
 from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
 
@@ -27,7 +28,6 @@ __all__ = [
     "is_hugepages",
     "is_pinned_memory",
     "peak",
-    "qos_class",
 ]
 
 _HUGEPAGES: Final = "hugepages-"
@@ -61,33 +61,6 @@ def is_pinned_memory(resource: str) -> bool:
 def is_device(resource: str) -> bool:
     """Return whether the resource may be a device plugin's."""
     return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
-
-
-def qos_class(wishes: Iterable[Wish]) -> QOSClass:
-    """Return the QoS class of a pod whose containers have these resources, as `ComputePodQOS` does.
-
-    Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
-    containers request in sum is what they are limited to in sum. Init containers count like the others.
-
-    Args:
-        wishes: those of every container; or only the pod's own, where the pod has resources of its own.
-    """
-    requests: dict[str, int] = {}
-    limits: dict[str, int] = {}
-    is_limited = True
-    for wish in wishes:
-        for resource in ("cpu", "memory"):
-            requested = wish.requests.get(resource, 0)
-            limit = wish.limits.get(resource, 0)
-            if requested > 0:
-                requests[resource] = requests.get(resource, 0) + requested
-            if limit > 0:
-                limits[resource] = limits.get(resource, 0) + limit
-            else:
-                is_limited = False
-    if not requests and not limits:
-        return QOSClass.BEST_EFFORT
-    return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
 
 
 def build_pod(
@@ -145,7 +118,8 @@ def _read_pod(
     reading: PodReading = _NEWEST_READING,
 ) -> Pod:
     """Return the record of a pod as some kubelets read it; see `build_pod`, whose first four arguments are `named`."""
-    qos = qos_class([pod_wish] if pod_wish else [*init_wishes, *wishes])
+    deciding = [pod_wish] if pod_wish else [*init_wishes, *wishes]
+    qos = qos_class([(one.requests, one.limits) for one in deciding])
     shares = pod_wish is not None and reading.pod_level is PodLevel.SHARES
     is_exclusive = qos is QOSClass.GUARANTEED and not shares
     if allocated:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.kubernetes.pod import QOSClass
+from alignup.kubernetes.qos import QOSClass
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
 from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
-from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.policy_options import TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST
 from alignup.leases.record import LeaseRecord, MemoryShare
 from alignup.machine.cpuset import CPUSet

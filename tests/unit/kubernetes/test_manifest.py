@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import load_pods, pod_from_manifest
-from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.qos import QOSClass
 
 PLAIN = {
     "apiVersion": "v1",

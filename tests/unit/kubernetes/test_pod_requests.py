@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod, QOSClass
+from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
+from alignup.kubernetes.qos import QOSClass
 
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]), st.integers(0, 3), max_size=4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.kubernetes.pod import QOSClass
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.qos import QOSClass
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.suggest.manifests import amount_of, changed, quantity, split_container
 
