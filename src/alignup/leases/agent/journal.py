@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = ["Journal", "read_journal", "write_journal"]
+__all__ = ["Journal", "LostJournalError", "read_journal", "write_journal"]
 
 VERSION: Final = 1
 _LARGEST: Final = 8 << 20
 """Bytes after which the file is made anew."""
 _CHECKSUM: Final = 8
+
+
+class LostJournalError(Exception):
+    """There is no journal, or nothing in it is whole: what leases there were it does not say."""
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):
@@ -51,14 +55,14 @@ def read_journal(path: Path) -> tuple[LeaseTable, str]:
     follows cannot be believed, unless all processes that are named anywhere are gone.
 
     Raises:
-        FileNotFoundError: there is none.
-        InputError: it cannot be read, is damaged, or of a later release.
+        LostJournalError: there is none, or its first line, which is written whole or not at all, is damaged.
+        InputError: it cannot be read, is damaged further down, or of a later release.
     """
     try:
         with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
-        raise
+        raise LostJournalError(f"the journal is gone at {path}") from None
     except OSError as error:
         why = (error.strerror or "an error").lower()
         raise InputError(f"expected a journal that can be read, got {why!r} at {path}") from error
@@ -69,6 +73,8 @@ def read_journal(path: Path) -> tuple[LeaseTable, str]:
         raise InputError.at(
             f"{path}:{whole + 1}", "a whole line, or all processes of the journal gone", lines[whole][:40]
         )
+    if not whole:
+        raise LostJournalError(f"the journal is damaged from its first line at {path}")
     table = _replayed(entries[:whole], path)
     torn = lines[whole] if whole < len(lines) else b""
     return table, f"the journal's end was torn off and is left out at {path}:{whole + 1}" if torn else ""
@@ -121,6 +127,7 @@ class Journal:
         self._lines: list[bytes] = []
         self._told: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
+        self._is_broken = False
         self.commits = 0
         """How many times the disk was waited for."""
 
@@ -144,11 +151,11 @@ class Journal:
             try:
                 await loop.run_in_executor(None, write)
             except OSError as error:
-                self._failed(error)
+                self._break(error)
                 return
             self.commits += 1
             for tell in told:
-                tell()
+                loop.call_soon(tell)  # each by itself: one that fails is logged, and stops nobody else
 
     def close(self) -> None:
         """Write what is left, and close the file."""
@@ -158,13 +165,20 @@ class Journal:
 
     def _flush_now(self) -> None:
         lines, told = self._taken()
+        if self._is_broken:
+            return
         try:
             self._writing(lines)()
         except OSError as error:
-            self._failed(error)
+            self._break(error)
             return
         for tell in told:
             tell()
+
+    def _break(self, error: OSError) -> None:
+        """Write no more: behind a line that was written in part, nothing would be read again."""
+        self._is_broken = True
+        self._failed(error)
 
     def _taken(self) -> tuple[list[bytes], list[Callable[[], None]]]:
         lines, told = self._lines, self._told
@@ -225,8 +239,6 @@ def _replayed(entries: list[Began | Entry | None], path: Path) -> LeaseTable:
     Raises:
         InputError: the first is no table, or of a later release.
     """
-    if not entries:
-        return LeaseTable()
     began, *rest = entries
     if not isinstance(began, Began):
         raise InputError.at(f"{path}:1", "a journal that starts with a table of leases", type(began).__name__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from alignup.errors import InputError
-from alignup.leases.agent.journal import read_journal, write_journal
+from alignup.leases.agent.journal import LostJournalError, read_journal, write_journal
 from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.private_file import make_folders, open_own
 from alignup.leases.process import Liveness, identify, liveness
@@ -145,10 +145,10 @@ class Ownership:
         """Return the leases of the journal, and those beside them that running processes were found to show."""
         try:
             table, torn = read_journal(self.journal)
-        except FileNotFoundError:
+        except LostJournalError as lost:
             table, words = self._file.completed(found)
             known_of = f"what processes of user {os.geteuid()} show is all that is known"
-            tell(f"the journal is gone at {self.journal}; {known_of}: {words or 'they hold nothing'}")
+            tell(f"{lost}; {known_of}: {words or 'they hold nothing'}")
             return table
         if torn:
             tell(torn)

@@ -15,7 +15,7 @@ import leasing
 from alignup.errors import InputError
 from alignup.leases.agent import journal as module
 from alignup.leases.agent.entries import Freed, Given, Joined, Left
-from alignup.leases.agent.journal import Journal, read_journal, write_journal
+from alignup.leases.agent.journal import Journal, LostJournalError, read_journal, write_journal
 from alignup.leases.process import identify
 from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
 
@@ -29,19 +29,28 @@ def gone(name):
     return msgspec.structs.replace(lease, process=msgspec.structs.replace(ME, start_time=1))
 
 
-def written(path, batches, *, durable=True, table=LeaseTable, failed=pytest.fail):
-    """Write batches of entries, each after the one before; return how often somebody was told."""
-    told = []
+def written(path, batches, *, durable=True, table=LeaseTable, failed=pytest.fail, more=()):
+    """Write batches of entries, each after the one before; return how often somebody was told.
+
+    Where writing fails, `more` comes after that.
+    """
+    told, failures = [], []
+
+    def fail(error):
+        failures.append(error)
+        failed(error)
 
     async def work():
-        journal = Journal(path, table, failed, durable=durable)
+        journal = Journal(path, table, fail, durable=durable)
         writing = asyncio.create_task(journal.run())
         for batch in batches:
             journal.append(batch, lambda: told.append(1))
         for _ in range(60_000):
-            if len(told) == len(batches):
+            if len(told) == len(batches) or failures:
                 break
             await asyncio.sleep(0.001)
+        for batch in more:
+            journal.append(batch, lambda: told.append(1))
         writing.cancel()
         journal.close()
         return journal.commits
@@ -122,8 +131,6 @@ def test_damage_is_of_no_matter_once_all_are_gone(path):
 
 def test_other_files_are_no_journals(path):
     whole = path.read_bytes()
-    path.write_bytes(b"")
-    assert read_journal(path)[0] == LeaseTable()
     path.write_bytes(module._line(Freed("a")) + whole)
     with pytest.raises(InputError, match="a journal that starts with a table"):
         read_journal(path)
@@ -131,11 +138,68 @@ def test_other_files_are_no_journals(path):
     with pytest.raises(InputError, match="a journal in the form of version 1, got 9"):
         read_journal(path)
     path.unlink()
-    with pytest.raises(FileNotFoundError):
-        read_journal(path)
     path.mkdir()
     with pytest.raises(InputError, match="expected a journal that can be read"):
         read_journal(path)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [None, b"", b"\n", b"\0" * 500, bytes(range(256)) * 20],
+    ids=["none", "empty", "a line's end", "zeros", "garbage"],
+)
+def test_a_journal_without_its_table_is_lost(path, found):
+    """Its first line comes with the file, so that this is no torn end, and is not read as no leases."""
+    path.unlink()
+    if found is not None:
+        path.write_bytes(found)
+    with pytest.raises(LostJournalError, match=str(path)):
+        read_journal(path)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, durable):
+    """It could not be read again, and would be told all the same."""
+    write = os.write
+
+    def full(descriptor, data):
+        monkeypatch.undo()
+        write(descriptor, data[:20])
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "write", full)
+    failures = []
+    _, told = written(
+        path, [[Freed("a")]], durable=durable, failed=failures.append, more=[[Freed("b")], [Freed("c")]]
+    )
+    assert (len(failures), told) == (1, 0)
+    assert read_journal(path)[1].startswith("the journal's end was torn off")
+
+
+def test_one_who_cannot_be_told_keeps_nobody_else_from_it(path):
+    told, errors = [], []
+
+    def fail():
+        raise ValueError("no frame")
+
+    async def work():
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: errors.append(context["exception"])
+        )
+        journal = Journal(path, LeaseTable, pytest.fail)
+        writing = asyncio.create_task(journal.run())
+        for name in ("b", "c"):
+            is_told = asyncio.Event()
+            journal.append([Freed("a")], fail)
+            journal.append([Freed(name)], is_told.set)
+            await is_told.wait()
+            told.append(name)
+        writing.cancel()
+        journal.close()
+
+    asyncio.run(work())
+    assert told == ["b", "c"]
+    assert [str(error) for error in errors] == ["no frame"] * 2
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -89,18 +90,21 @@ def test_a_journal_that_was_written_before_the_file_said_so_does_not_count(file,
     assert ownership.take_over(MACHINE, socket, pytest.fail).leases == (leasing.record("one"),)
 
 
-def test_without_its_journal_an_agent_knows_what_processes_show(file, socket):
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda journal: journal.write_bytes(b"")], ids=["gone", "empty"]
+)
+def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, damage):
     """Its file is as it was, and says that an agent has the leases."""
     lease = leasing.record("shown")
     first = Ownership(file)
     first.take_over(MACHINE, socket, pytest.fail)
-    first.journal.unlink()
+    damage(first.journal)
     first.close()
     descriptor = evidence_file()
     show_evidence(evidence_of(lease, MACHINE, file.path), descriptor)
     second, said = Ownership(file), []
     assert second.take_over(MACHINE, socket, said.append).leases == (lease,)
-    assert "the journal is gone at" in said[0]
+    assert str(first.journal) in said[0]
     assert "found again from running processes: shown (pid" in said[0]
     os.close(descriptor)
     second.close()
