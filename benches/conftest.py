@@ -10,6 +10,9 @@ import model
 from cases import FACTOR, pairs_of
 
 PLAIN = pytest.StashKey[dict[str, list[float]]]()
+QUIET = 0.069
+"""Seconds that the yardstick takes on the machine that promises are made for, where nothing else runs."""
+
 STRETCHES = 20
 ROUNDS = 3
 
@@ -84,8 +87,9 @@ def promise(benchmark, yardstick):
     """Return a function that notes the ratio to the yardstick, and asserts what the README promises.
 
     It takes microseconds: for the median, and where there is such a promise for the 99th percentile. Both are noted of
-    all rounds, and asserted of the quietest stretch of them. They may be exceeded by FACTOR, because machines differ;
-    what catches a regression on any machine is check_ratios.py.
+    all rounds, and asserted of the quietest stretch of them. They may be exceeded by FACTOR, because machines differ,
+    and by as much as the yardstick is slower than where nothing else runs; what catches a regression on any machine is
+    check_ratios.py.
     """
 
     def check(median: float, ninety_ninth: float | None = None) -> None:
@@ -97,7 +101,8 @@ def promise(benchmark, yardstick):
         for name, value in measured.items():
             benchmark.extra_info[f"{name}_us"] = round(value * 1e6, 2)
         benchmark.extra_info["ratio"] = ratio(yardstick.seconds, taken[0])
-        assert quietest(seconds, 0.5) * 1e6 < median * FACTOR
-        assert ninety_ninth is None or quietest(seconds, 0.99) * 1e6 < ninety_ninth * FACTOR
+        allowed = FACTOR * max(yardstick.seconds / QUIET, 1) / 1e6
+        assert quietest(seconds, 0.5) < median * allowed
+        assert ninety_ninth is None or quietest(seconds, 0.99) < ninety_ninth * allowed
 
     return check
