@@ -2,7 +2,8 @@
 
 A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
 client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are
-found. Nobody can name other processes in this way than themselves and these.
+found. Nobody can name other processes in this way than themselves and these. Whether a client is in a container the
+kernel says too: what it says of itself counts for nothing, since it learns from its lease how it is called here.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ class Caller:
         pid, uid, _ = _CREDENTIALS.unpack(found)
         self._pid: int = pid
         self.uid: int = uid
+
+    def is_elsewhere(self) -> bool:
+        """Return whether the caller is in another PID namespace than this process, or is not to be seen from here."""
+        caller = self._peer()
+        # a process is in one namespace for life, and has a number in each from this one down to that
+        return caller <= 0 or len(_numbers(caller)) != len(_numbers(os.getpid()))
 
     def own_process(self, pid: int) -> ProcessIdentity | None:
         """Return the process that the caller has by a number of its own PID namespace, as this process sees it.

@@ -58,11 +58,13 @@ class ProcessWatch:
     def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
         """Return a process that may hold a lease of a user, by its number here.
 
+        That of a caller in another PID namespace is another record than the one given.
+
         Raises:
             InputError: it does not run, is another user's, or is one that the agent cannot see.
         """
         uid = caller.uid
-        if self.is_foreign(process):
+        if self.is_foreign(process) or caller.is_elsewhere():
             found = caller.own_process(process.pid)
             if found is None:
                 raise InputError(

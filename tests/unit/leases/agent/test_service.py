@@ -110,6 +110,9 @@ class Caller:
     def __init__(self, uid):
         self.uid = uid
 
+    def is_elsewhere(self):
+        return False
+
 
 class Agent:
     """A service with everything that it needs."""
