@@ -117,8 +117,8 @@ class Caller:
 class Agent:
     """A service with everything that it needs."""
 
-    def __init__(self):
-        self.ledger = Ledger(leasing.site(), Limits(), 500)
+    def __init__(self, site=None):
+        self.ledger = Ledger(site or leasing.site(), Limits(), 500)
         self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
         self.enclosures = Enclosures(None)
         self.service = Service(
@@ -143,8 +143,8 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent():
-    made = Agent()
+async def agent(site=None):
+    made = Agent(site)
     try:
         yield made
     finally:
@@ -354,6 +354,47 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
             assert one.ledger.waiting == 0
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("wishes", [{}, {"wait": LONG}, {"keeper": ME}])
+def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
+    """As where CUDA has no number for its GPU: nothing stays held, and there is a reply."""
+    site = leasing.site(devices={leasing.GPU: [{"id": "0000:ff:00.0", "numa": [0]}]})
+
+    async def enclose(_asked):
+        return "its cgroup"
+
+    async def work():
+        async with agent(site) as one:
+            discarded = []
+            one.enclosures.wants = lambda asked: asked.keeper is not None
+            one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
+            replies, _ = one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
+            assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
+            assert ("its cgroup" in discarded) == ("keeper" in wishes)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wait", [0.0, LONG])
+def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
+    """The journal says so, whichever step failed; one that was never in it is none to the next agent."""
+
+    async def work():
+        async with agent() as one:
+            one.observer.admitted = lambda *_: 1 / 0
+            replies, _ = one.send(ask(cpus=16, wait=wait))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert (one.ledger.leases, len(one.service.watch)) == ({}, 0)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("wait", [0.0, LONG])
