@@ -71,11 +71,15 @@ class Enclosures:
         return ""
 
     def discard(self, cgroup: str, tries: int = _TRIES) -> None:
-        """Remove a cgroup, once there are no processes in it any more; nothing if the text is empty."""
-        if cgroup:
-            self._thread.submit(remove_cgroup, cgroup).add_done_callback(
-                lambda future: self._removed(future, cgroup, tries)
-            )
+        """Remove a cgroup, once there are no processes in it any more; nothing if the text is empty.
+
+        From any thread. When this is closed already, it stays.
+        """
+        if not cgroup:
+            return
+        with suppress(RuntimeError):  # closed
+            removing = self._thread.submit(remove_cgroup, cgroup)
+            removing.add_done_callback(lambda future: self._removed(future, cgroup, tries))
 
     def sweep(self, known: frozenset[str]) -> None:
         """Remove the cgroups of leases that are not known: an agent made them, and was killed."""
@@ -92,8 +96,7 @@ class Enclosures:
     def _unwanted(self, made: Future[str]) -> None:
         """Remove a cgroup that was about to be made when nobody wanted it any more."""
         if made.exception() is None:
-            with suppress(RuntimeError):  # the agent ends; the request comes again to the next one
-                self.discard(made.result())
+            self.discard(made.result())
 
     def _removed(self, future: Future[bool], cgroup: str, tries: int) -> None:
         """Go on in the event loop, if it is still there and there is more to do; called in the thread."""

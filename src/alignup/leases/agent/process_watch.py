@@ -44,6 +44,8 @@ class ProcessWatch:
         self._cgroups = CgroupWatch()
         self._enclosed: dict[str, str] = {}
         """The cgroups that are waited for, by lease."""
+        self._gone: dict[str, asyncio.Handle] = {}
+        """The leases that are about to be told of."""
         self._timer: asyncio.TimerHandle | None = None
         for lease in leases:
             self.watch(lease)
@@ -103,14 +105,17 @@ class ProcessWatch:
             if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
                 self._enclosed[lease.id] = lease.cgroup
             else:
-                self._loop.call_soon(self._ended, lease.id)
+                self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
             return
         self._looked_at[lease.id] = lease
         self._start_timer()
 
     def forget(self, lease_id: str) -> None:
-        """Watch a lease no longer."""
+        """Watch a lease no longer, and do not tell of it any more."""
         self._looked_at.pop(lease_id, None)
+        gone = self._gone.pop(lease_id, None)
+        if gone is not None:
+            gone.cancel()
         cgroup = self._enclosed.pop(lease_id, None)
         if cgroup is not None:
             self._cgroups.forget(cgroup)
@@ -121,11 +126,15 @@ class ProcessWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed]:
+        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed, *self._gone]:
             self.forget(lease_id)
         self._cgroups.close()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _tell(self, lease_id: str) -> None:
+        del self._gone[lease_id]
+        self._ended(lease_id)
 
     def _look(self, lease: LeaseRecord) -> None:
         """Go on with the next process of a lease, one of whose has ended."""

@@ -143,8 +143,8 @@ class Service:
         lease = self._ledger.free(lease_id)
         if lease is not None:
             _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
-            self._enclosures.discard(lease.cgroup)
             self._freed(lambda: None)
+            self._enclosures.discard(lease.cgroup)
 
     def changed(self) -> None:
         """Let those who wait look again: there may be more to have."""
@@ -343,8 +343,7 @@ class Service:
         except BaseException:
             lease = self._ledger.leases.get(lease_id)
             if lease is not None:
-                self._end(lease)
-                self._freed(lambda: None)
+                self._end(lease, lambda: None)
             raise
 
     def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
@@ -354,8 +353,7 @@ class Service:
         if lease is None:
             reply(Done())
             return
-        self._end(lease)
-        self._freed(lambda: reply(Done(lease)))
+        self._end(lease, lambda: reply(Done(lease)))
 
     def _release(self, request: Release, uid: int, reply: Callable[[Reply], None]) -> None:
         lease = self._ledger.named(request.name, uid)
@@ -368,12 +366,13 @@ class Service:
             holder = f"pid {lease.process.pid}, which is {state}"
             reply(Refused(f"lease {request.name!r} is held by {holder}; --force frees it"))
             return
-        self._end(lease)
-        self._freed(lambda: reply(Done(lease)))
+        self._end(lease, lambda: reply(Done(lease)))
 
-    def _end(self, lease: LeaseRecord) -> None:
+    def _end(self, lease: LeaseRecord, tell: Callable[[], None]) -> None:
+        """Take a lease back whose processes may run."""
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
+        self._freed(tell)
         self._enclosures.discard(lease.cgroup)
 
     def _freed(self, tell: Callable[[], None]) -> None:

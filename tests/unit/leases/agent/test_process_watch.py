@@ -84,6 +84,27 @@ def test_one_that_has_ended_before_is_told_of_at_once():
     assert ended_within([lease_of(gone)], lambda: None) == (0, ["id of one"])
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
+    """Nor any once the watch is closed, though they had ended before."""
+    gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+
+    async def work():
+        told = []
+        watch = ProcessWatch(told.append, [lease_of(gone), lease_of(gone, "two")])
+        if is_closed:
+            watch.close()
+        else:
+            watch.forget("id of one")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not is_closed:
+            watch.close()
+        return told
+
+    assert asyncio.run(work()) == ([] if is_closed else ["id of two"])
+
+
 def test_one_of_another_container_is_not_known_to_have_ended(monkeypatch):
     monkeypatch.setattr(module, "_LOOK", 0.01)
     other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)

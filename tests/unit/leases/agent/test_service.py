@@ -8,6 +8,7 @@ import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import leasing
@@ -352,6 +353,35 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
             one.service.drop_waiters()
             assert one.journal.kinds()[-1] == "Left"
             assert one.ledger.waiting == 0
+
+    asyncio.run(work())
+
+
+def test_what_ends_with_the_agent_is_written_down():
+    """Its cgroup stays for the next one, which cannot be removed any more."""
+
+    async def work():
+        async with agent() as one:
+            lease = one.send(ask(cpus=2))[0][0].lease
+            one.ledger._leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            one.enclosures.close()
+            one.enclosures = Enclosures(None)  # to be closed
+            one.service.ended(lease.id)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+
+
+def test_an_end_is_written_down_before_its_cgroup_is_touched():
+    async def work():
+        async with agent() as one:
+            seen = []
+            one.enclosures.discard = lambda _cgroup: seen.append(one.journal.kinds()[-1])
+            for number in range(2):
+                one.send(ask(number, cpus=2))
+            one.service.ended(f"{0:016}")
+            one.send(GiveBack(f"{1:016}"))
+            assert seen == ["Freed", "Freed"]
 
     asyncio.run(work())
 
