@@ -102,9 +102,9 @@ class Enclosures:
         """Go on in the event loop, if it is still there and there is more to do; called in the thread."""
         if not future.result() and not self._loop.is_closed():
             with suppress(RuntimeError):  # it has been closed since
-                self._loop.call_soon_threadsafe(self._wait, cgroup, tries)
+                self._loop.call_soon_threadsafe(self._remove_when_empty, cgroup, tries)
 
-    def _wait(self, cgroup: str, tries: int) -> None:
+    def _remove_when_empty(self, cgroup: str, tries: int) -> None:
         """Remove a cgroup when it is empty."""
         if self._is_closed or self._watch.watch(cgroup, lambda: self.discard(cgroup)):
             return

@@ -261,7 +261,7 @@ class Service:
         while True:
             turn = self._turns[asked.lease_id] = asyncio.Event()
             try:
-                return await self._made(asked)
+                return await self._lease_made(asked)
             except AllocationError as refusal:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
@@ -273,7 +273,7 @@ class Service:
                 except TimeoutError:
                     raise refusal from None
 
-    async def _made(self, asked: Asked) -> Granted:
+    async def _lease_made(self, asked: Asked) -> Granted:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
