@@ -104,7 +104,10 @@ def remove_cgroup(path: str) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        if has_processes(path):
+        try:
+            if has_processes(path):
+                return False
+        except OSError:
             return False
     else:
         return True

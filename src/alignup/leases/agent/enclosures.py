@@ -106,8 +106,11 @@ class Enclosures:
 
     def _remove_when_empty(self, cgroup: str, tries: int) -> None:
         """Remove a cgroup when it is empty."""
-        if self._is_closed or self._watch.watch(cgroup, lambda: self.discard(cgroup)):
+        if self._is_closed:
             return
+        with suppress(OSError):  # whether it is empty cannot be known now
+            if self._watch.watch(cgroup, lambda: self.discard(cgroup)):
+                return
         if tries > 1:
             self.discard(cgroup, tries - 1)
         else:

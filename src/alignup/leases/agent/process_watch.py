@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ProcessWatch"]
 
 _LOOK: Final = 5.0
-"""Seconds between looks at processes that have no descriptor: those of a kernel before 5.3, or of another container."""
+"""Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
+another container, and cgroups that cannot be read now."""
 
 
 class ProcessWatch:
@@ -101,12 +103,9 @@ class ProcessWatch:
                 return
             os.close(descriptor)
         if joint_liveness(lease.processes) is Liveness.GONE:
-            # the keeper may have been killed, and what the command left behind may live on
-            if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
-                self._enclosed[lease.id] = lease.cgroup
-            else:
-                self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
-            return
+            with suppress(OSError):  # it cannot be known now
+                self._watch_cgroup(lease)
+                return
         self._looked_at[lease.id] = lease
         self._start_timer()
 
@@ -131,6 +130,19 @@ class ProcessWatch:
         self._cgroups.close()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _watch_cgroup(self, lease: LeaseRecord) -> None:
+        """Watch the cgroup of a lease whose known processes have ended; tell of the lease soon if that is empty too.
+
+        Its keeper may have been killed, and what the command left behind may live on.
+
+        Raises:
+            OSError: whether it is empty cannot be known now.
+        """
+        if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
+            self._enclosed[lease.id] = lease.cgroup
+        else:
+            self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
 
     def _tell(self, lease_id: str) -> None:
         del self._gone[lease_id]

@@ -362,7 +362,11 @@ class Service:
             return
         alive = lease_liveness(lease)
         if not request.force and alive is not Liveness.GONE:
-            state = "running" if alive is Liveness.RUNNING else "on another host or in another container"
+            state = (
+                "running"
+                if alive is Liveness.RUNNING
+                else "on another host or in another container, or cannot be looked at now"
+            )
             holder = f"pid {lease.process.pid}, which is {state}"
             reply(Refused(f"lease {request.name!r} is held by {holder}; --force frees it"))
             return

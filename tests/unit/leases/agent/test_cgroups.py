@@ -55,6 +55,18 @@ def test_those_that_a_command_made_below_are_removed_too(base):
     assert remove_cgroup(str(base / "alignup-1"))
 
 
+def test_one_that_cannot_be_looked_into_stays(base, monkeypatch):
+    (base / "alignup-1" / "a").mkdir(parents=True)
+
+    def fail(_cgroup):
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("alignup.leases.agent.cgroups.has_processes", fail)
+        assert not remove_cgroup(str(base / "alignup-1"))
+    assert (base / "alignup-1" / "a").exists()
+
+
 def test_cgroups_of_unknown_leases_are_found(base):
     for name in ("alignup-1", "alignup-2", "agent"):
         (base / name).mkdir()
