@@ -26,8 +26,11 @@ __all__ = ["Cgroups", "cgroup_of", "remove_cgroup"]
 
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"
+_DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
+"""The files of a cgroup that its owner writes to, to divide it further."""
 _UNIFIED: Final = "0::"
 _TYPE: Final = "cgroup2"
+_MODE: Final = 0o755
 # positions in a line of mountinfo
 _ROOT: Final = 3
 _POINT: Final = 4
@@ -49,7 +52,7 @@ class Cgroups:
         trial = place / f"{_PREFIX}trial-{os.getpid()}"
         try:
             if base is not None:
-                base.mkdir(exist_ok=True)
+                _make(base)
             trial.mkdir()
             is_cgroup = (trial / _PROCESSES).exists()
             trial.rmdir()
@@ -70,7 +73,7 @@ class Cgroups:
         place = self.base or cgroup_of(str(process.pid))
         name = f"{_PREFIX}{lease_id}"
         cgroup = place if place.name == name else place / name
-        cgroup.mkdir(exist_ok=True)
+        _make(cgroup)
         try:
             if not runs_here(process):
                 raise ProcessLookupError
@@ -95,6 +98,27 @@ class Cgroups:
             for found in self.base.iterdir():
                 if found.name.startswith(_PREFIX) and str(found) not in known:
                     yield str(found)
+
+
+def _make(cgroup: Path) -> None:
+    """Make a cgroup, if it is not there, for the owner of the one above it, and for everybody to look into.
+
+    So users find their processes, and go on to divide what was delegated to them, whatever the umask of an agent.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        cgroup.mkdir()
+    except FileExistsError:
+        return
+    owner = cgroup.parent.stat()
+    with suppress(OSError):
+        cgroup.chmod(_MODE)
+    for path in (*(cgroup / name for name in _DELEGATED), cgroup):
+        # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the files
+        with suppress(OSError):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def remove_cgroup(path: str) -> bool:

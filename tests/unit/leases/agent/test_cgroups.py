@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -48,6 +49,44 @@ def test_one_that_has_ended_gets_none(base, process):
     with pytest.raises(ProcessLookupError):
         cgroups.enclose("1", gone)
     assert list(cgroups.strays(())) == []
+
+
+OWNER = """
+import os, sys
+from alignup.leases.lease_liveness import has_processes
+os.setgid(12345)
+os.setuid(12345)
+cgroup = sys.argv[1]
+print(has_processes(cgroup))
+os.mkdir(cgroup + "/own")
+with open(cgroup + "/own/cgroup.procs", "w") as file:
+    file.write(sys.argv[2])
+with open(cgroup + "/cgroup.subtree_control", "w"), open(cgroup + "/own/cgroup.procs") as file:
+    print(file.read().split() == sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups for others")
+@pytest.mark.parametrize("is_one_for_all", [True, False])
+def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
+    """Who may look into it and divide it, whatever the umask of the agent's unit."""
+    unit = base / "unit"
+    unit.mkdir()
+    for path in (unit, unit / "cgroup.procs"):
+        os.chown(path, 12345, 12345)
+    (unit / "cgroup.procs").write_text(str(process.pid))
+    umask = os.umask(0o077)
+    try:
+        cgroups = Cgroups(unit / "leases" if is_one_for_all else None)
+        path = cgroups.enclose("1", identify(process.pid))
+    finally:
+        os.umask(umask)
+    words = [sys.executable, "-c", OWNER, path, str(process.pid)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # ours
+    assert done.stdout == "True\nTrue\n", done.stderr
+    process.kill()
+    process.communicate()
+    assert remove_cgroup(path)
 
 
 def test_those_that_a_command_made_below_are_removed_too(base):
