@@ -8,6 +8,7 @@ empty is noticed in `alignup.leases.agent.cgroup_watch`.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -18,12 +19,13 @@ from alignup.leases.lease_liveness import has_processes
 from alignup.leases.process import runs_here
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from alignup.leases.process import ProcessIdentity
 
 __all__ = ["Cgroups", "cgroup_of", "remove_cgroup"]
 
+_LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"
 _DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
@@ -63,8 +65,15 @@ class Cgroups:
         if not is_cgroup:
             raise InputError(f"expected a cgroup of version 2, got another folder at {place}")
 
-    def enclose(self, lease_id: str, process: ProcessIdentity) -> str:
+    def enclose(
+        self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None
+    ) -> str:
         """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
+
+        Args:
+            lease_id: the lease.
+            process: its command.
+            left: called with the cgroup if that fails, and somebody is in it.
 
         Raises:
             OSError: it cannot be made, or the process cannot be put into it, or has ended.
@@ -75,15 +84,10 @@ class Cgroups:
         cgroup = place if place.name == name else place / name
         _make(cgroup)
         try:
-            if not runs_here(process):
-                raise ProcessLookupError
-            (cgroup / _PROCESSES).write_text(f"{process.pid}\n")
-            # its number may have become another's in between
-            if not runs_here(process):
-                raise ProcessLookupError
+            _put(process, cgroup)
         except OSError:
-            with suppress(OSError):
-                cgroup.rmdir()
+            if not remove_cgroup(str(cgroup)):
+                left(str(cgroup))
             raise
         return str(cgroup)
 
@@ -119,6 +123,33 @@ def _make(cgroup: Path) -> None:
         # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the files
         with suppress(OSError):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _put(process: ProcessIdentity, cgroup: Path) -> None:
+    """Put a process into a cgroup.
+
+    Raises:
+        OSError: it cannot be put there, or has ended. One that has got its number meanwhile is put back, if it can be.
+    """
+    if not runs_here(process):
+        raise ProcessLookupError
+    before: Path | None = None
+    with suppress(InputError):
+        before = cgroup_of(str(process.pid))
+    _move(process.pid, cgroup)
+    if runs_here(process):
+        return
+    if before is not None:
+        with suppress(OSError):
+            _move(process.pid, before)
+            _LOG.warning(
+                "pid %d is in the cgroup again that it was in: it is another process now", process.pid
+            )
+    raise ProcessLookupError
+
+
+def _move(pid: int, cgroup: Path) -> None:
+    (cgroup / _PROCESSES).write_text(f"{pid}\n")
 
 
 def remove_cgroup(path: str) -> bool:

@@ -57,7 +57,7 @@ class Enclosures:
     async def enclose(self, asked: Asked) -> str:
         """Return the cgroup that the command is in from now on; empty if it cannot be put into one."""
         assert self._cgroups is not None  # noqa: S101  # it is wanted
-        making = self._thread.submit(self._cgroups.enclose, asked.lease_id, asked.holder)
+        making = self._thread.submit(self._cgroups.enclose, asked.lease_id, asked.holder, self.discard)
         try:
             return await asyncio.shield(asyncio.wrap_future(making))
         except OSError as error:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from alignup.errors import InputError
+from alignup.leases.agent import cgroups as module
 from alignup.leases.agent.cgroups import Cgroups, cgroup_of, remove_cgroup
 from alignup.leases.process import identify
 from real_cgroups import made_cgroup, members
@@ -49,6 +50,26 @@ def test_one_that_has_ended_gets_none(base, process):
     with pytest.raises(ProcessLookupError):
         cgroups.enclose("1", gone)
     assert list(cgroups.strays(())) == []
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_another_process_that_has_got_the_number_goes_back(base, process, monkeypatch, caplog, goes_back):
+    """Or else somebody hears that it is still there."""
+    (base / "session").mkdir()
+    (base / "session" / "cgroup.procs").write_text(str(process.pid))
+    cgroups, looks, left = Cgroups(base), [True, False], []
+    monkeypatch.setattr(module, "runs_here", lambda _: looks.pop(0))
+    if not goes_back:
+        monkeypatch.setattr(module, "cgroup_of", lambda _: base / "removed")
+    with pytest.raises(ProcessLookupError):
+        cgroups.enclose("1", identify(process.pid), left.append)
+    if goes_back:
+        assert (members(base / "session"), left) == ([process.pid], [])
+        assert not (base / "alignup-1").exists()
+        assert f"pid {process.pid} is in the cgroup again that it was in" in caplog.text
+    else:
+        assert (members(base / "alignup-1"), left) == ([process.pid], [str(base / "alignup-1")])
+    assert looks == []
 
 
 OWNER = """

@@ -190,6 +190,23 @@ def test_without_a_cgroup_a_lease_ends_with_its_processes(folder, base, monkeypa
         eventually(lambda: not client(folder).leases())
 
 
+def test_a_cgroup_that_could_not_be_used_is_removed_when_it_is_empty(folder, base, monkeypatch):
+    """Somebody else's process is in it."""
+    other = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
+
+    def put(_process, cgroup):
+        (cgroup / "cgroup.procs").write_text(str(other.pid))
+        raise ProcessLookupError
+
+    monkeypatch.setattr("alignup.leases.agent.cgroups._put", put)
+    with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
+        assert first.lease.cgroup == ""
+        (left,) = base.glob("alignup-*")
+        other.kill()
+        other.wait()
+        eventually(lambda: not left.exists())
+
+
 def test_the_log_says_whether_there_are_cgroups(folder, base, caplog, monkeypatch):
     caplog.set_level("INFO")
     with running_agent(folder, cgroup=base):
