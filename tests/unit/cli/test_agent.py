@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from alignup.cli.agent import default_socket, limits_of
+from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.leases.agent.users import Limits
 from fake_plugins import LONG, short_folder
@@ -127,6 +128,27 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
+
+
+def options(**given):
+    unset = dict.fromkeys(("device_plugins", "podresources", "cgroup", "version"))
+    flags = dict.fromkeys(("no_device_plugins", "no_fsync", "no_cgroups"), False)
+    return agent_options(
+        **{"socket": Path("a.sock"), "group": "", "metrics": "", "limits": (), **unset, **flags, **given}
+    )
+
+
+def test_paths_that_outlive_the_agent_are_absolute(tmp_path, monkeypatch):
+    """The next one may be started in another folder, and looks at the cgroups of its leases."""
+    monkeypatch.chdir(tmp_path)
+    made = options(cgroup=Path("leases"))
+    assert (made.socket, made.cgroup) == (tmp_path / "a.sock", tmp_path / "leases")
+    assert options().cgroup is None
+
+
+def test_options_that_exclude_each_other_are_bad_usage():
+    bad = alignup("agent", "--cgroup", "/sys/fs/cgroup/x", "--no-cgroups")
+    assert (bad.returncode, "--cgroup and --no-cgroups exclude each other" in bad.stderr) == (2, True)
 
 
 def test_limits_are_read():

@@ -42,13 +42,17 @@ class Cgroups:
     """The cgroups of leases.
 
     Args:
-        base: the cgroup below which they are made, which is made itself if it is not there; None: that of each command.
+        base: the cgroup below which they are made, by an absolute path; it is made itself if it is not there. None:
+            that of each command.
 
     Raises:
         InputError: none can be made there.
     """
 
     def __init__(self, base: Path | None = None) -> None:
+        if base is not None and not base.is_absolute():
+            # leases outlive the agent, and the next one may have another working directory
+            raise InputError.at("the cgroup of all leases", "an absolute path", str(base))
         self.base = base
         place = base or cgroup_of("self")
         trial = place / f"{_PREFIX}trial-{os.getpid()}"

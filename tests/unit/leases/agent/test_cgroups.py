@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -138,6 +139,11 @@ def test_another_folder_is_no_cgroup(tmp_path):
         Cgroups(tmp_path / "x")
     with pytest.raises(InputError, match="got 'no such file or directory'"):
         Cgroups(tmp_path / "no" / "such")
+
+
+def test_one_that_the_next_agent_would_not_find_is_refused():
+    with pytest.raises(InputError, match="expected an absolute path, got 'sub/leases' at the cgroup of all"):
+        Cgroups(Path("sub/leases"))
 
 
 MOUNTS = """\
