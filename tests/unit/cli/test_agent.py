@@ -15,6 +15,7 @@ import pytest
 from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.leases.agent.users import Limits
+from alignup.leases.store import LeaseFile
 from fake_plugins import LONG, short_folder
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
@@ -128,6 +129,33 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("--cgroup", "/proc/typo"), ("--metrics", "no port"), ("--socket", f"/proc/{'x' * 120}")]
+)
+def test_an_agent_that_cannot_start_takes_no_leases(folder, words):
+    """Commands go on to use the file, and would wait for it otherwise."""
+    state = str(folder / "s.json")
+    run = ("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "--cpus", "2", "--", "true")
+    assert alignup(*run).returncode == 0
+    socket = () if "--socket" in words else ("--socket", str(folder / "a.sock"))
+    always = ("agent", "--state", state, "--machine", "dgx-h100", "--no-device-plugins")
+    assert alignup(*always, *socket, *words).returncode == 2
+    done = alignup(*run)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (folder / "s.json.journal").exists()
+
+
+def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
+    """It is to be started again, as systemd does; nothing is given beside it meanwhile."""
+    state = str(folder / "s.json")
+    agent = started(folder, "--no-device-plugins")
+    agent.terminate()
+    agent.communicate(timeout=3 * LONG)
+    always = ("agent", "--state", state, "--machine", "dgx-h100", "--socket", str(folder / "a.sock"))
+    assert alignup(*always, "--no-device-plugins", "--cgroup", "/proc/typo").returncode == 2
+    assert LeaseFile(folder / "s.json", pytest.fail).agent() == str(folder / "a.sock")
 
 
 def options(**given):

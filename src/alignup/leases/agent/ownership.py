@@ -44,6 +44,8 @@ class Ownership:
         self._socket = ""
         self.journal = file.path.with_name(file.path.name + ".journal")
         """Where the leases are while an agent has them."""
+        self.is_first = False
+        """The file had no agent when this one took over."""
         lock = self._lock = file.path.with_name(file.path.name + ".agent")
         try:
             make_folders(lock.parent)
@@ -81,7 +83,8 @@ class Ownership:
         """
         with self._file.change(by_agent=True) as change:
             table = change.table()
-            if change.agent:
+            is_first = not change.agent
+            if not is_first:
                 table = self._of_journal(table, tell)
             table = _living(table, tell)
             if (
@@ -101,7 +104,7 @@ class Ownership:
             self._write_journal(table)
             change.leases, change.waiting = [], []
             change.machine, change.agent = machine, str(socket)
-        self._socket = str(socket)
+        self._socket, self.is_first = str(socket), is_first
         return table
 
     def look(self) -> tuple[LeaseRecord, ...]:
