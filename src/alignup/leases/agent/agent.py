@@ -168,7 +168,7 @@ class Agent:
         plugins = self._plugins(stack)
         enclosures = Enclosures(self._cgroups())
         stack.callback(enclosures.close)
-        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases))
+        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), self._ownership.left)
         service = Service(
             ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures
         )

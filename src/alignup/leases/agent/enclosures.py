@@ -17,6 +17,7 @@ from alignup.leases.agent.cgroup_watch import CgroupWatch
 from alignup.leases.agent.cgroups import remove_cgroup
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
 
     from alignup.leases.agent.asked import Asked
@@ -81,11 +82,16 @@ class Enclosures:
             removing = self._thread.submit(remove_cgroup, cgroup)
             removing.add_done_callback(lambda future: self._removed(future, cgroup, tries))
 
-    def sweep(self, known: frozenset[str]) -> None:
-        """Remove the cgroups of leases that are not known: an agent made them, and was killed."""
-        if self._cgroups is not None:
-            for stray in self._cgroups.strays(known):
-                self.discard(stray)
+    def sweep(self, known: frozenset[str], left: Iterable[str] = ()) -> None:
+        """Remove the cgroups of leases that are not known: an agent made them, and was killed.
+
+        Args:
+            known: those of leases that last.
+            left: those of leases that ended while there was no agent.
+        """
+        strays = () if self._cgroups is None else self._cgroups.strays(known)
+        for cgroup in {*strays, *left} - known:
+            self.discard(cgroup)
 
     def close(self) -> None:
         """Do what has been begun, and no more."""

@@ -232,6 +232,33 @@ def test_cgroups_that_a_killed_agent_left_are_removed(folder, base):
         eventually(lambda: not (base / "alignup-1").exists())
 
 
+def ended_without_an_agent(folder, **options):
+    """Return a command that had a lease of an agent, and has ended after it; its cgroup is still there."""
+    with running_agent(folder, **options):
+        made = Command(folder, cpus=2)
+    made.kill()
+    assert members(made.lease.cgroup) == []
+    return made
+
+
+@pytest.mark.parametrize("makes_cgroups", [True, False])
+def test_cgroups_of_leases_that_ended_without_an_agent_are_removed(folder, base, monkeypatch, makes_cgroups):
+    """Wherever they are: below those of the commands nobody looks for them."""
+    monkeypatch.setattr("alignup.leases.agent.cgroups.cgroup_of", lambda _: base)
+    first = ended_without_an_agent(folder, cgroups=True)
+    with running_agent(folder, cgroups=makes_cgroups) as agent:
+        assert agent.said == ["1 lease ended while no agent ran"]
+        eventually(lambda: not Path(first.lease.cgroup).exists())
+
+
+def test_cgroups_of_ended_leases_go_when_the_others_are_handed_back(folder, base):
+    first = ended_without_an_agent(folder, cgroup=base)
+    ownership = Ownership(LeaseFile(folder / "leases.json", lambda _: None))
+    assert ownership.hand_back(lambda _: None).leases == ()
+    ownership.close()
+    assert not Path(first.lease.cgroup).exists()
+
+
 def test_leases_that_are_handed_back_last_as_long(folder, base):
     """`alignup agent --hand-back`: whoever reads the file looks at the cgroup too."""
     with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
