@@ -19,6 +19,7 @@ from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
 from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts
 from alignup.leases.request import make_request
 from fake_plugins import FakePlugin, report, short_folder, wire
+from pid_namespaces import UNSHARE, needs_namespaces
 
 PRIVATE = """
 import os, sys, msgspec
@@ -202,9 +203,19 @@ def answer_of(folder):
     )
 
 
-def run(folder, *words):
+def run(folder, *words, inside=()):
     """Run a command with a NIC."""
-    alignup = [sys.executable, "-m", "alignup", "run", "--device", "example.com/nic=1", "--no-bind", *words]
+    alignup = [
+        *inside,
+        sys.executable,
+        "-m",
+        "alignup",
+        "run",
+        "--device",
+        "example.com/nic=1",
+        "--no-bind",
+        *words,
+    ]
     return subprocess.run(  # noqa: S603  # ours
         alignup,
         env={**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")},
@@ -255,6 +266,18 @@ def test_a_launcher_of_containers_is_told_only(folder):
     )
     assert f'"containerPath":"{folder}/seen/lib"' in done.stdout
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("agent")
+def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
+    """They are other files there."""
+    done = run(folder, "--", "echo", "started", inside=UNSHARE)
+    assert (done.stdout, done.returncode) == ("", 125)
+    assert "expected --no-mounts in a container" in done.stderr
+    assert client(folder).leases() == []
+    done = run(folder, "--no-mounts", "--", "sh", "-c", "echo $ALIGNUP_CDI_DEVICES", inside=UNSHARE)
+    assert (done.stdout, done.stderr, done.returncode) == ("v.com/nic=0,v.com/nic=1\n", "", 0)
 
 
 @pytest.mark.usefixtures("agent")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,25 +24,13 @@ from alignup.leases.agent.wire import Ask, Failed, decode_reply, frame
 from alignup.leases.process import identify
 from alignup.leases.request import make_request
 from fake_plugins import short_folder
+from pid_namespaces import UNSHARE, needs_namespaces
 from real_cgroups import made_cgroup, members
 
-UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 pytestmark = pytest.mark.skipif(
     not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)"
 )
-
-
-def why_no_namespaces():
-    """Return why no PID namespace can be made; empty if one can."""
-    if shutil.which("unshare") is None:
-        return "there is no unshare"
-    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)  # noqa: S603  # a test
-    return done.stderr.strip() if done.returncode else ""
-
-
-WHY_NOT = why_no_namespaces()
-needs_namespaces = pytest.mark.skipif(bool(WHY_NOT), reason=f"no PID namespace can be made: {WHY_NOT}")
 
 
 @pytest.fixture
