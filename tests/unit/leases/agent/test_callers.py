@@ -269,6 +269,29 @@ def test_whether_somebody_is_elsewhere_the_kernel_says():
     os.close(descriptor)
 
 
+def test_without_a_free_descriptor_nobody_is_taken_for_one_of_the_host(monkeypatch):
+    """A container may have brought that about."""
+
+    def refuse(*_):
+        raise OSError(24, "too many open files")
+
+    one, other = socket.socketpair()
+    with one, other:
+        caller = Caller(one)
+        caller._connection = type("Connection", (), {"getsockopt": refuse})()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            assert caller.is_elsewhere()
+
+
+def test_a_kernel_without_pid_namespaces_has_nobody_elsewhere(monkeypatch):
+    monkeypatch.setattr(module, "_NAMESPACE", "/proc/self/ns/none")
+    monkeypatch.setattr(module, "_MACHINES", ())
+    one, other = socket.socketpair()
+    with one, other:
+        assert not Caller(one).is_elsewhere()
+
+
 @needs_namespaces
 def test_one_in_a_namespace_below_is_elsewhere():
     with container("cat") as process:
