@@ -135,8 +135,12 @@ def agent_options(
 
     Raises:
         InputError: one of the limits is none, or nothing says where the socket is to be.
+        click.UsageError: options exclude each other.
     """
     from alignup.leases.agent.agent import AgentOptions
+
+    if no_cgroups and cgroup is not None:
+        raise click.UsageError("--cgroup and --no-cgroups exclude each other")
 
     path = (socket or default_socket()).absolute()
     return AgentOptions(
@@ -149,7 +153,7 @@ def agent_options(
         durable=not no_fsync,
         version=version,
         cgroups=not no_cgroups,
-        cgroup=cgroup,
+        cgroup=cgroup and cgroup.absolute(),
     )
 
 

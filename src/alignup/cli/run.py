@@ -257,12 +257,21 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     """Return the mounts that the command needs to see its devices as plugins say; say which it may not open.
 
     Raises:
-        InputError: some are needed, and this process may not mount. The command would go on without its devices, or
-            with those of somebody else.
+        InputError: some are needed, and this process may not mount; or it is in a container, where paths of the host
+            mean something else. The command would go on without its devices, or with those of somebody else.
     """
     answer = grant.lease.answer
     if answer is None:
         return ()
+    from alignup.leases.process import identify  # startup counts
+
+    asked = [mount.host_path for mount in answer.mounts] + [device.host_path for device in answer.devices]
+    # a lease names its process as the agent does
+    if asked and grant.lease.process.pid_namespace != identify(os.getpid()).pid_namespace:
+        raise InputError(
+            f"expected --no-mounts in a container, which has other files than the host, got {asked[0]} of the host, as "
+            "a device plugin asks for"
+        )
     from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
 
     needed = needed_mounts(answer)

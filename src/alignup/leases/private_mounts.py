@@ -12,6 +12,7 @@ import errno
 import os
 import posixpath
 import stat
+import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,10 +33,14 @@ _MS_NOSUID: Final = 2
 _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
 _MS_REC: Final = 16384
+_MS_PRIVATE: Final = 1 << 18
 _MS_SLAVE: Final = 1 << 19
 # system calls since Linux 5.2, with the same numbers on all architectures
 _OPEN_TREE: Final = 428
 _MOVE_MOUNT: Final = 429
+_MOUNT_SETATTR: Final = 442
+"""Since Linux 5.12."""
+_MOUNT_ATTR_RDONLY: Final = 1
 _OPEN_TREE_CLONE: Final = 1
 _AT_RECURSIVE: Final = 0x8000
 _AT_FDCWD: Final = -100
@@ -50,6 +55,9 @@ _FLAGS: Final = (
     (os.ST_RELATIME, 1 << 21),
 )
 """Those of a mount as statvfs returns them, and as mount takes them."""
+_POINT: Final = 4
+"""The position of a mount's path in a line of mountinfo, where some letters are escaped."""
+_ESCAPED: Final = {ord(letter): f"\\{ord(letter):03o}" for letter in " \t\n\\"}
 _ACCESS: Final = {"r": os.R_OK, "w": os.W_OK}
 
 
@@ -108,9 +116,12 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
 
     Raises:
         OSError: that cannot be; the error names the path. The namespace may have some of the mounts.
-        InputError: a path is missing right below the root, which cannot be covered.
+        InputError: a path is missing right below the root, which cannot be covered, or the kernel is too old for one.
     """
-    folder = os.getcwd()  # noqa: PTH109  # of text
+    try:
+        folder = os.getcwd()  # noqa: PTH109  # of text
+    except FileNotFoundError:
+        folder = ""  # it has been removed, and stays the one it is
     _call("unshare", "/", ctypes.c_int(_CLONE_NEWNS))
     # mounts of the host go on to appear here, and none of these there
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
@@ -121,7 +132,7 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
         _make_target(mount, covers)
         _put(copy, mount.container_path)
         if mount.read_only:
-            _make_read_only(mount.container_path)
+            _make_all_read_only(mount.container_path)
     for cover in covers:
         _make_read_only(cover)
     with suppress(OSError):
@@ -206,8 +217,38 @@ def _put(copy: int, path: str) -> None:
         os.close(copy)
 
 
+def _make_all_read_only(path: str) -> None:
+    """Let nobody write through a mount, nor through those below it; none of the host's appears there any more.
+
+    Raises:
+        OSError: the kernel refuses.
+        InputError: there are mounts below it, and the kernel is older than Linux 5.12, which changes all together.
+    """
+    attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, _MS_PRIVATE, 0)
+    words = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
+    size = ctypes.c_size_t(len(attributes))
+    try:
+        _call("syscall", path, *words, ctypes.c_uint(_AT_RECURSIVE), attributes, size)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        if _has_mounts_below(path):
+            raise InputError(
+                f"expected Linux 5.12 to show other file systems below a path read-only, got an older one at {path}"
+            ) from None
+        _mount("none", path, "", _MS_PRIVATE)
+        _make_read_only(path)
+
+
+def _has_mounts_below(path: str, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Return whether something is mounted below a path."""
+    above = f"{os.path.realpath(path)}/".translate(_ESCAPED)
+    lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
+    return any(line.split()[_POINT].startswith(above) for line in lines)
+
+
 def _make_read_only(path: str) -> None:
-    """Let nobody write through a mount; its other flags stay."""
+    """Let nobody write through a mount itself; its other flags stay, and what is mounted below it."""
     now = os.statvfs(path).f_flag
     flags = sum(flag for there, flag in _FLAGS if now & there)
     _mount("none", path, "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)

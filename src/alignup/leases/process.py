@@ -42,7 +42,8 @@ class Liveness(StrEnum):
     RUNNING = "running"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """It belongs to another host, or to another PID namespace (a container), into which one cannot see."""
+    """It belongs to another host, or to another PID namespace (a container), into which one cannot see; or what would
+    say it cannot be read now."""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,9 +87,13 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
         proc: where the kernel's proc file system is.
 
     Raises:
-        InputError: there is no such process, or no proc file system.
+        InputError: there is no such process, or no proc file system that can be read.
     """
-    fields = _stat(pid, proc)
+    try:
+        fields = _stat(pid, proc)
+    except OSError as error:
+        why = (error.strerror or "an error").lower()
+        raise InputError(f"expected to read about process {pid} in {proc}, got {why!r}") from error
     if fields is None:
         raise InputError(f"expected a process {pid} in {proc}, got none: is {proc} mounted?")
     return ProcessIdentity(
@@ -105,7 +110,8 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
 def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     """Return whether a process still runs, as far as it can be seen from here.
 
-    A process of an earlier boot of this host is gone. A zombie runs no more: it waits to be looked at by its
+    What cannot be read now, as without a free descriptor, is not known. A process of an earlier boot of this host is
+    gone. A zombie runs no more: it waits to be looked at by its
     parent, which in a container may never happen. Start times differ between time namespaces: there, a process of
     this number may or may not be the one that is meant.
 
@@ -114,7 +120,10 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
         proc: where the kernel's proc file system is.
     """
     is_visible = process.pid_namespace == _namespace(proc, "pid")
-    fields = _stat(process.pid, proc) if is_visible else None
+    try:
+        fields = _stat(process.pid, proc) if is_visible else None
+    except OSError:
+        return Liveness.UNKNOWN
     runs = fields is not None and not _has_ended(fields)
     is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
     if process.boot_id != _boot_id(proc):
@@ -130,8 +139,14 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
 
 
 def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
-    """Return whether a process of this boot and this PID namespace, which are not looked at, still runs."""
-    fields = _stat(process.pid, proc)
+    """Return whether a process of this boot and this PID namespace, which are not looked at, still runs.
+
+    False too if that cannot be read now.
+    """
+    try:
+        fields = _stat(process.pid, proc)
+    except OSError:
+        return False
     return fields is not None and int(fields[_START_TIME]) == process.start_time and not _has_ended(fields)
 
 
@@ -149,8 +164,16 @@ def _has_ended(fields: list[str]) -> bool:
 
 
 def _stat(pid: int, proc: str) -> list[str] | None:
-    """Return the fields of a process after its command's name, which may hold blanks and parentheses."""
-    _, found, rest = _read(f"{proc}/{pid}/stat").rpartition(")")
+    """Return the fields of a process after its command's name, which may hold blanks and parentheses.
+
+    Raises:
+        OSError: they cannot be read now.
+    """
+    try:
+        text = Path(f"{proc}/{pid}/stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    _, found, rest = text.rpartition(")")
     return rest.split() if found else None
 
 

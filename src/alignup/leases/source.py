@@ -92,7 +92,11 @@ class FileSource:
                 raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`")
             alive = lease_liveness(lease)
             if not force and alive is not Liveness.GONE:
-                words = "running" if alive is Liveness.RUNNING else "on another host or in another container"
+                words = (
+                    "running"
+                    if alive is Liveness.RUNNING
+                    else "on another host or in another container, or cannot be looked at now"
+                )
                 holder = f"pid {lease.process.pid}, which is {words}"
                 raise AllocationError(f"lease {name!r} is held by {holder}; --force frees it")
             change.drop(lease.id)

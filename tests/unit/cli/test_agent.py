@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from alignup.cli.agent import default_socket, limits_of
+from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.leases.agent.users import Limits
+from alignup.leases.store import LeaseFile
 from fake_plugins import LONG, short_folder
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
@@ -127,6 +129,54 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("--cgroup", "/proc/typo"), ("--metrics", "no port"), ("--socket", f"/proc/{'x' * 120}")]
+)
+def test_an_agent_that_cannot_start_takes_no_leases(folder, words):
+    """Commands go on to use the file, and would wait for it otherwise."""
+    state = str(folder / "s.json")
+    run = ("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "--cpus", "2", "--", "true")
+    assert alignup(*run).returncode == 0
+    socket = () if "--socket" in words else ("--socket", str(folder / "a.sock"))
+    always = ("agent", "--state", state, "--machine", "dgx-h100", "--no-device-plugins")
+    assert alignup(*always, *socket, *words).returncode == 2
+    done = alignup(*run)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (folder / "s.json.journal").exists()
+
+
+def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
+    """It is to be started again, as systemd does; nothing is given beside it meanwhile."""
+    state = str(folder / "s.json")
+    agent = started(folder, "--no-device-plugins")
+    agent.terminate()
+    agent.communicate(timeout=3 * LONG)
+    always = ("agent", "--state", state, "--machine", "dgx-h100", "--socket", str(folder / "a.sock"))
+    assert alignup(*always, "--no-device-plugins", "--cgroup", "/proc/typo").returncode == 2
+    assert LeaseFile(folder / "s.json", pytest.fail).agent() == str(folder / "a.sock")
+
+
+def options(**given):
+    unset = dict.fromkeys(("device_plugins", "podresources", "cgroup", "version"))
+    flags = dict.fromkeys(("no_device_plugins", "no_fsync", "no_cgroups"), False)
+    return agent_options(
+        **{"socket": Path("a.sock"), "group": "", "metrics": "", "limits": (), **unset, **flags, **given}
+    )
+
+
+def test_paths_that_outlive_the_agent_are_absolute(tmp_path, monkeypatch):
+    """The next one may be started in another folder, and looks at the cgroups of its leases."""
+    monkeypatch.chdir(tmp_path)
+    made = options(cgroup=Path("leases"))
+    assert (made.socket, made.cgroup) == (tmp_path / "a.sock", tmp_path / "leases")
+    assert options().cgroup is None
+
+
+def test_options_that_exclude_each_other_are_bad_usage():
+    bad = alignup("agent", "--cgroup", "/sys/fs/cgroup/x", "--no-cgroups")
+    assert (bad.returncode, "--cgroup and --no-cgroups exclude each other" in bad.stderr) == (2, True)
 
 
 def test_limits_are_read():

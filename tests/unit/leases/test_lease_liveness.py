@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -45,6 +46,34 @@ def test_of_another_container_nothing_is_known(tmp_path):
     """Its cgroup says nothing: another may have the same path here."""
     other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
     assert lease_liveness(lease(other, events(tmp_path, 0))) == "unknown"
+
+
+def fails(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOENT, "gone"),
+        (errno.ENODEV, "gone"),
+        (errno.EACCES, "unknown"),
+        (errno.EMFILE, "unknown"),
+        (errno.ENOMEM, "unknown"),
+    ],
+)
+def test_a_cgroup_that_cannot_be_read_is_not_known_to_be_empty(tmp_path, monkeypatch, call, number, expected):
+    """Only one that is not there is gone: whatever else goes wrong says nothing about a daemon in it."""
+    one = lease(GONE, events(tmp_path, 1))
+    with monkeypatch.context() as patched:
+        # process.py reads with another call
+        patched.setattr(f"alignup.leases.lease_liveness.os.{call}", fails(number))
+        found = lease_liveness(one)
+    assert found == expected
 
 
 def test_the_kernel_says_it():

@@ -19,21 +19,39 @@ from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
 from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts
 from alignup.leases.request import make_request
 from fake_plugins import FakePlugin, report, short_folder, wire
+from pid_namespaces import UNSHARE, needs_namespaces
 
 PRIVATE = """
-import os, sys, msgspec
+import ctypes, os, sys, msgspec
+from alignup.leases import private_mounts as module
 from alignup.leases.device_answer import Mount
 from alignup.leases.private_mounts import mount_privately
+if sys.argv[3:]:  # the host of this command has other file systems there
+    module._call("unshare", "/", ctypes.c_int(module._CLONE_NEWNS))
+    module._mount("none", "/", "", module._MS_REC | module._MS_PRIVATE)
+for folder in sys.argv[3:]:
+    module._mount("none", folder, "tmpfs", 0)
+module._MOUNT_SETATTR = int(os.environ.get("MOUNT_SETATTR", module._MOUNT_SETATTR))
+if "REMOVE" in os.environ:
+    os.rmdir(os.getcwd())
 mount_privately(msgspec.json.decode(sys.argv[1], type=tuple[Mount, ...]))
 os.execvp("sh", ["sh", "-c", sys.argv[2]])
 """
 needs_root = pytest.mark.skipif(not may_mount(), reason="only who has CAP_SYS_ADMIN may mount")
 
 
-def privately(script, *mounts, cwd=None):
-    """Return what a shell prints that has some mounts."""
-    words = [sys.executable, "-c", PRIVATE, msgspec.json.encode(mounts).decode(), script]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, timeout=LONG)  # noqa: S603
+def privately(script, *mounts, cwd=None, mounted=(), **variables):
+    """Return what a shell prints that has some mounts, on a host that has file systems mounted at some folders."""
+    words = [sys.executable, "-c", PRIVATE, msgspec.json.encode(mounts).decode(), script, *map(str, mounted)]
+    done = subprocess.run(  # noqa: S603  # ours
+        words,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=LONG,
+        env={**os.environ, **variables},
+    )
     return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
 
@@ -128,6 +146,53 @@ def test_what_is_read_only_cannot_be_written(host):
 
 
 @needs_root
+def test_what_is_mounted_below_what_is_read_only_cannot_be_written_either(host):
+    """Where it is mounted on the host it can, and a folder that is covered leaves those below it as they are."""
+    cache = host / "library" / "cache"
+    cache.mkdir()
+    mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
+    script = "(touch there/cache/x || echo no) 2>/dev/null; touch library/cache/y; ls there/cache"
+    assert privately(script, mount, cwd=host, mounted=[cache]) == "no\ny\n"
+    covering = Mount(str(host / "a"), str(host / "file"))
+    assert (
+        privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache]) == "written\n"
+    )
+
+
+UNKNOWN_CALL = "9999"
+
+
+@needs_root
+def test_kernels_without_a_call_for_all_mounts_below_show_one_that_is_alone(host):
+    """And refuse others, which would stay writable."""
+    mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
+    script = "(touch there/x || echo no) 2>/dev/null"
+    assert privately(script, mount, cwd=host, MOUNT_SETATTR=UNKNOWN_CALL) == "no\n"
+    cache = host / "library" / "a cache"
+    cache.mkdir()
+    refused = privately(script, mount, cwd=host, mounted=[cache], MOUNT_SETATTR=UNKNOWN_CALL)
+    assert (
+        f"expected Linux 5.12 to show other file systems below a path read-only, got an older one at {host}"
+        in refused
+    )
+
+
+def test_mounts_below_a_path_are_found(tmp_path):
+    """As the kernel writes paths."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:1 / /a\\040b/c rw - ext4 /dev/vda rw\n")
+    found = [private_mounts._has_mounts_below(path, mounts) for path in ("/a b", "/a b/c", "/a", "/x")]
+    assert found == [True, False, False, False]
+
+
+@needs_root
+def test_a_working_directory_that_has_been_removed_is_nobodys_trouble(host):
+    (host / "gone").mkdir()
+    mount = Mount(str(host / "file"), str(host / "library" / "lib.so"))
+    assert privately(f"cat {host}/file", mount, cwd=host / "gone", REMOVE="1") == "library"
+
+
+@needs_root
 def test_a_path_that_is_not_there_is_shown_without_being_made(host):
     """The folder above shows what it did, and takes nothing new that would be lost."""
     (host / "link").symlink_to("there/old")
@@ -202,9 +267,19 @@ def answer_of(folder):
     )
 
 
-def run(folder, *words):
+def run(folder, *words, inside=()):
     """Run a command with a NIC."""
-    alignup = [sys.executable, "-m", "alignup", "run", "--device", "example.com/nic=1", "--no-bind", *words]
+    alignup = [
+        *inside,
+        sys.executable,
+        "-m",
+        "alignup",
+        "run",
+        "--device",
+        "example.com/nic=1",
+        "--no-bind",
+        *words,
+    ]
     return subprocess.run(  # noqa: S603  # ours
         alignup,
         env={**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")},
@@ -255,6 +330,18 @@ def test_a_launcher_of_containers_is_told_only(folder):
     )
     assert f'"containerPath":"{folder}/seen/lib"' in done.stdout
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("agent")
+def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
+    """They are other files there."""
+    done = run(folder, "--", "echo", "started", inside=UNSHARE)
+    assert (done.stdout, done.returncode) == ("", 125)
+    assert "expected --no-mounts in a container" in done.stderr
+    assert client(folder).leases() == []
+    done = run(folder, "--no-mounts", "--", "sh", "-c", "echo $ALIGNUP_CDI_DEVICES", inside=UNSHARE)
+    assert (done.stdout, done.stderr, done.returncode) == ("v.com/nic=0,v.com/nic=1\n", "", 0)
 
 
 @pytest.mark.usefixtures("agent")

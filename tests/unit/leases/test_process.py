@@ -10,7 +10,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.leases import process as module
-from alignup.leases.process import Liveness, host_identity, identify, joint_liveness, liveness
+from alignup.leases.process import Liveness, host_identity, identify, joint_liveness, liveness, runs_here
 
 
 def changed(identity, **fields):
@@ -120,6 +120,19 @@ def test_a_process_that_is_not_there_is_refused(tmp_path):
     """The message says where one looked."""
     with pytest.raises(InputError, match=r"is .* mounted"):
         identify(7, str(tmp_path))
+
+
+def test_of_a_process_that_cannot_be_read_nothing_is_known(tmp_path):
+    """It may run: only one that is not there is gone."""
+    proc = fake_proc(tmp_path, f"7 (a) S {' '.join(['0'] * 16)} 1 0 4711 0")
+    found = identify(7, proc)
+    (tmp_path / "7/stat").unlink()
+    assert liveness(found, proc) is Liveness.GONE
+    (tmp_path / "7/stat").mkdir()  # an error of another kind
+    assert liveness(found, proc) is Liveness.UNKNOWN
+    assert not runs_here(found, proc)
+    with pytest.raises(InputError, match="expected to read about process 7"):
+        identify(7, proc)
 
 
 def test_hosts_are_told_apart_without_showing_their_identity(monkeypatch):

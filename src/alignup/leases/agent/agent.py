@@ -72,13 +72,23 @@ class AgentOptions:
 def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
     """Run an agent until it is told to end; return its exit status.
 
+    Where it cannot serve, a file that had no agent before is as it was.
+
     Raises:
         InputError: another agent has the leases, or a file, folder or socket cannot be used.
     """
     ownership = Ownership(file)
     try:
         table = ownership.take_over(site.identity, options.socket, _LOG.warning)
-        return asyncio.run(Agent(file, site, options, ownership, table).run())
+        agent = Agent(file, site, options, ownership, table)
+        try:
+            return asyncio.run(agent.run())
+        except BaseException:
+            if ownership.is_first and not agent.is_ready.is_set():
+                # commands would wait for an agent that cannot start with these options
+                with suppress(InputError):
+                    ownership.hand_back(_LOG.warning)
+            raise
     finally:
         ownership.close()
 
@@ -158,7 +168,7 @@ class Agent:
         plugins = self._plugins(stack)
         enclosures = Enclosures(self._cgroups())
         stack.callback(enclosures.close)
-        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases))
+        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), self._ownership.left)
         service = Service(
             ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures
         )

@@ -2,7 +2,8 @@
 
 A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
 client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are
-found. Nobody can name other processes in this way than themselves and these.
+found. Nobody can name other processes in this way than themselves and these. Whether a client is in a container the
+kernel says too: what it says of itself counts for nothing, since it learns from its lease how it is called here.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _MACHINES: Final = ("x86_64", "aarch64", "riscv64", "ppc64", "ppc64le", "s390x",
 _INT: Final = 4
 _DEPTH: Final = 2
 """`alignup run` starts a keeper, and that the command."""
+_NAMESPACE: Final = "/proc/self/ns/pid"
+_LARGEST: Final = 1 << 16
 _MOST: Final = 4096
 """Processes that are looked at for one that is meant."""
 
@@ -52,14 +55,22 @@ class Caller:
         connection: the socket.
     """
 
-    __slots__ = ("_connection", "_pid", "uid")
+    __slots__ = ("_connection", "_is_elsewhere", "_pid", "uid")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(found)
         self._pid: int = pid
+        self._is_elsewhere: bool | None = None
         self.uid: int = uid
+
+    def is_elsewhere(self) -> bool:
+        """Return whether the caller is in another PID namespace than this process, or is not to be seen from here."""
+        if self._is_elsewhere is None:
+            # it is in one namespace for life, and has a number in each from this one down to that
+            self._is_elsewhere = len(self._peer()) != 1
+        return self._is_elsewhere
 
     def own_process(self, pid: int) -> ProcessIdentity | None:
         """Return the process that the caller has by a number of its own PID namespace, as this process sees it.
@@ -68,22 +79,29 @@ class Caller:
         caller is not to be seen from here.
         """
         caller = self._peer()
-        return descendant(caller, pid) if caller > 0 else None
+        return descendant(caller[0], pid) if caller else None
 
-    def _peer(self) -> int:
-        """Return the caller's number here; 0 or less if it has ended, or is in no namespace below this one."""
+    def _peer(self) -> list[int]:
+        """Return the caller's numbers, from this namespace down to its own; none if it is not to be seen from here."""
         if os.uname().machine not in _MACHINES:
-            return self._pid
+            return self._numbers_by_credentials()
         try:
             found = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
         except OSError:
-            return self._pid  # the number may be another's by now, whose user is looked at then
+            return self._numbers_by_credentials()
         descriptor = int.from_bytes(found, sys.byteorder)
         try:
-            lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("utf-8", "replace").splitlines()
+            text = _text(f"/proc/self/fdinfo/{descriptor}")
         finally:
             os.close(descriptor)
-        return next((int(line.split()[1]) for line in lines if line.startswith("Pid:")), 0)
+        numbers = _numbers_in(text, b"\nNSpid:") or _numbers_in(text, b"\nPid:")
+        return numbers if numbers[:1] > [0] else []
+
+    def _numbers_by_credentials(self) -> list[int]:
+        """Return its numbers, which may be another's by now: then that one's user is looked at."""
+        if not os.path.exists(_NAMESPACE):  # noqa: PTH110  # of text
+            return [self._pid]  # the kernel knows no PID namespaces
+        return _numbers(self._pid)
 
 
 def descendant(caller: int, pid: int) -> ProcessIdentity | None:
@@ -113,10 +131,27 @@ def _is_called(number: int, pid: int, depth: int) -> bool:
 def _numbers(number: int) -> list[int]:
     """Return the numbers of a process, from this namespace down to its own; none if it has ended."""
     with suppress(OSError):
-        for line in Path(f"/proc/{number}/status").read_text("utf-8", "replace").splitlines():
-            if line.startswith("NSpid:"):
-                return [int(text) for text in line.split()[1:]]
+        return _numbers_in(_text(f"/proc/{number}/status"), b"\nNSpid:")
     return []
+
+
+def _numbers_in(text: bytes, name: bytes) -> list[int]:
+    """Return the numbers of a line that starts with a name; none if there is no such line."""
+    _, _, rest = text.partition(name)
+    return [int(word) for word in rest.partition(b"\n")[0].split()]
+
+
+def _text(path: str) -> bytes:
+    """Return the text of a small file of the kernel's, many times a second.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _LARGEST)
+    finally:
+        os.close(descriptor)
 
 
 def _with_children(number: int) -> Iterator[int]:

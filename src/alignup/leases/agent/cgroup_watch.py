@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from alignup.leases.lease_liveness import EVENTS, shows_processes
@@ -32,23 +33,31 @@ class CgroupWatch:
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, cgroup: str, is_empty: Callable[[], None]) -> bool:
+    def watch(self, cgroup: str, look: Callable[[], None]) -> bool:
         """Call a function once a cgroup is empty or removed; return False, and do not call it, if it is so already.
 
-        A cgroup that is watched already is watched for this function only from now on.
+        It is called too if the cgroup cannot be watched any more, and is to look again. A cgroup that is watched
+        already is watched for this function only from now on.
+
+        Raises:
+            OSError: whether it is empty cannot be known now.
         """
         self.forget(cgroup)
         try:
             descriptor = os.open(f"{cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
-        self._events.register(descriptor, select.EPOLLPRI)
-        # read after that: what happens from now on is told
-        if not shows_processes(descriptor):
-            self._events.unregister(descriptor)
+        try:
+            self._events.register(descriptor, select.EPOLLPRI)
+            # read after that: what happens from now on is told
+            is_populated = shows_processes(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        if not is_populated:
             os.close(descriptor)
             return False
-        self._watched[descriptor] = cgroup, is_empty
+        self._watched[descriptor] = cgroup, look
         self._descriptors[cgroup] = descriptor
         return True
 
@@ -70,9 +79,12 @@ class CgroupWatch:
     def _look(self) -> None:
         for descriptor, _ in self._events.poll(0):
             watched = self._watched.get(descriptor)
-            # reading it is what makes the kernel tell of the next change
-            if watched is None or shows_processes(descriptor):
+            if watched is None:
                 continue
-            cgroup, is_empty = watched
+            # reading it is what makes the kernel tell of the next change
+            with suppress(OSError):
+                if shows_processes(descriptor):
+                    continue
+            cgroup, look = watched
             self.forget(cgroup)
-            is_empty()
+            look()

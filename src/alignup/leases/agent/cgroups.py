@@ -8,6 +8,7 @@ empty is noticed in `alignup.leases.agent.cgroup_watch`.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -18,16 +19,20 @@ from alignup.leases.lease_liveness import has_processes
 from alignup.leases.process import runs_here
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from alignup.leases.process import ProcessIdentity
 
 __all__ = ["Cgroups", "cgroup_of", "remove_cgroup"]
 
+_LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"
+_DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
+"""The files of a cgroup that its owner writes to, to divide it further."""
 _UNIFIED: Final = "0::"
 _TYPE: Final = "cgroup2"
+_MODE: Final = 0o755
 # positions in a line of mountinfo
 _ROOT: Final = 3
 _POINT: Final = 4
@@ -37,19 +42,23 @@ class Cgroups:
     """The cgroups of leases.
 
     Args:
-        base: the cgroup below which they are made, which is made itself if it is not there; None: that of each command.
+        base: the cgroup below which they are made, by an absolute path; it is made itself if it is not there. None:
+            that of each command.
 
     Raises:
         InputError: none can be made there.
     """
 
     def __init__(self, base: Path | None = None) -> None:
+        if base is not None and not base.is_absolute():
+            # leases outlive the agent, and the next one may have another working directory
+            raise InputError.at("the cgroup of all leases", "an absolute path", str(base))
         self.base = base
         place = base or cgroup_of("self")
         trial = place / f"{_PREFIX}trial-{os.getpid()}"
         try:
             if base is not None:
-                base.mkdir(exist_ok=True)
+                _make(base)
             trial.mkdir()
             is_cgroup = (trial / _PROCESSES).exists()
             trial.rmdir()
@@ -60,8 +69,15 @@ class Cgroups:
         if not is_cgroup:
             raise InputError(f"expected a cgroup of version 2, got another folder at {place}")
 
-    def enclose(self, lease_id: str, process: ProcessIdentity) -> str:
+    def enclose(
+        self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None
+    ) -> str:
         """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
+
+        Args:
+            lease_id: the lease.
+            process: its command.
+            left: called with the cgroup if that fails, and somebody is in it.
 
         Raises:
             OSError: it cannot be made, or the process cannot be put into it, or has ended.
@@ -70,17 +86,12 @@ class Cgroups:
         place = self.base or cgroup_of(str(process.pid))
         name = f"{_PREFIX}{lease_id}"
         cgroup = place if place.name == name else place / name
-        cgroup.mkdir(exist_ok=True)
+        _make(cgroup)
         try:
-            if not runs_here(process):
-                raise ProcessLookupError
-            (cgroup / _PROCESSES).write_text(f"{process.pid}\n")
-            # its number may have become another's in between
-            if not runs_here(process):
-                raise ProcessLookupError
+            _put(process, cgroup)
         except OSError:
-            with suppress(OSError):
-                cgroup.rmdir()
+            if not remove_cgroup(str(cgroup)):
+                left(str(cgroup))
             raise
         return str(cgroup)
 
@@ -97,6 +108,54 @@ class Cgroups:
                     yield str(found)
 
 
+def _make(cgroup: Path) -> None:
+    """Make a cgroup, if it is not there, for the owner of the one above it, and for everybody to look into.
+
+    So users find their processes, and go on to divide what was delegated to them, whatever the umask of an agent.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        cgroup.mkdir()
+    except FileExistsError:
+        return
+    owner = cgroup.parent.stat()
+    with suppress(OSError):
+        cgroup.chmod(_MODE)
+    for path in (*(cgroup / name for name in _DELEGATED), cgroup):
+        # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the files
+        with suppress(OSError):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _put(process: ProcessIdentity, cgroup: Path) -> None:
+    """Put a process into a cgroup.
+
+    Raises:
+        OSError: it cannot be put there, or has ended. One that has got its number meanwhile is put back, if it can be.
+    """
+    if not runs_here(process):
+        raise ProcessLookupError
+    before: Path | None = None
+    with suppress(InputError):
+        before = cgroup_of(str(process.pid))
+    _move(process.pid, cgroup)
+    if runs_here(process):
+        return
+    if before is not None:
+        with suppress(OSError):
+            _move(process.pid, before)
+            _LOG.warning(
+                "pid %d is in the cgroup again that it was in: it is another process now", process.pid
+            )
+    raise ProcessLookupError
+
+
+def _move(pid: int, cgroup: Path) -> None:
+    (cgroup / _PROCESSES).write_text(f"{pid}\n")
+
+
 def remove_cgroup(path: str) -> bool:
     """Remove a cgroup, with those below it; return whether it is gone: it is not while there are processes in it."""
     try:
@@ -104,7 +163,10 @@ def remove_cgroup(path: str) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        if has_processes(path):
+        try:
+            if has_processes(path):
+                return False
+        except OSError:
             return False
     else:
         return True

@@ -17,6 +17,7 @@ from alignup.leases.agent.cgroup_watch import CgroupWatch
 from alignup.leases.agent.cgroups import remove_cgroup
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
 
     from alignup.leases.agent.asked import Asked
@@ -57,7 +58,7 @@ class Enclosures:
     async def enclose(self, asked: Asked) -> str:
         """Return the cgroup that the command is in from now on; empty if it cannot be put into one."""
         assert self._cgroups is not None  # noqa: S101  # it is wanted
-        making = self._thread.submit(self._cgroups.enclose, asked.lease_id, asked.holder)
+        making = self._thread.submit(self._cgroups.enclose, asked.lease_id, asked.holder, self.discard)
         try:
             return await asyncio.shield(asyncio.wrap_future(making))
         except OSError as error:
@@ -71,17 +72,26 @@ class Enclosures:
         return ""
 
     def discard(self, cgroup: str, tries: int = _TRIES) -> None:
-        """Remove a cgroup, once there are no processes in it any more; nothing if the text is empty."""
-        if cgroup:
-            self._thread.submit(remove_cgroup, cgroup).add_done_callback(
-                lambda future: self._removed(future, cgroup, tries)
-            )
+        """Remove a cgroup, once there are no processes in it any more; nothing if the text is empty.
 
-    def sweep(self, known: frozenset[str]) -> None:
-        """Remove the cgroups of leases that are not known: an agent made them, and was killed."""
-        if self._cgroups is not None:
-            for stray in self._cgroups.strays(known):
-                self.discard(stray)
+        From any thread. When this is closed already, it stays.
+        """
+        if not cgroup:
+            return
+        with suppress(RuntimeError):  # closed
+            removing = self._thread.submit(remove_cgroup, cgroup)
+            removing.add_done_callback(lambda future: self._removed(future, cgroup, tries))
+
+    def sweep(self, known: frozenset[str], left: Iterable[str] = ()) -> None:
+        """Remove the cgroups of leases that are not known: an agent made them, and was killed.
+
+        Args:
+            known: those of leases that last.
+            left: those of leases that ended while there was no agent.
+        """
+        strays = () if self._cgroups is None else self._cgroups.strays(known)
+        for cgroup in {*strays, *left} - known:
+            self.discard(cgroup)
 
     def close(self) -> None:
         """Do what has been begun, and no more."""
@@ -92,19 +102,21 @@ class Enclosures:
     def _unwanted(self, made: Future[str]) -> None:
         """Remove a cgroup that was about to be made when nobody wanted it any more."""
         if made.exception() is None:
-            with suppress(RuntimeError):  # the agent ends; the request comes again to the next one
-                self.discard(made.result())
+            self.discard(made.result())
 
     def _removed(self, future: Future[bool], cgroup: str, tries: int) -> None:
         """Go on in the event loop, if it is still there and there is more to do; called in the thread."""
         if not future.result() and not self._loop.is_closed():
             with suppress(RuntimeError):  # it has been closed since
-                self._loop.call_soon_threadsafe(self._wait, cgroup, tries)
+                self._loop.call_soon_threadsafe(self._remove_when_empty, cgroup, tries)
 
-    def _wait(self, cgroup: str, tries: int) -> None:
+    def _remove_when_empty(self, cgroup: str, tries: int) -> None:
         """Remove a cgroup when it is empty."""
-        if self._is_closed or self._watch.watch(cgroup, lambda: self.discard(cgroup)):
+        if self._is_closed:
             return
+        with suppress(OSError):  # whether it is empty cannot be known now
+            if self._watch.watch(cgroup, lambda: self.discard(cgroup)):
+                return
         if tries > 1:
             self.discard(cgroup, tries - 1)
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from alignup.errors import InputError
+from alignup.leases.agent.cgroups import remove_cgroup
 from alignup.leases.agent.journal import LostJournalError, read_journal, write_journal
 from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.private_file import make_folders, open_own
@@ -44,6 +45,10 @@ class Ownership:
         self._socket = ""
         self.journal = file.path.with_name(file.path.name + ".journal")
         """Where the leases are while an agent has them."""
+        self.is_first = False
+        """The file had no agent when this one took over."""
+        self.left: tuple[str, ...] = ()
+        """The cgroups of leases that ended before this agent took over: nobody else will remove them."""
         lock = self._lock = file.path.with_name(file.path.name + ".agent")
         try:
             make_folders(lock.parent)
@@ -81,9 +86,10 @@ class Ownership:
         """
         with self._file.change(by_agent=True) as change:
             table = change.table()
-            if change.agent:
+            is_first = not change.agent
+            if not is_first:
                 table = self._of_journal(table, tell)
-            table = _living(table, tell)
+            table, left = _living(table, tell)
             if (
                 table.leases
                 and table.machine is not None
@@ -101,7 +107,7 @@ class Ownership:
             self._write_journal(table)
             change.leases, change.waiting = [], []
             change.machine, change.agent = machine, str(socket)
-        self._socket = str(socket)
+        self._socket, self.is_first, self.left = str(socket), is_first, left
         return table
 
     def look(self) -> tuple[LeaseRecord, ...]:
@@ -132,13 +138,16 @@ class Ownership:
         Raises:
             InputError: a file cannot be read or written.
         """
+        left: tuple[str, ...] = ()
         with self._file.change(by_agent=True) as change:
             table = change.table()
             if change.agent:
-                table = _living(self._of_journal(table, tell), tell)
+                table, left = _living(self._of_journal(table, tell), tell)
                 change.leases, change.waiting, change.agent = list(table.leases), [], ""
                 change.machine = table.machine
         self.journal.unlink(missing_ok=True)
+        for cgroup in (*self.left, *left):
+            remove_cgroup(cgroup)
         return table
 
     def _of_journal(self, found: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
@@ -166,8 +175,8 @@ class Ownership:
             ) from error
 
 
-def _living(table: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
-    """Return the leases and waiters whose processes are not gone."""
+def _living(table: LeaseTable, tell: Callable[[str], None]) -> tuple[LeaseTable, tuple[str, ...]]:
+    """Return the leases and waiters whose processes are not gone, and the cgroups of the other leases."""
 
     def lives(lease: LeaseRecord) -> bool:
         return lease_liveness(lease) is not Liveness.GONE
@@ -184,4 +193,5 @@ def _living(table: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
         if count:
             tell(f"{count} lease{'s' if count > 1 else ''} ended {when}")
     waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
-    return LeaseTable(table.machine, leases, waiting)
+    left = tuple(lease.cgroup for lease in ended if lease.cgroup)
+    return LeaseTable(table.machine, leases, waiting), left

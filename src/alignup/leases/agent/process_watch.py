@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ProcessWatch"]
 
 _LOOK: Final = 5.0
-"""Seconds between looks at processes that have no descriptor: those of a kernel before 5.3, or of another container."""
+"""Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
+another container, and cgroups that cannot be read now."""
 
 
 class ProcessWatch:
@@ -44,6 +46,8 @@ class ProcessWatch:
         self._cgroups = CgroupWatch()
         self._enclosed: dict[str, str] = {}
         """The cgroups that are waited for, by lease."""
+        self._gone: dict[str, asyncio.Handle] = {}
+        """The leases that are about to be told of."""
         self._timer: asyncio.TimerHandle | None = None
         for lease in leases:
             self.watch(lease)
@@ -58,11 +62,13 @@ class ProcessWatch:
     def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
         """Return a process that may hold a lease of a user, by its number here.
 
+        That of a caller in another PID namespace is another record than the one given.
+
         Raises:
             InputError: it does not run, is another user's, or is one that the agent cannot see.
         """
         uid = caller.uid
-        if self.is_foreign(process):
+        if self.is_foreign(process) or caller.is_elsewhere():
             found = caller.own_process(process.pid)
             if found is None:
                 raise InputError(
@@ -97,18 +103,18 @@ class ProcessWatch:
                 return
             os.close(descriptor)
         if joint_liveness(lease.processes) is Liveness.GONE:
-            # the keeper may have been killed, and what the command left behind may live on
-            if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
-                self._enclosed[lease.id] = lease.cgroup
-            else:
-                self._loop.call_soon(self._ended, lease.id)
-            return
+            with suppress(OSError):  # it cannot be known now
+                self._watch_cgroup(lease)
+                return
         self._looked_at[lease.id] = lease
         self._start_timer()
 
     def forget(self, lease_id: str) -> None:
-        """Watch a lease no longer."""
+        """Watch a lease no longer, and do not tell of it any more."""
         self._looked_at.pop(lease_id, None)
+        gone = self._gone.pop(lease_id, None)
+        if gone is not None:
+            gone.cancel()
         cgroup = self._enclosed.pop(lease_id, None)
         if cgroup is not None:
             self._cgroups.forget(cgroup)
@@ -119,11 +125,28 @@ class ProcessWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed]:
+        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed, *self._gone]:
             self.forget(lease_id)
         self._cgroups.close()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _watch_cgroup(self, lease: LeaseRecord) -> None:
+        """Watch the cgroup of a lease whose known processes have ended; tell of the lease soon if that is empty too.
+
+        Its keeper may have been killed, and what the command left behind may live on.
+
+        Raises:
+            OSError: whether it is empty cannot be known now.
+        """
+        if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
+            self._enclosed[lease.id] = lease.cgroup
+        else:
+            self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
+
+    def _tell(self, lease_id: str) -> None:
+        del self._gone[lease_id]
+        self._ended(lease_id)
 
     def _look(self, lease: LeaseRecord) -> None:
         """Go on with the next process of a lease, one of whose has ended."""

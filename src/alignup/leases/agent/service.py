@@ -9,34 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent.asked import Asked, Question
-from alignup.leases.agent.shown import leases_shown
+from alignup.leases.agent.shown import leases_shown, machine_shown
 from alignup.leases.agent.wire import (
     Ask,
-    Cut,
     Done,
     Failed,
     GiveBack,
     Granted,
     Leases,
     List,
-    Parts,
-    PartShown,
     Refused,
     Release,
 )
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.lease_liveness import lease_liveness
-from alignup.leases.machine_parts import split_machine
 from alignup.leases.process import Liveness
 from alignup.leases.request import PartOf, make_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from alignup.leases.agent.callers import Caller
@@ -131,7 +128,7 @@ class Service:
             elif isinstance(request, List):
                 reply(Leases(leases_shown(self._ledger, uid)))
             else:
-                reply(self._cut(request))
+                reply(machine_shown(request, self._ledger, self._site))
         except AllocationError as error:
             reply(Refused(error.detail, error.reason))
         except AlignupError as error:
@@ -146,8 +143,8 @@ class Service:
         lease = self._ledger.free(lease_id)
         if lease is not None:
             _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
-            self._enclosures.discard(lease.cgroup)
             self._freed(lambda: None)
+            self._enclosures.discard(lease.cgroup)
 
     def changed(self) -> None:
         """Let those who wait look again: there may be more to have."""
@@ -186,8 +183,8 @@ class Service:
                     raise
             else:
                 assert not isinstance(lease, Question)  # noqa: S101  # no plugin, no question
-                self._observer.admitted(lease, time.perf_counter() - start)
-                self._grant(self._ledger.keep(lease.id), reply)
+                with self._freed_on_error(lease.id):
+                    self._tell(self._kept(lease.id), time.perf_counter() - start, reply)
                 return None
         task = asyncio.get_running_loop().create_task(self._ask_patiently(asked, request.wait, reply))
         self._tasks.add(task)
@@ -233,7 +230,11 @@ class Service:
         """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
         start = time.monotonic()
         try:
-            lease = await self._waited_for(asked, wait)
+            granted = await self._waited_for(asked, wait)
+            with self._freed_on_error(granted.lease.id):
+                if wait:
+                    self._observer.waited(time.monotonic() - start)
+                self._tell(granted, time.monotonic() - start, reply)
         except AllocationError as refusal:
             waited = f" (waited for {wait:g} s)" if wait > 0 else ""
             self._observer.refused(refusal.reason, time.monotonic() - start)
@@ -243,28 +244,24 @@ class Service:
         except Exception:  # noqa: BLE001  # as above
             _LOG.exception("a request of user %s failed", asked.uid)
             reply(Failed(_OWN_FAILURE))
-        else:
-            if wait:
-                self._observer.waited(time.monotonic() - start)
-            self._observer.admitted(lease, time.monotonic() - start)
-            self._grant(lease, reply)
         finally:
             self._turns.pop(asked.lease_id, None)
             if not self._is_closing:
                 self._ledger.leave(asked.lease_id)
                 self._journal.append(self._ledger.take_entries(), self.changed)
 
-    async def _waited_for(self, asked: Asked, wait: float) -> LeaseRecord:
+    async def _waited_for(self, asked: Asked, wait: float) -> Granted:
         """Return the lease when it can be had.
 
         Raises:
             AllocationError: it cannot be had, or not in time.
+            InputError: its holder cannot be told what it needs to know.
         """
         end = None if wait < 0 else time.monotonic() + wait
         while True:
             turn = self._turns[asked.lease_id] = asyncio.Event()
             try:
-                return await self._made(asked)
+                return await self._lease_made(asked)
             except AllocationError as refusal:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
@@ -276,29 +273,25 @@ class Service:
                 except TimeoutError:
                     raise refusal from None
 
-    async def _made(self, asked: Asked) -> LeaseRecord:
+    async def _lease_made(self, asked: Asked) -> Granted:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
             AllocationError: there is none now, or a plugin failed.
+            InputError: its holder cannot be told what it needs to know.
         """
         found = await self._set_aside(asked)
         ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
         encloses, cgroup = self._enclosures.wants(asked) and not found.cgroup, ""
-        try:
+        with self._freed_on_error(found.id):
             answer = await asyncio.to_thread(self._plugins.allocate, ids) if ids else None
             if encloses:
                 cgroup = await self._enclosures.enclose(asked)
-        except BaseException:
-            self._ledger.free(found.id)
-            self.changed()
-            raise
-        if found.id not in self._ledger.leases:
-            self._enclosures.discard(cgroup)
-            raise AllocationError(
-                "expected a process that runs until it has its lease, got one that ended before"
-            )
-        return self._ledger.keep(found.id, answer, cgroup)
+            try:
+                return self._kept(found.id, answer, cgroup)
+            except BaseException:
+                self._enclosures.discard(cgroup)
+                raise
 
     async def _set_aside(self, asked: Asked) -> LeaseRecord:
         """Return what a request gets once its plugins agree, after asking them which devices they prefer.
@@ -317,15 +310,41 @@ class Service:
                 asked.advice[found] = error.detail
         raise AllocationError("expected devices that stay the same for a moment, got others at each look")
 
-    def _grant(self, lease: LeaseRecord, reply: Callable[[Reply], None]) -> None:
-        """Tell of a lease when it is in the journal."""
-        cuda = {}
-        if lease.devices:
-            cuda = cuda_variables(lease.devices, self._ledger.node.inventory, self._site.machine)
-        nodes = memory_nodes(lease, self._site.machine)
-        granted = Granted(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> Granted:
+        """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
+
+        Raises:
+            AllocationError: it has been taken back meanwhile.
+            InputError: its holder cannot be told what it needs to know.
+        """
+        found = self._ledger.leases.get(lease_id)
+        if found is None:
+            raise AllocationError(
+                "expected a process that runs until it has its lease, got one that ended before"
+            )
+        machine, cuda = self._site.machine, {}
+        if found.devices:
+            cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
+        nodes = memory_nodes(found, machine)
+        lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
+        return Granted(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+
+    def _tell(self, granted: Granted, seconds: float, reply: Callable[[Reply], None]) -> None:
+        """Tell of a lease when it is in the journal; it took so many seconds."""
+        self._observer.admitted(granted.lease, seconds)
         self._journal.append(self._ledger.take_entries(), lambda: reply(granted))
+
+    @contextmanager
+    def _freed_on_error(self, lease_id: str) -> Iterator[None]:
+        """Take a lease back, or what was set aside for one, if its holder will not be told of it."""
+        try:
+            yield
+        except BaseException:
+            lease = self._ledger.leases.get(lease_id)
+            if lease is not None:
+                self._end(lease, lambda: None)
+            raise
 
     def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
         lease = self._ledger.leases.get(request.id)
@@ -334,8 +353,7 @@ class Service:
         if lease is None:
             reply(Done())
             return
-        self._end(lease)
-        self._freed(lambda: reply(Done(lease)))
+        self._end(lease, lambda: reply(Done(lease)))
 
     def _release(self, request: Release, uid: int, reply: Callable[[Reply], None]) -> None:
         lease = self._ledger.named(request.name, uid)
@@ -344,48 +362,24 @@ class Service:
             return
         alive = lease_liveness(lease)
         if not request.force and alive is not Liveness.GONE:
-            state = "running" if alive is Liveness.RUNNING else "on another host or in another container"
+            state = (
+                "running"
+                if alive is Liveness.RUNNING
+                else "on another host or in another container, or cannot be looked at now"
+            )
             holder = f"pid {lease.process.pid}, which is {state}"
             reply(Refused(f"lease {request.name!r} is held by {holder}; --force frees it"))
             return
-        self._end(lease)
-        self._freed(lambda: reply(Done(lease)))
+        self._end(lease, lambda: reply(Done(lease)))
 
-    def _end(self, lease: LeaseRecord) -> None:
+    def _end(self, lease: LeaseRecord, tell: Callable[[], None]) -> None:
+        """Take a lease back whose processes may run."""
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
+        self._freed(tell)
         self._enclosures.discard(lease.cgroup)
 
     def _freed(self, tell: Callable[[], None]) -> None:
         """Write down that something is free, and let others have it."""
         self._journal.append(self._ledger.take_entries(), tell)
         self.changed()
-
-    def _cut(self, request: Cut) -> Parts:
-        """Return the machine in parts.
-
-        Raises:
-            InputError: it cannot be cut so.
-        """
-        machine, inventory = self._site.machine, self._ledger.node.inventory
-        cut = split_machine(
-            machine,
-            request.parts,
-            cpus_per_part=request.cpus_per_part,
-            devices=request.devices,
-            inventory=inventory,
-            preferred_sets=self._site.preferred_sets,
-        )
-        return Parts(
-            tuple(
-                PartShown(
-                    part.rank,
-                    part.cpus,
-                    part.numa_nodes,
-                    part.memory,
-                    dict(part.devices),
-                    cuda_variables(part.devices, inventory, machine),
-                )
-                for part in cut
-            )
-        )

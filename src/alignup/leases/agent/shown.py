@@ -1,4 +1,4 @@
-"""Says what a user may see of the leases: all of their own, and of others' what they hold but not who they are."""
+"""Says what a user may see: all of their own leases, what others hold but not who they are, the machine in parts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.leases.agent.wire import Shown
+from alignup.leases.agent.wire import Parts, PartShown, Shown
+from alignup.leases.environment import cuda_variables
 from alignup.leases.lease_liveness import lease_liveness
+from alignup.leases.machine_parts import split_machine
 from alignup.leases.process import Liveness, ProcessIdentity
 
 if TYPE_CHECKING:
     from alignup.leases.agent.ledger import Ledger
+    from alignup.leases.agent.wire import Cut
+    from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
 
-__all__ = ["leases_shown"]
+__all__ = ["leases_shown", "machine_shown"]
 
 _NOBODY: Final = ProcessIdentity(0, 0, "", 0)
 
@@ -27,6 +31,36 @@ def leases_shown(ledger: Ledger, uid: int) -> tuple[Shown, ...]:
         if sees_all or ledger.owner_of(lease) == uid
         else Shown(_redacted(lease, ledger.owner_of(lease)), Liveness.RUNNING.value)
         for lease in ledger.leases.values()
+    )
+
+
+def machine_shown(request: Cut, ledger: Ledger, site: Site) -> Parts:
+    """Return the machine in parts.
+
+    Raises:
+        InputError: it cannot be cut so.
+    """
+    inventory = ledger.node.inventory
+    cut = split_machine(
+        site.machine,
+        request.parts,
+        cpus_per_part=request.cpus_per_part,
+        devices=request.devices,
+        inventory=inventory,
+        preferred_sets=site.preferred_sets,
+    )
+    return Parts(
+        tuple(
+            PartShown(
+                part.rank,
+                part.cpus,
+                part.numa_nodes,
+                part.memory,
+                dict(part.devices),
+                cuda_variables(part.devices, inventory, site.machine),
+            )
+            for part in cut
+        )
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,25 +24,13 @@ from alignup.leases.agent.wire import Ask, Failed, decode_reply, frame
 from alignup.leases.process import identify
 from alignup.leases.request import make_request
 from fake_plugins import short_folder
+from pid_namespaces import UNSHARE, needs_namespaces
 from real_cgroups import made_cgroup, members
 
-UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 pytestmark = pytest.mark.skipif(
     not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)"
 )
-
-
-def why_no_namespaces():
-    """Return why no PID namespace can be made; empty if one can."""
-    if shutil.which("unshare") is None:
-        return "there is no unshare"
-    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)  # noqa: S603  # a test
-    return done.stderr.strip() if done.returncode else ""
-
-
-WHY_NOT = why_no_namespaces()
-needs_namespaces = pytest.mark.skipif(bool(WHY_NOT), reason=f"no PID namespace can be made: {WHY_NOT}")
 
 
 @pytest.fixture
@@ -229,6 +216,88 @@ with socket.socket(socket.AF_UNIX) as connection:
         assert isinstance(reply, Failed)
         assert "or one that this has started, got pid 1 of another container" in reply.detail
         assert client(folder).leases() == []
+
+
+LIAR = """
+import os, socket, subprocess, sys
+import msgspec
+from alignup.leases.agent.wire import *
+from alignup.leases.process import identify
+def exchange(request):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
+        connection.sendall(frame(request))
+        stream = connection.makefile("rb")
+        return decode_reply(stream.read(int.from_bytes(stream.read(4), "big")))
+child = subprocess.Popen(["sleep", "600"])
+holder, keeper = identify(child.pid), identify(os.getpid())
+lease = exchange(Ask("a" * 16, holder, "", "x", keeper, cpus=1)).lease
+exchange(GiveBack(lease.id))
+print(lease.process.pid, lease.keeper.pid)
+print(type(exchange(Ask("b" * 16, lease.process, "", "x", lease.keeper, cpus=1))).__name__)
+neighbour = msgspec.structs.replace(lease.process, pid=int(sys.argv[2]), start_time=int(sys.argv[3]))
+print(type(exchange(Ask("c" * 16, neighbour, "", "x", cpus=1))).__name__, flush=True)
+input()
+"""
+"""Says of itself what the reply to its first request says."""
+
+
+@needs_namespaces
+def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
+    """In its cgroup, and among its own processes: whatever it says, the kernel knows where it is."""
+    me = identify(os.getpid())
+    words = (sys.executable, "-c", LIAR, str(folder / "agent.sock"), str(me.pid), str(me.start_time))
+    with made_cgroup() as base, running_agent(folder, cgroup=base), container(*words) as process:
+        numbers = [int(text) for text in process.stdout.readline().split()]
+        assert [process.stdout.readline().strip() for _ in range(2)] == ["Failed", "Failed"]
+        cgroups = [Path(f"/proc/{number}/cgroup").read_text() for number in numbers]
+        assert not [text for text in cgroups if base.name in text]
+        assert list(base.glob("alignup-*")) == []
+        assert client(folder).leases() == []
+
+
+def test_whether_somebody_is_elsewhere_the_kernel_says():
+    """Whoever has ended is not to be seen any more."""
+    one, other = socket.socketpair()
+    with one, other:
+        assert not Caller(one).is_elsewhere()
+    gone = subprocess.Popen(["true"])  # noqa: S607  # a test
+    caller, descriptor = connected(gone.pid), os.pidfd_open(gone.pid)
+    gone.wait()
+    caller._connection.getsockopt = lambda *_: os.dup(descriptor).to_bytes(4, sys.byteorder)
+    assert caller.is_elsewhere()
+    os.close(descriptor)
+
+
+def test_without_a_free_descriptor_nobody_is_taken_for_one_of_the_host(monkeypatch):
+    """A container may have brought that about."""
+
+    def refuse(*_):
+        raise OSError(24, "too many open files")
+
+    one, other = socket.socketpair()
+    with one, other:
+        caller = Caller(one)
+        caller._connection = type("Connection", (), {"getsockopt": refuse})()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            assert caller.is_elsewhere()
+
+
+def test_a_kernel_without_pid_namespaces_has_nobody_elsewhere(monkeypatch):
+    monkeypatch.setattr(module, "_NAMESPACE", "/proc/self/ns/none")
+    monkeypatch.setattr(module, "_MACHINES", ())
+    one, other = socket.socketpair()
+    with one, other:
+        assert not Caller(one).is_elsewhere()
+
+
+@needs_namespaces
+def test_one_in_a_namespace_below_is_elsewhere():
+    with container("cat") as process:
+        eventually(lambda: module._children(process.pid))
+        (init,) = module._children(process.pid)
+        assert connected(init).is_elsewhere()
 
 
 @needs_namespaces

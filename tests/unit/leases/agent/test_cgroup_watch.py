@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,10 @@ def occupied(cgroup):
 def ended(process):
     process.kill()
     process.communicate()
+
+
+def no_descriptor(*_):
+    raise OSError(24, "too many open files")
 
 
 def open_files():
@@ -94,6 +99,38 @@ def test_what_is_forgotten_is_not_told(base):
         ended(process)
         await asyncio.sleep(0.05)
         assert told == ["again"]
+        watch.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_one_that_cannot_be_read_is_not_said_to_be_empty(base, monkeypatch, call):
+    async def work():
+        watch = CgroupWatch()
+        process = occupied(base / "a")
+        before = open_files()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, no_descriptor)
+            with pytest.raises(OSError, match="too many"):
+                watch.watch(str(base / "a"), pytest.fail)
+        assert (len(watch), open_files()) == (0, before)
+        ended(process)
+        watch.close()
+
+    asyncio.run(work())
+
+
+def test_who_watches_one_that_cannot_be_read_any_more_looks_again(base, monkeypatch):
+    async def work():
+        told, watch = [], CgroupWatch()
+        process = occupied(base / "a")
+        watch.watch(str(base / "a"), lambda: told.append("look"))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pread", no_descriptor)
+            ended(process)
+            await eventually(lambda: told)
+        assert (told, len(watch)) == (["look"], 0)
         watch.close()
 
     asyncio.run(work())

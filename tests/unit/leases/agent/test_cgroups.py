@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from alignup.errors import InputError
+from alignup.leases.agent import cgroups as module
 from alignup.leases.agent.cgroups import Cgroups, cgroup_of, remove_cgroup
 from alignup.leases.process import identify
 from real_cgroups import made_cgroup, members
@@ -50,9 +53,79 @@ def test_one_that_has_ended_gets_none(base, process):
     assert list(cgroups.strays(())) == []
 
 
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_another_process_that_has_got_the_number_goes_back(base, process, monkeypatch, caplog, goes_back):
+    """Or else somebody hears that it is still there."""
+    (base / "session").mkdir()
+    (base / "session" / "cgroup.procs").write_text(str(process.pid))
+    cgroups, looks, left = Cgroups(base), [True, False], []
+    monkeypatch.setattr(module, "runs_here", lambda _: looks.pop(0))
+    if not goes_back:
+        monkeypatch.setattr(module, "cgroup_of", lambda _: base / "removed")
+    with pytest.raises(ProcessLookupError):
+        cgroups.enclose("1", identify(process.pid), left.append)
+    if goes_back:
+        assert (members(base / "session"), left) == ([process.pid], [])
+        assert not (base / "alignup-1").exists()
+        assert f"pid {process.pid} is in the cgroup again that it was in" in caplog.text
+    else:
+        assert (members(base / "alignup-1"), left) == ([process.pid], [str(base / "alignup-1")])
+    assert looks == []
+
+
+OWNER = """
+import os, sys
+from alignup.leases.lease_liveness import has_processes
+os.setgid(12345)
+os.setuid(12345)
+cgroup = sys.argv[1]
+print(has_processes(cgroup))
+os.mkdir(cgroup + "/own")
+with open(cgroup + "/own/cgroup.procs", "w") as file:
+    file.write(sys.argv[2])
+with open(cgroup + "/cgroup.subtree_control", "w"), open(cgroup + "/own/cgroup.procs") as file:
+    print(file.read().split() == sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups for others")
+@pytest.mark.parametrize("is_one_for_all", [True, False])
+def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
+    """Who may look into it and divide it, whatever the umask of the agent's unit."""
+    unit = base / "unit"
+    unit.mkdir()
+    for path in (unit, unit / "cgroup.procs"):
+        os.chown(path, 12345, 12345)
+    (unit / "cgroup.procs").write_text(str(process.pid))
+    umask = os.umask(0o077)
+    try:
+        cgroups = Cgroups(unit / "leases" if is_one_for_all else None)
+        path = cgroups.enclose("1", identify(process.pid))
+    finally:
+        os.umask(umask)
+    words = [sys.executable, "-c", OWNER, path, str(process.pid)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # ours
+    assert done.stdout == "True\nTrue\n", done.stderr
+    process.kill()
+    process.communicate()
+    assert remove_cgroup(path)
+
+
 def test_those_that_a_command_made_below_are_removed_too(base):
     (base / "alignup-1" / "a" / "b").mkdir(parents=True)
     assert remove_cgroup(str(base / "alignup-1"))
+
+
+def test_one_that_cannot_be_looked_into_stays(base, monkeypatch):
+    (base / "alignup-1" / "a").mkdir(parents=True)
+
+    def fail(_cgroup):
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("alignup.leases.agent.cgroups.has_processes", fail)
+        assert not remove_cgroup(str(base / "alignup-1"))
+    assert (base / "alignup-1" / "a").exists()
 
 
 def test_cgroups_of_unknown_leases_are_found(base):
@@ -66,6 +139,11 @@ def test_another_folder_is_no_cgroup(tmp_path):
         Cgroups(tmp_path / "x")
     with pytest.raises(InputError, match="got 'no such file or directory'"):
         Cgroups(tmp_path / "no" / "such")
+
+
+def test_one_that_the_next_agent_would_not_find_is_refused():
+    with pytest.raises(InputError, match="expected an absolute path, got 'sub/leases' at the cgroup of all"):
+        Cgroups(Path("sub/leases"))
 
 
 MOUNTS = """\

@@ -190,6 +190,23 @@ def test_without_a_cgroup_a_lease_ends_with_its_processes(folder, base, monkeypa
         eventually(lambda: not client(folder).leases())
 
 
+def test_a_cgroup_that_could_not_be_used_is_removed_when_it_is_empty(folder, base, monkeypatch):
+    """Somebody else's process is in it."""
+    other = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
+
+    def put(_process, cgroup):
+        (cgroup / "cgroup.procs").write_text(str(other.pid))
+        raise ProcessLookupError
+
+    monkeypatch.setattr("alignup.leases.agent.cgroups._put", put)
+    with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
+        assert first.lease.cgroup == ""
+        (left,) = base.glob("alignup-*")
+        other.kill()
+        other.wait()
+        eventually(lambda: not left.exists())
+
+
 def test_the_log_says_whether_there_are_cgroups(folder, base, caplog, monkeypatch):
     caplog.set_level("INFO")
     with running_agent(folder, cgroup=base):
@@ -213,6 +230,33 @@ def test_cgroups_that_a_killed_agent_left_are_removed(folder, base):
         process.kill()
         process.wait()
         eventually(lambda: not (base / "alignup-1").exists())
+
+
+def ended_without_an_agent(folder, **options):
+    """Return a command that had a lease of an agent, and has ended after it; its cgroup is still there."""
+    with running_agent(folder, **options):
+        made = Command(folder, cpus=2)
+    made.kill()
+    assert members(made.lease.cgroup) == []
+    return made
+
+
+@pytest.mark.parametrize("makes_cgroups", [True, False])
+def test_cgroups_of_leases_that_ended_without_an_agent_are_removed(folder, base, monkeypatch, makes_cgroups):
+    """Wherever they are: below those of the commands nobody looks for them."""
+    monkeypatch.setattr("alignup.leases.agent.cgroups.cgroup_of", lambda _: base)
+    first = ended_without_an_agent(folder, cgroups=True)
+    with running_agent(folder, cgroups=makes_cgroups) as agent:
+        assert agent.said == ["1 lease ended while no agent ran"]
+        eventually(lambda: not Path(first.lease.cgroup).exists())
+
+
+def test_cgroups_of_ended_leases_go_when_the_others_are_handed_back(folder, base):
+    first = ended_without_an_agent(folder, cgroup=base)
+    ownership = Ownership(LeaseFile(folder / "leases.json", lambda _: None))
+    assert ownership.hand_back(lambda _: None).leases == ()
+    ownership.close()
+    assert not Path(first.lease.cgroup).exists()
 
 
 def test_leases_that_are_handed_back_last_as_long(folder, base):

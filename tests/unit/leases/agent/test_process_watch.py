@@ -84,6 +84,45 @@ def test_one_that_has_ended_before_is_told_of_at_once():
     assert ended_within([lease_of(gone)], lambda: None) == (0, ["id of one"])
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
+    """Nor any once the watch is closed, though they had ended before."""
+    gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+
+    async def work():
+        told = []
+        watch = ProcessWatch(told.append, [lease_of(gone), lease_of(gone, "two")])
+        if is_closed:
+            watch.close()
+        else:
+            watch.forget("id of one")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not is_closed:
+            watch.close()
+        return told
+
+    assert asyncio.run(work()) == ([] if is_closed else ["id of two"])
+
+
+def test_a_cgroup_that_cannot_be_read_is_looked_at_again(monkeypatch):
+    """Its lease does not end before it is known to be empty."""
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+    gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+    lease = msgspec.structs.replace(lease_of(gone), cgroup="/one")
+    looks = []
+
+    def watch(_self, cgroup, _look):
+        looks.append(cgroup)
+        if len(looks) < 4:
+            raise OSError(24, "too many open files")
+        return False
+
+    monkeypatch.setattr(module.CgroupWatch, "watch", watch)
+    assert ended_within([lease], lambda: None) == (0, [lease.id])
+    assert looks == ["/one"] * 4
+
+
 def test_one_of_another_container_is_not_known_to_have_ended(monkeypatch):
     monkeypatch.setattr(module, "_LOOK", 0.01)
     other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)

@@ -8,6 +8,7 @@ import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import leasing
@@ -110,12 +111,15 @@ class Caller:
     def __init__(self, uid):
         self.uid = uid
 
+    def is_elsewhere(self):
+        return False
+
 
 class Agent:
     """A service with everything that it needs."""
 
-    def __init__(self):
-        self.ledger = Ledger(leasing.site(), Limits(), 500)
+    def __init__(self, site=None):
+        self.ledger = Ledger(site or leasing.site(), Limits(), 500)
         self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
         self.enclosures = Enclosures(None)
         self.service = Service(
@@ -140,8 +144,8 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent():
-    made = Agent()
+async def agent(site=None):
+    made = Agent(site)
     try:
         yield made
     finally:
@@ -351,6 +355,76 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
             assert one.ledger.waiting == 0
 
     asyncio.run(work())
+
+
+def test_what_ends_with_the_agent_is_written_down():
+    """Its cgroup stays for the next one, which cannot be removed any more."""
+
+    async def work():
+        async with agent() as one:
+            lease = one.send(ask(cpus=2))[0][0].lease
+            one.ledger._leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            one.enclosures.close()
+            one.enclosures = Enclosures(None)  # to be closed
+            one.service.ended(lease.id)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+
+
+def test_an_end_is_written_down_before_its_cgroup_is_touched():
+    async def work():
+        async with agent() as one:
+            seen = []
+            one.enclosures.discard = lambda _cgroup: seen.append(one.journal.kinds()[-1])
+            for number in range(2):
+                one.send(ask(number, cpus=2))
+            one.service.ended(f"{0:016}")
+            one.send(GiveBack(f"{1:016}"))
+            assert seen == ["Freed", "Freed"]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wishes", [{}, {"wait": LONG}, {"keeper": ME}])
+def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
+    """As where CUDA has no number for its GPU: nothing stays held, and there is a reply."""
+    site = leasing.site(devices={leasing.GPU: [{"id": "0000:ff:00.0", "numa": [0]}]})
+
+    async def enclose(_asked):
+        return "its cgroup"
+
+    async def work():
+        async with agent(site) as one:
+            discarded = []
+            one.enclosures.wants = lambda asked: asked.keeper is not None
+            one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
+            replies, _ = one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
+            assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
+            assert ("its cgroup" in discarded) == ("keeper" in wishes)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wait", [0.0, LONG])
+def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
+    """The journal says so, whichever step failed; one that was never in it is none to the next agent."""
+
+    async def work():
+        async with agent() as one:
+            one.observer.admitted = lambda *_: 1 / 0
+            replies, _ = one.send(ask(cpus=16, wait=wait))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert (one.ledger.leases, len(one.service.watch)) == ({}, 0)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("wait", [0.0, LONG])
