@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("a reader")  # in one process: what one command writes another reads
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
@@ -50,7 +48,10 @@ def split_at_dots(lines: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all commands, as a reader has: what one writes a later one reads."""
+    """One folder for all commands, as a reader has: what one writes a later one reads.
+
+    The tests of a file are not dealt out to several processes (`--dist=loadfile` in pyproject.toml).
+    """
     path = tmp_path_factory.mktemp("reader")
     (path / "tests").symlink_to(ROOT / "tests")
     return path
