@@ -21,13 +21,13 @@ from alignup.errors import AlignupError, InputError, one_line
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["BINDING", "JSON", "MERGE", "TOPOLOGIES", "Api", "ApiError", "pod_path"]
+__all__ = ["BINDING", "GONE", "JSON", "MERGE", "TOPOLOGIES", "Api", "ApiError", "pod_path"]
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
-_GONE: Final = 410
+GONE: Final = 410
 _FAILED: Final = 400
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
@@ -44,7 +44,7 @@ class ApiError(AlignupError):
     @property
     def is_gone(self) -> bool:
         """Whether the version that was asked for is too old to be had."""
-        return self.status == _GONE
+        return self.status == GONE
 
 
 class _Status(msgspec.Struct):

@@ -196,7 +196,7 @@ class Extender:
         """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
         try:
             found = await self._fetch(binding)
-        except ApiError:
+        except AlignupError:  # nobody answers, or not with a pod
             found = None
         if found is None or not found.node or found.pod.uid != binding.uid:
             self.state.pod_gone(binding.uid, self.clock())

@@ -17,12 +17,12 @@ import msgspec
 from alignup.cluster.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, pod_path
 from alignup.cluster.scheduler.fleet_node import ended_status, rejected_status, running_status
 from alignup.cluster.scheduler.objects import PodObject, PodReader, decode_pod
-from alignup.cluster.scheduler.report import decode_holdings, decode_report
-from alignup.cluster.scheduler.watch import Follower, Pauses
-from alignup.errors import AlignupError
+from alignup.cluster.scheduler.report import Report, decode_holdings, decode_report
+from alignup.cluster.scheduler.watch import Follower, Pauses, decode_list
+from alignup.errors import AlignupError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from alignup.cluster.scheduler.fleet_node import FleetNode
 
@@ -273,11 +273,23 @@ class Fleet:
         """Take over what an earlier process of this fleet published."""
         with suppress(ApiError):  # nobody published anything
             text = await self._api.request("GET", TOPOLOGIES)
-            for item in msgspec.json.decode(text, type=_Items).items:
-                report = decode_report(item)
+            for report in self._reports(text):
                 node = self.nodes.get(report.name)
                 if node is not None and report.holdings is not None:
                     self._restore_node(node, report.holdings)
+
+    def _reports(self, text: bytes) -> Iterator[Report]:
+        """Yield what nodes reported, of this fleet and others, without what cannot be read."""
+        try:
+            items = decode_list(text).items or ()
+        except InputError as error:
+            self._complain(f"{TOPOLOGIES}: {error}")
+            return
+        for item in items:
+            try:
+                yield decode_report(item)
+            except InputError as error:
+                self._complain(f"an earlier report is passed over: {error}")
 
     def _restore_node(self, node: FleetNode, holdings: str) -> None:
         try:
@@ -338,10 +350,6 @@ class Fleet:
             if with_status:
                 await self._try(lambda: self._renew_status(node))
         self._renewing.discard(node.name)
-
-
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw] = []
 
 
 def _lease(name: str) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from alignup.cluster.scheduler.api_client import TOPOLOGIES
 from alignup.cluster.scheduler.extender_answers import Answers
 from alignup.cluster.scheduler.extender_server import make_app
 from alignup.cluster.scheduler.extender_service import WOKEN, Extender
-from alignup.cluster.scheduler.report import Description
+from alignup.cluster.scheduler.report import HOLDINGS, NODE, Description
 from alignup.cluster.scheduler.serving import serve
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.cluster.scheduler.watch import Pauses
+from alignup.errors import AlignupWarning
 from api_stub import NODES, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology
 
@@ -209,6 +210,26 @@ def test_what_is_no_question_is_answered_with_an_error() -> None:
                 assert response.status == 400
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("annotation", [NODE, HOLDINGS])
+def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            hostile = topology("a", described=description(), holdings=EMPTY)
+            hostile["metadata"]["annotations"][annotation] = '{"a":' * 5000 + "1" + "}" * 5000
+            await asked.stub.put(TOPOLOGIES, hostile)
+            await until(lambda: "a" not in asked.extender.state.members)
+            await asked.stub.put(PODS, pod_object("p", "b", cpu=4))
+            await until(lambda: asked.extender.state.pod_count)
+            async with served(asked.stub) as api:
+                second = Extender(api, Answers(ClusterState()), pauses=FAST)
+                async with running(second.run()):
+                    await until(lambda: second.is_synced)
+                    assert set(second.state.members) == {"b"}
+
+    with pytest.warns(AlignupWarning, match=f"what node a reports is passed over: .*{annotation}"):
+        asyncio.run(scenario())
 
 
 def test_it_is_said_once_that_all_was_listed() -> None:
