@@ -60,10 +60,12 @@ async def serve(
 ) -> tuple[web.AppRunner, int]:
     """Start to serve; return the server, whose `cleanup` ends it, and its port.
 
+    Bodies of requests are not unpacked: an application must look at their `Content-Encoding`.
+
     Raises:
         InputError: the address cannot be had.
     """
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
     await runner.setup()
     try:
         await web.TCPSite(runner, where[0], where[1], ssl_context=tls).start()

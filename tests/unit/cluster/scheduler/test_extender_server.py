@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from alignup.errors import AlignupWarning
 from api_stub import NODES, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology
 
+DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 FAST = Pauses(first=0.01, longest=0.05)
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -40,6 +42,10 @@ class Asked:
 
     async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
         return await self.ask("filter", Pod=pod, Nodes=None, NodeNames=list(names))
+
+    async def metrics(self) -> str:
+        async with self.session.get(f"{self.url}/metrics") as response:
+            return await response.text()
 
     async def bind(self, name: str, node: str) -> str:
         found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
@@ -173,8 +179,7 @@ def test_health_and_metrics_are_served() -> None:
             await asked.filter(pod_object("q", cpu=5), "a")
             async with asked.session.get(f"{asked.url}/healthz") as response:
                 assert (response.status, await response.text()) == (200, "ok")
-            async with asked.session.get(f"{asked.url}/metrics") as response:
-                text = await response.text()
+            text = await asked.metrics()
             assert 'alignup_extender_nodes{known_by="holdings"} 1.0' in text
             assert 'alignup_extender_refused_nodes_total{resolvable="no"} 1.0' in text
             assert 'alignup_extender_request_seconds_count{verb="filter"} 1.0' in text
@@ -230,6 +235,53 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
 
     with pytest.warns(AlignupWarning, match=f"what node a reports is passed over: .*{annotation}"):
         asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("item", [b"5", b"{}", b'{"metadata": {"name": 7}}', DEEP])
+def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            body = (
+                b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
+            )
+            async with asked.session.post(f"{asked.url}/filter", data=body) as response:
+                assert response.status == 200
+                assert "expected" in (await response.json())["Error"]
+            async with asked.session.post(f"{asked.url}/prioritize", data=body) as response:
+                assert response.status == 400
+                assert "expected" in await response.text()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b" " * (1 << 20))])
+def test_packed_questions_are_refused_unread(verb, data) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            async with asked.session.post(
+                f"{asked.url}/{verb}", data=data, headers={"Content-Encoding": "gzip"}
+            ) as response:
+                assert response.status == 415
+                assert await response.text() == "expected a body without Content-Encoding, got gzip"
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_question_that_breaks_off_leaves_no_traceback(caplog) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            _, writer = await asyncio.open_connection("127.0.0.1", int(asked.url.rpartition(":")[2]))
+            writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            await writer.drain()
+            writer.close()
+            while 'errors_total{verb="filter"} 1.0' not in await asked.metrics():
+                pass
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+    assert not caplog.records
 
 
 def test_it_is_said_once_that_all_was_listed() -> None:
