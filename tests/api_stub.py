@@ -7,6 +7,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
@@ -124,11 +125,12 @@ class ApiStub:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
-        self.requests.append((request.method, request.path))
+        path = request.rel_url.raw_path
+        self.requests.append((request.method, path))
         if self.refusals:
             return self.status(self.refusals.pop(0), "refused as the test wants it")
-        prefix = next((prefix for prefix in KINDS if request.path.startswith(f"{prefix}/")), "")
-        parts = request.path.removeprefix(f"{prefix}/").split("/")
+        prefix = next((prefix for prefix in KINDS if path.startswith(f"{prefix}/")), "")
+        parts = [unquote(part) for part in path.removeprefix(f"{prefix}/").split("/")]
         namespace = ""
         if parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]

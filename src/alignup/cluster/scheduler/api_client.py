@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -21,10 +22,22 @@ from alignup.errors import AlignupError, InputError, one_line
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["BINDING", "GONE", "JSON", "MERGE", "TOPOLOGIES", "Api", "ApiError", "pod_path"]
+__all__ = [
+    "BINDING",
+    "GONE",
+    "JSON",
+    "MERGE",
+    "NODES",
+    "TOPOLOGIES",
+    "Api",
+    "ApiError",
+    "object_path",
+    "pod_path",
+]
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
+NODES: Final = "/api/v1/nodes"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
 GONE: Final = 410
@@ -52,9 +65,29 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
+def object_path(collection: str, name: str, *parts: str) -> str:
+    """Return the path of an object, or of one of its subresources.
+
+    Args:
+        collection: the path of the objects of its kind, such as `NODES`.
+        name: any text; what has a meaning in paths is escaped.
+        parts: the subresource.
+
+    Raises:
+        ApiError: no object can have the name, and in a path it would mean another one.
+    """
+    if name in {"", ".", ".."}:
+        raise ApiError(f"expected the name of an object, got {name!r} in {collection}", _FAILED)
+    return "/".join((collection, quote(name, safe="", errors="surrogateescape"), *parts))
+
+
 def pod_path(namespace: str, name: str, *parts: str) -> str:
-    """Return the path of a pod, or of one of its subresources."""
-    return "/".join(("/api/v1/namespaces", namespace, "pods", name, *parts))
+    """Return the path of a pod, or of one of its subresources.
+
+    Raises:
+        ApiError: as `object_path`.
+    """
+    return object_path(object_path("/api/v1/namespaces", namespace, "pods"), name, *parts)
 
 
 class Api:

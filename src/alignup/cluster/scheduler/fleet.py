@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, pod_path
+from alignup.cluster.scheduler.api_client import (
+    MERGE,
+    NODES,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
 from alignup.cluster.scheduler.fleet_node import ended_status, rejected_status, running_status
 from alignup.cluster.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.cluster.scheduler.report import Report, decode_holdings, decode_report
@@ -236,7 +244,7 @@ class Fleet:
         self._changed.discard(node.name)
         body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
         try:
-            await self._api.request("PATCH", f"{TOPOLOGIES}/{node.name}", body, content_type=MERGE)
+            await self._api.request("PATCH", object_path(TOPOLOGIES, node.name), body, content_type=MERGE)
         except ApiError as error:
             if error.status != _MISSING:
                 self._changed.add(node.name)
@@ -306,7 +314,7 @@ class Fleet:
             "spec": _lease(node.name),
         }
         made = {**node.node_object(self._labels), "status": node.node_status(_now())}
-        if not await self._made("/api/v1/nodes", made):
+        if not await self._made(NODES, made):
             await self._renew_status(node)
         await self._made(_LEASES, lease)
         if not await self._made(TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
@@ -324,11 +332,11 @@ class Fleet:
 
     async def _renew_status(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"status": node.node_status(_now())})
-        await self._api.request("PATCH", f"/api/v1/nodes/{node.name}/status", body, content_type=MERGE)
+        await self._api.request("PATCH", object_path(NODES, node.name, "status"), body, content_type=MERGE)
 
     async def _renew_lease(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"spec": _lease(node.name)})
-        await self._api.request("PATCH", f"{_LEASES}/{node.name}", body, content_type=MERGE)
+        await self._api.request("PATCH", object_path(_LEASES, node.name), body, content_type=MERGE)
 
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.

@@ -7,6 +7,7 @@ import gzip
 import json
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
@@ -111,6 +112,23 @@ def test_a_binding_that_the_server_refuses_holds_nothing() -> None:
             await asked.filter(pod_object("ghost", cpu=4), "a")
             assert "404" in await asked.bind("ghost", "a")
             assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_binding_asks_for_no_other_object_than_a_pod_of_the_name() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.stub.put(PODS, pod_object("p"))
+            for name in ("../../../nodes/a?x=", "p/status", "p#", "p%2Fbinding", "p;x"):
+                assert "404" in await asked.bind(name, "a")
+                paths = [path for _, path in asked.stub.requests if "/pods/" in path]
+                assert {unquote(path.split("/")[6]) for path in paths} == {name}
+                assert {path.rpartition("/pods/")[0] for path in paths} == {"/api/v1/namespaces/default"}
+                asked.stub.requests.clear()
+            for name in ("", ".", ".."):
+                assert f"expected the name of an object, got '{name}'" in await asked.bind(name, "a")
+            assert not [path for method, path in asked.stub.requests if method == "POST" or "/pods/" in path]
 
     asyncio.run(scenario())
 
