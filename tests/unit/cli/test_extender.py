@@ -65,8 +65,31 @@ def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
 
 
 def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:
-    assert alignup("extender", "--kubeconfig", tmp_path / "no").complains("expected credentials")
+    missing = tmp_path / "no"
+    assert alignup("extender", "--kubeconfig", missing).complains(f"in {missing}, got: no such file")
     assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("expected credentials")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"certificate-authority-data": "aGVsbG8="}, {}),
+        ({"server": 5}, {}),
+        ({}, {"token": "a\nb"}),
+        ({}, {"exec": {"command": "/no/such/program", "apiVersion": "v1"}}),
+    ],
+)
+def test_wrong_values_in_a_kubeconfig_are_one_line(alignup, write, cluster, user) -> None:
+    path = write(
+        "kubeconfig",
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9", **cluster}}],
+            "users": [{"name": "u", "user": user}],
+        },
+    )
+    assert alignup("extender", "--kubeconfig", path).complains(f"expected credentials in {path}, got: ")
 
 
 def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
