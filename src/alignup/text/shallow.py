@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["without_depths"]
 
 # a string, to its end or that of the text; or a bracket
-_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[\[\]{}]', re.DOTALL)
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def without_depths(text: bytes, levels: int) -> bytes:

@@ -43,7 +43,14 @@ def test_a_value_of_thousands_of_levels_leaves_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b'{"a": [[[', b'"' + b'\\"' * 50_000, b"]" * 5000 + b"[" * 5000, b"[" * 50_000]
+    "text",
+    [
+        b'{"a": [[[',
+        b'"' + b'\\"' * 50_000,
+        b'"' + b'\\"' * 200_000 + b"\\",
+        b"]" * 5000 + b"[" * 5000,
+        b"[" * 50_000,
+    ],
 )
 def test_what_is_no_json_stays_none(text) -> None:
     with pytest.raises(msgspec.DecodeError):
