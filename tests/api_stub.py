@@ -7,6 +7,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
@@ -70,6 +71,8 @@ class ApiStub:
         self.binds_then_fails = False
         self.held: dict[str, asyncio.Event] = {}
         """By name, pods that are bound, or whose status is written, only once the event is set."""
+        self.written: dict[str, str] = {}
+        """By text, JSON that is sent in its place in lists and events, such as what no library writes."""
 
     # What tests do to the cluster.
 
@@ -122,11 +125,12 @@ class ApiStub:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
-        self.requests.append((request.method, request.path))
+        path = request.rel_url.raw_path
+        self.requests.append((request.method, path))
         if self.refusals:
             return self.status(self.refusals.pop(0), "refused as the test wants it")
-        prefix = next((prefix for prefix in KINDS if request.path.startswith(f"{prefix}/")), "")
-        parts = request.path.removeprefix(f"{prefix}/").split("/")
+        prefix = next((prefix for prefix in KINDS if path.startswith(f"{prefix}/")), "")
+        parts = [unquote(part) for part in path.removeprefix(f"{prefix}/").split("/")]
         namespace = ""
         if parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
@@ -174,7 +178,8 @@ class ApiStub:
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
         metadata = {"resourceVersion": str(self.version), "continue": str(stop) if stop < len(items) else ""}
-        return web.json_response({"kind": "List", "metadata": metadata, "items": items[start:stop]})
+        found = {"kind": "List", "metadata": metadata, "items": items[start:stop]}
+        return web.json_response(text=self.encoded(found))
 
     async def watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         """Answer with events until the client goes, the history is gone, or the test hangs up."""
@@ -217,7 +222,14 @@ class ApiStub:
         now = word != "DELETED" and selected(found, selector)
         kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get((was, now))
         if kind is not None:
-            await response.write(json.dumps({"type": kind, "object": found}).encode() + b"\n")
+            await response.write(self.encoded({"type": kind, "object": found}).encode() + b"\n")
+
+    def encoded(self, found: Any) -> str:
+        """Return the JSON of an answer."""
+        text = json.dumps(found)
+        for one, other in self.written.items():
+            text = text.replace(json.dumps(one), other)
+        return text
 
     @staticmethod
     def status(code: int, message: str) -> web.Response:

@@ -12,7 +12,7 @@ from alignup.cli.failures import complain
 from alignup.cli.options import STRATEGIES
 from alignup.errors import InputError
 
-__all__ = ["command", "keep_from_collection", "kubeconfig_option", "listen_option", "need_extra"]
+__all__ = ["command", "keep_from_collection", "kubeconfig_option", "listen_option", "need_extra", "need_text"]
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -96,6 +96,18 @@ def keep_from_collection() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def need_text(option: str, word: str) -> None:
+    """Check that a word of the command line is text, which an API server can be sent.
+
+    Raises:
+        InputError: its bytes are no UTF-8.
+    """
+    try:
+        word.encode()
+    except UnicodeEncodeError as error:
+        raise InputError.at(option, "UTF-8", word) from error
 
 
 def need_extra(*modules: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.completion import files
-from alignup.cli.extender import kubeconfig_option, need_extra
+from alignup.cli.extender import kubeconfig_option, need_extra, need_text
 from alignup.cli.failures import complain
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
@@ -58,6 +58,9 @@ def command(
     """
     need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
     pairs = [label.partition("=") for label in labels]
+    for word in labels:
+        need_text("--label", word)
+    need_text("--machine", machine or "")
     for key, sign, _ in pairs:
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)

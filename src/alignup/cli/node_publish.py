@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from alignup.cli.extender import kubeconfig_option, need_extra
+from alignup.cli.extender import kubeconfig_option, need_extra, need_text
 from alignup.cli.failures import complain
 
 __all__ = ["command"]
@@ -48,6 +48,7 @@ def command(
     whenever the kubelet's state files have changed. Runs until SIGTERM.
     """
     need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
+    need_text("--name", name)
     asyncio.run(publish(kubeconfig, name, (root, config), interval, once))
 
 

@@ -5,7 +5,7 @@ The meaning of the values is left to the caller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -21,10 +21,10 @@ _SHOWN: Final = 40
 
 
 def decode_json(
-    text: str | bytes,
+    text: str | bytes | msgspec.Raw,
     expected: str,
     where: str = "",
-    decode: Callable[[str | bytes], _T] = msgspec.json.decode,
+    decode: Callable[[Any], _T] = msgspec.json.decode,
 ) -> _T:
     """Return the value in a JSON text.
 
@@ -45,9 +45,10 @@ def decode_json(
     except (msgspec.MsgspecError, UnicodeError) as error:
         why = _in_our_words(str(error))
     place = f" at {where}" if where else ""
-    start = text[:_SHOWN]
+    given = bytes(text) if isinstance(text, msgspec.Raw) else text
+    start = given[:_SHOWN]
     shown = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
-    more = "..." if len(text) > _SHOWN else ""
+    more = "..." if len(given) > _SHOWN else ""
     raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
 
 

@@ -56,6 +56,11 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         (["--strategy", "no"], ["--strategy", "least-numa-nodes"]),
         (["--listen", "nowhere"], ["HOST:PORT", "nowhere"]),
         (["--listen", "1.2.3.4:99999"], ["HOST:PORT"]),
+        (["--listen", "1.2.3.4:" + "9" * 5000], ["HOST:PORT"]),
+        (["--listen", "[]:8080"], ["HOST:PORT", "[]:8080"]),
+        (["--listen", "\udcff:5"], ["an address to listen on", r"\udcff:5: no host can have the name"]),
+        (["--listen", "a..b:5"], ["an address to listen on", "a..b:5: no host can have the name"]),
+        (["--strategy", "\udcff"], ["--strategy"]),
         (["--tls-cert", "cert"], ["both a certificate and its key"]),
         (["--tls-cert", "cert", "--tls-key", "key"], ["expected a certificate and its key in cert and key"]),
     ],
@@ -65,8 +70,31 @@ def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
 
 
 def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:
-    assert alignup("extender", "--kubeconfig", tmp_path / "no").complains("expected credentials")
+    missing = tmp_path / "no"
+    assert alignup("extender", "--kubeconfig", missing).complains(f"in {missing}, got: no such file")
     assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("expected credentials")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"certificate-authority-data": "aGVsbG8="}, {}),
+        ({"server": 5}, {}),
+        ({}, {"token": "a\nb"}),
+        ({}, {"exec": {"command": "/no/such/program", "apiVersion": "v1"}}),
+    ],
+)
+def test_wrong_values_in_a_kubeconfig_are_one_line(alignup, write, cluster, user) -> None:
+    path = write(
+        "kubeconfig",
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9", **cluster}}],
+            "users": [{"name": "u", "user": user}],
+        },
+    )
+    assert alignup("extender", "--kubeconfig", path).complains(f"expected credentials in {path}, got: ")
 
 
 def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:

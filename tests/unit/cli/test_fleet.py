@@ -14,6 +14,9 @@ import pytest
         (["--machine", "align-up-article", "--nodes", "x"], ["either --nodes or --machine"]),
         (["--machine", "align-up-article", "--label", "x"], ["KEY=VALUE"]),
         (["--machine", "align-up-article", "--listen", "x"], ["HOST:PORT"]),
+        (["--machine", "\udcff"], ["expected UTF-8", "--machine"]),
+        (["--machine", "align-up-article", "--label", "a=\udcff"], ["expected UTF-8", "--label"]),
+        (["--machine", "align-up-article", "--label", "\udcff=a"], ["expected UTF-8", "--label"]),
     ],
 )
 def test_bad_usage_is_one_line(alignup, words, parts) -> None:
@@ -21,3 +24,16 @@ def test_bad_usage_is_one_line(alignup, words, parts) -> None:
     assert found.status == 2
     assert all(part in found.err for part in parts)
     assert "Traceback" not in found.err
+
+
+def test_a_host_that_cannot_be_is_one_line(alignup, write) -> None:
+    path = write(
+        "kubeconfig",
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        },
+    )
+    words = ("--machine", "align-up-article", "--listen", "\udcff:5")
+    assert alignup("fleet", "--kubeconfig", path, *words).complains(r"\udcff:5: no host can have the name")

@@ -1,33 +1,47 @@
 """Speaks to an API server: credentials and connections by kubernetes_asyncio, bodies as bytes.
 
-The library knows kubeconfig files, tokens, certificates and the service account of a pod, and keeps them fresh. Its
-generated models are not used: objects are decoded by the modules that need their fields. Needs the extra `cluster`.
+The library keeps credentials fresh, which `alignup.cluster.scheduler.credentials` reads. Its generated models are not
+used: objects are decoded by the modules that need their fields. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config import ConfigException
 
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.cluster.scheduler.credentials import bearer_header, errors_of, read_credentials
+from alignup.errors import AlignupError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["BINDING", "JSON", "MERGE", "TOPOLOGIES", "Api", "ApiError", "pod_path"]
+    from kubernetes_asyncio.client import Configuration
+
+__all__ = [
+    "BINDING",
+    "GONE",
+    "JSON",
+    "MERGE",
+    "NODES",
+    "TOPOLOGIES",
+    "Api",
+    "ApiError",
+    "object_path",
+    "pod_path",
+]
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
+NODES: Final = "/api/v1/nodes"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
-_GONE: Final = 410
+GONE: Final = 410
 _FAILED: Final = 400
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
@@ -44,7 +58,7 @@ class ApiError(AlignupError):
     @property
     def is_gone(self) -> bool:
         """Whether the version that was asked for is too old to be had."""
-        return self.status == _GONE
+        return self.status == GONE
 
 
 class _Status(msgspec.Struct):
@@ -52,9 +66,29 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
+def object_path(collection: str, name: str, *parts: str) -> str:
+    """Return the path of an object, or of one of its subresources.
+
+    Args:
+        collection: the path of the objects of its kind, such as `NODES`.
+        name: any text; what has a meaning in paths is escaped.
+        parts: the subresource.
+
+    Raises:
+        ApiError: no object can have the name, and in a path it would mean another one.
+    """
+    if name in {"", ".", ".."}:
+        raise ApiError(f"expected the name of an object, got {name!r} in {collection}", _FAILED)
+    return "/".join((collection, quote(name, safe="", errors="surrogateescape"), *parts))
+
+
 def pod_path(namespace: str, name: str, *parts: str) -> str:
-    """Return the path of a pod, or of one of its subresources."""
-    return "/".join(("/api/v1/namespaces", namespace, "pods", name, *parts))
+    """Return the path of a pod, or of one of its subresources.
+
+    Raises:
+        ApiError: as `object_path`.
+    """
+    return object_path(object_path("/api/v1/namespaces", namespace, "pods"), name, *parts)
 
 
 class Api:
@@ -78,20 +112,8 @@ class Api:
         Raises:
             InputError: the file, or the service account, cannot be read.
         """
-        configuration = Configuration()
-        try:
-            if kubeconfig is None:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                await load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
-        except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-            what = (
-                "a pod's service account; outside a pod give --kubeconfig"
-                if kubeconfig is None
-                else kubeconfig
-            )
-            raise InputError(f"expected credentials in {what}, got: {error}") from error
-        return cls(configuration)
+        with errors_of(kubeconfig):
+            return cls(await read_credentials(kubeconfig))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -130,9 +152,7 @@ class Api:
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        settings: dict[str, Any] = await self._configuration.auth_settings()
-        headers = {one["key"]: one["value"] for one in settings.values() if one.get("in") == "header"}
-        headers |= {"Accept": JSON, "Content-Type": content_type}
+        headers = {**await self._credentials(), "Accept": JSON, "Content-Type": content_type}
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname
@@ -148,6 +168,19 @@ class Api:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
+
+    async def _credentials(self) -> dict[str, str]:
+        """Return the headers that say who asks; the file of a token is read again now and then.
+
+        Raises:
+            ApiError: there is no token for the moment.
+        """
+        try:
+            settings: dict[str, Any] = await self._configuration.auth_settings()
+        except (ConfigException, OSError, ValueError) as error:
+            raise ApiError(f"expected a token, got: {error}") from error
+        found = [one for one in settings.values() if one.get("in") == "header"]
+        return {one["key"]: bearer_header(one["value"]) for one in found}
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

@@ -23,7 +23,7 @@ from alignup.cluster.scheduler.extender_wire import (
     encode_preemption,
     encode_scores,
 )
-from alignup.errors import AlignupError, InputError
+from alignup.errors import AlignupError, InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +35,7 @@ __all__ = ["make_app"]
 
 _LARGEST_QUESTION: Final = 512 << 20
 """Bytes; five thousand whole nodes are about a hundred MiB."""
+_SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
 _NOT_READY: Final = "alignup has not seen the whole cluster yet"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -123,7 +124,11 @@ class _Handlers:
         """Return a handler of aiohttp for one verb."""
 
         async def handle(request: web.Request) -> web.Response:
-            body = await request.read()
+            try:
+                body = await _body(request)
+            except web.HTTPException:
+                self._counts.errors.labels(verb).inc()
+                raise
             start = time.perf_counter()
             try:
                 text = await answer(body)
@@ -143,6 +148,23 @@ class _Handlers:
     def _check_synced(self) -> None:
         if not self._extender.is_synced and not self._answers.fails_open:
             raise AlignupError(_NOT_READY)
+
+
+async def _body(request: web.Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        HTTPException: it is packed, too long, or ends too early.
+    """
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
+        raise web.HTTPUnsupportedMediaType(
+            text=f"expected a body without Content-Encoding, got {one_line(encoding[:_SHOWN_LETTERS])}"
+        )
+    try:
+        return await request.read()
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise web.HTTPBadRequest(text="expected a whole body, got a part of it") from error
 
 
 def make_app(extender: Extender) -> web.Application:

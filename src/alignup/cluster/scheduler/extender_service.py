@@ -14,7 +14,16 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from alignup.cluster.scheduler.api_client import BINDING, MERGE, TOPOLOGIES, Api, ApiError, pod_path
+from alignup.cluster.scheduler.api_client import (
+    BINDING,
+    MERGE,
+    NODES,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
 from alignup.cluster.scheduler.objects import NodeObject, PodReader, WatchedPod, decode_node, decode_pod
 from alignup.cluster.scheduler.report import Report, decode_report
 from alignup.cluster.scheduler.watch import Follower, Pauses
@@ -138,7 +147,7 @@ class Extender:
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
         self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
-            Follower(api, "/api/v1/nodes", decode_node, _Nodes(self.state), pauses=pauses, complain=complain),
+            Follower(api, NODES, decode_node, _Nodes(self.state), pauses=pauses, complain=complain),
             Follower(
                 api,
                 "/api/v1/pods",
@@ -196,7 +205,7 @@ class Extender:
         """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
         try:
             found = await self._fetch(binding)
-        except ApiError:
+        except AlignupError:  # nobody answers, or not with a pod
             found = None
         if found is None or not found.node or found.pod.uid != binding.uid:
             self.state.pod_gone(binding.uid, self.clock())
@@ -237,7 +246,7 @@ class Extender:
             moment = datetime.now(UTC).isoformat()
             body = msgspec.json.encode({"metadata": {"annotations": {WOKEN: moment}}})
             try:
-                await self.api.request("PATCH", f"/api/v1/nodes/{name}", body, content_type=MERGE)
+                await self.api.request("PATCH", object_path(NODES, name), body, content_type=MERGE)
             except ApiError as error:
                 self._complain(str(error))
                 self.state.changed.add(name)

@@ -12,6 +12,7 @@ import msgspec
 
 from alignup.cluster.scheduler.objects import Metadata, PodObject  # noqa: TC001  # msgspec reads annotations
 from alignup.errors import InputError
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,16 +58,25 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
 
     @property
     def names(self) -> list[str]:
-        """The names of the nodes asked for."""
+        """The names of the nodes asked for.
+
+        Raises:
+            InputError: as `objects`.
+        """
         if self.node_names is not None:
             return self.node_names
         return list(self.objects)
 
     @property
     def objects(self) -> dict[str, msgspec.Raw]:
-        """By name, the whole nodes, where these were sent."""
+        """By name, the whole nodes, where these were sent.
+
+        Raises:
+            InputError: one of them is no Node.
+        """
         items = (self.nodes.items or []) if self.nodes else []
-        return {_NAMED.decode(item).metadata.name: item for item in items}
+        nodes = [decode_json(item, "a Node", "Nodes.items", _NAMED.decode) for item in items]
+        return {node.metadata.name: item for node, item in zip(nodes, items, strict=True)}
 
 
 class _MetaVictim(msgspec.Struct, gc=False):
@@ -121,6 +131,7 @@ class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
     score: int
 
 
+_NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _NAMED: Final = msgspec.json.Decoder(_Named)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
@@ -159,15 +170,16 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T]) -> 
     """Return the decoded question, with keys of any case."""
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NOT_DECODED as error:
         try:
             fields = _ANY_KEYS.decode(data)
             names = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(form)}
             renamed = {names.get(key.lower(), key): value for key, value in fields.items()}
             return decoder.decode(msgspec.json.encode(renamed))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _NOT_DECODED:
+            why = "values are nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(
-                f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {error}"
+                f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {why}"
             ) from error
 
 

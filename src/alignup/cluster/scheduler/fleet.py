@@ -14,15 +14,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, pod_path
+from alignup.cluster.scheduler.api_client import (
+    MERGE,
+    NODES,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
 from alignup.cluster.scheduler.fleet_node import ended_status, rejected_status, running_status
 from alignup.cluster.scheduler.objects import PodObject, PodReader, decode_pod
-from alignup.cluster.scheduler.report import decode_holdings, decode_report
-from alignup.cluster.scheduler.watch import Follower, Pauses
-from alignup.errors import AlignupError
+from alignup.cluster.scheduler.report import Report, decode_holdings, decode_report
+from alignup.cluster.scheduler.watch import Follower, Pauses, decode_list
+from alignup.errors import AlignupError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from alignup.cluster.scheduler.fleet_node import FleetNode
 
@@ -236,7 +244,7 @@ class Fleet:
         self._changed.discard(node.name)
         body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
         try:
-            await self._api.request("PATCH", f"{TOPOLOGIES}/{node.name}", body, content_type=MERGE)
+            await self._api.request("PATCH", object_path(TOPOLOGIES, node.name), body, content_type=MERGE)
         except ApiError as error:
             if error.status != _MISSING:
                 self._changed.add(node.name)
@@ -273,11 +281,23 @@ class Fleet:
         """Take over what an earlier process of this fleet published."""
         with suppress(ApiError):  # nobody published anything
             text = await self._api.request("GET", TOPOLOGIES)
-            for item in msgspec.json.decode(text, type=_Items).items:
-                report = decode_report(item)
+            for report in self._reports(text):
                 node = self.nodes.get(report.name)
                 if node is not None and report.holdings is not None:
                     self._restore_node(node, report.holdings)
+
+    def _reports(self, text: bytes) -> Iterator[Report]:
+        """Yield what nodes reported, of this fleet and others, without what cannot be read."""
+        try:
+            items = decode_list(text).items or ()
+        except InputError as error:
+            self._complain(f"{TOPOLOGIES}: {error}")
+            return
+        for item in items:
+            try:
+                yield decode_report(item)
+            except InputError as error:
+                self._complain(f"an earlier report is passed over: {error}")
 
     def _restore_node(self, node: FleetNode, holdings: str) -> None:
         try:
@@ -294,7 +314,7 @@ class Fleet:
             "spec": _lease(node.name),
         }
         made = {**node.node_object(self._labels), "status": node.node_status(_now())}
-        if not await self._made("/api/v1/nodes", made):
+        if not await self._made(NODES, made):
             await self._renew_status(node)
         await self._made(_LEASES, lease)
         if not await self._made(TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
@@ -312,11 +332,11 @@ class Fleet:
 
     async def _renew_status(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"status": node.node_status(_now())})
-        await self._api.request("PATCH", f"/api/v1/nodes/{node.name}/status", body, content_type=MERGE)
+        await self._api.request("PATCH", object_path(NODES, node.name, "status"), body, content_type=MERGE)
 
     async def _renew_lease(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"spec": _lease(node.name)})
-        await self._api.request("PATCH", f"{_LEASES}/{node.name}", body, content_type=MERGE)
+        await self._api.request("PATCH", object_path(_LEASES, node.name), body, content_type=MERGE)
 
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.
@@ -338,10 +358,6 @@ class Fleet:
             if with_status:
                 await self._try(lambda: self._renew_status(node))
         self._renewing.discard(node.name)
-
-
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw] = []
 
 
 def _lease(name: str) -> dict[str, Any]:

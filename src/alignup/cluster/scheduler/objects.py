@@ -13,6 +13,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
+from alignup.text.json_text import decode_json
 
 __all__ = [
     "NodeObject",
@@ -107,18 +108,18 @@ def decode_pod(data: bytes | msgspec.Raw) -> PodObject:
     """Return a Pod that an API server sent.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        InputError: it is none.
     """
-    return _POD.decode(data)
+    return decode_json(data, "a Pod", decode=_POD.decode)
 
 
 def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
     """Return a Node that an API server sent.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        InputError: it is none.
     """
-    return _NODE.decode(data)
+    return decode_json(data, "a Node", decode=_NODE.decode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,19 @@ class PodReader:
         )
 
     def _template(self, spec: PodSpec) -> Pod:
-        """Return a pod with these requests, whatever its name."""
+        """Return a pod with these requests, whatever its name.
+
+        Raises:
+            InputError: the API server would refuse them.
+        """
+        try:
+            return self._known_template(spec)
+        except RecursionError as error:
+            raise InputError.at(
+                "resources", "amounts by name", "values that are nested too deeply"
+            ) from error
+
+    def _known_template(self, spec: PodSpec) -> Pod:
         asked = (spec.containers, spec.init_containers, spec.resources)
         key = _ENCODER.encode(asked)
         found = self._templates.get(key)

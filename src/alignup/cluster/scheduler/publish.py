@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError
+from alignup.cluster.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, object_path
 from alignup.cluster.scheduler.report import HOLDINGS, NODE, holdings_of
 from alignup.cluster.topology_object import topology_object
 from alignup.errors import AlignupError
@@ -116,7 +116,7 @@ def _encoded(name: str, read: Callable[[], KubeletNode]) -> bytes:
 
 async def _send(api: Api, name: str, body: bytes) -> None:
     try:
-        await api.request("PATCH", f"{TOPOLOGIES}/{name}", body, content_type=MERGE)
+        await api.request("PATCH", object_path(TOPOLOGIES, name), body, content_type=MERGE)
     except ApiError as error:
         if error.status != _MISSING:
             raise

@@ -7,7 +7,7 @@ node that publishes both can be judged exactly; one without them by the amounts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -18,7 +18,9 @@ from alignup.koordinator.node_policies import Ruling
 from alignup.kubelet.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import MEMORY_LIMIT
 from alignup.node.inputs import has_policy
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +42,8 @@ __all__ = [
 
 NODE: Final = "alignup.dev/node"
 HOLDINGS: Final = "alignup.dev/holdings"
+_KIND: Final = "NodeResourceTopology"
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT)]
 
 
 class ContainerHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -47,7 +51,7 @@ class ContainerHolding(msgspec.Struct, rename="camel", omit_defaults=True, froze
 
     cpus: str = ""
     """CPUs of its own, in the kernel's list format."""
-    memory: dict[str, dict[str, int]] = {}
+    memory: dict[str, dict[str, _Bytes]] = {}
     """Type -> kernel node id -> bytes."""
     devices: dict[str, list[str]] = {}
     """Resource -> ids."""
@@ -102,20 +106,22 @@ class Report(msgspec.Struct, frozen=True):
         Raises:
             InputError: it is no NodeResourceTopology object of version v1alpha2.
         """
-        return read_topology(msgspec.json.decode(self.text), self.name)
+        found: Any = decode_json(self.text, f"a {_KIND}", self.name)
+        return read_topology(found, self.name)
 
 
 _OBJECT: Final = msgspec.json.Decoder(_Object)
 _HOLDINGS: Final = msgspec.json.Decoder(Holdings)
+_DESCRIPTION: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode_report(data: bytes | msgspec.Raw) -> Report:
     """Return a NodeResourceTopology object that an API server sent.
 
     Raises:
-        msgspec.MsgspecError: it is no object with a name.
+        InputError: it is no object with metadata.
     """
-    found = _OBJECT.decode(data)
+    found = decode_json(data, f"a {_KIND}", decode=_OBJECT.decode)
     metadata, annotations = found.metadata, found.metadata.annotations or {}
     attributes = {one.name: one.value for one in found.attributes or ()}
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
@@ -145,19 +151,24 @@ class Description:
         """
         key = text, tuple(sorted(labels.items()))
         if key not in self._templates:
-            described: Any = _decoded(text)
-            named = {**described, "name": "node", "pods": []}
-            if labels:
-                named["labels"] = {**(described.get("labels") or {}), **labels}
-            _, self._templates[key] = self._reader.node(msgspec.json.encode(named))
+            try:
+                self._templates[key] = self._made(text, labels)
+            except RecursionError as error:
+                place = f"the annotation {NODE}"
+                raise InputError.at(place, "a node as a JSON object", "values nested too deeply") from error
         return self._templates[key]
 
-
-def _decoded(text: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise InputError.at(f"the annotation {NODE}", "a node as a JSON object", text) from error
+    def _made(self, text: str, labels: Mapping[str, str]) -> Node:
+        described = decode_json(
+            text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode
+        )
+        named = {**described, "name": "node", "pods": []}
+        if labels:
+            own = described.get("labels") or {}
+            if not isinstance(own, dict):
+                raise InputError.at(f"labels of the annotation {NODE}", "a mapping", own)
+            named["labels"] = {**own, **labels}
+        return self._reader.node(msgspec.json.encode(named))[1]
 
 
 def decode_holdings(text: str) -> Holdings:
@@ -166,10 +177,7 @@ def decode_holdings(text: str) -> Holdings:
     Raises:
         InputError: they are of another form.
     """
-    try:
-        return _HOLDINGS.decode(text)
-    except msgspec.DecodeError as error:
-        raise InputError.at(f"the annotation {HOLDINGS}", f"holdings ({error})", text) from error
+    return decode_json(text, "holdings", f"the annotation {HOLDINGS}", _HOLDINGS.decode)
 
 
 def holdings_of(node: Node) -> Holdings:

@@ -30,9 +30,12 @@ def address(text: str) -> tuple[str, int]:
         InputError: it is no such text.
     """
     host, _, port = text.rpartition(":")
-    if not host or not (port.isdecimal() and port.isascii()) or int(port) > _HIGHEST_PORT:
+    host = host.removeprefix("[").removesuffix("]")  # without which the empty name would be all addresses
+    # more digits than the highest port has can be more than Python makes a number of
+    is_port = port.isdecimal() and port.isascii() and len(port) <= len(str(_HIGHEST_PORT))
+    if not host or not is_port or int(port) > _HIGHEST_PORT:
         raise InputError.at("--listen", "HOST:PORT", text)
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host, int(port)
 
 
 def tls_context(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
@@ -60,18 +63,19 @@ async def serve(
 ) -> tuple[web.AppRunner, int]:
     """Start to serve; return the server, whose `cleanup` ends it, and its port.
 
+    Bodies of requests are not unpacked: an application must look at their `Content-Encoding`.
+
     Raises:
         InputError: the address cannot be had.
     """
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
     await runner.setup()
     try:
         await web.TCPSite(runner, where[0], where[1], ssl_context=tls).start()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         await runner.cleanup()
-        raise InputError(
-            f"expected an address to listen on, got {where[0]}:{where[1]}: {error.strerror}"
-        ) from error
+        why = error.strerror if isinstance(error, OSError) else "no host can have the name"
+        raise InputError(f"expected an address to listen on, got {where[0]}:{where[1]}: {why}") from error
     return runner, int(runner.addresses[0][1])
 
 

@@ -2,31 +2,37 @@
 
 The ways in which a watch ends are all survived: a connection that drops is resumed from the last version that was
 seen, bookmarks included; a version that is too old (410 Gone) leads to a new list; errors to ever longer pauses. Events
-that get lost without a sign are made up for by a list from time to time.
+that get lost without a sign are made up for by a list from time to time. An object that cannot be read is passed over.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 
-from alignup.cluster.scheduler.api_client import JSON, Api, ApiError
+from alignup.cluster.scheduler.api_client import GONE, JSON, Api, ApiError
+from alignup.errors import AlignupError, InputError
+from alignup.text.json_text import decode_json
+from alignup.text.shallow import without_depths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-__all__ = ["Follower", "Sink"]
+__all__ = ["Follower", "ObjectList", "Sink", "decode_list"]
 
 T = TypeVar("T")
+_D = TypeVar("_D")
 _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 """Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
-_GONE: Final = 410
+_LEVELS: Final = 64
+"""Objects of a cluster have some ten levels."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -34,8 +40,10 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class _List(msgspec.Struct):
-    metadata: _ListMeta
+class ObjectList(msgspec.Struct):
+    """A list of objects on the wire, or a page of one; the objects stay text until each is decoded."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[msgspec.Raw] | None = None
 
 
@@ -45,6 +53,8 @@ class _Event(msgspec.Struct):
 
 
 class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
     resource_version: str = ""
 
 
@@ -86,7 +96,7 @@ class Follower(Generic[T]):
     Args:
         api: the server.
         path: of the list.
-        decode: makes an object of its JSON; may raise `msgspec.MsgspecError`.
+        decode: makes an object of its JSON; an object of which it raises `AlignupError` is passed over.
         sink: where objects go.
         query: selectors.
         pauses: between attempts.
@@ -109,6 +119,8 @@ class Follower(Generic[T]):
         self._pauses = pauses or Pauses()
         self._complain = complain
         self._version = ""
+        self._passed_over: dict[str, str] = {}
+        """By name, the version of each object that was said to be passed over."""
         self.synced = asyncio.Event()
         """Set once the first list is there."""
         self.is_current = False
@@ -133,9 +145,9 @@ class Follower(Generic[T]):
                     self._complain(str(error))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, self._pauses.longest)
-            except msgspec.MsgspecError as error:
+            except InputError as error:
                 self.is_current = False
-                self._complain(f"{self._path}: expected objects of the kind, got: {error}")
+                self._complain(f"{self._path}: {error}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._pauses.longest)
 
@@ -144,8 +156,8 @@ class Follower(Generic[T]):
         found: list[T] = []
         query = {**self._query, "limit": str(_PAGE)}
         while True:
-            page = msgspec.json.decode(await self._api.request("GET", self._path, query=query), type=_List)
-            found.extend(map(self._decode, page.items or ()))
+            page = decode_list(await self._api.request("GET", self._path, query=query))
+            found += [one for item in page.items or () if (one := self._read(item)) is not None]
             if not page.metadata.next_page:
                 break
             query["continue"] = page.metadata.next_page
@@ -160,6 +172,7 @@ class Follower(Generic[T]):
 
         Raises:
             ApiError: the version is gone, or the server does not let us watch.
+            InputError: something came that is no event.
         """
         pause = self._pauses.first
         while True:
@@ -189,29 +202,72 @@ class Follower(Generic[T]):
         async with self._api.open("GET", self._path, None, query, JSON, limits) as response:
             self.is_current = True
             async for line in _lines(response):
-                self._take(_EVENT.decode(line))
+                self._take(_decoded(line, "an event", _EVENT.decode))
 
     def _take(self, event: _Event) -> None:
         """Take in one event.
 
         Raises:
             ApiError: the event says that the watch cannot go on.
+            InputError: the event says so, and not why.
         """
         if event.type == "ERROR":
-            status = _STATUS.decode(event.object)
+            status = decode_json(event.object, "a Status", decode=_STATUS.decode)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
-        version = _VERSION.decode(event.object).metadata.resource_version
-        if event.type in {"ADDED", "MODIFIED"}:
-            self._sink.changed(self._decode(event.object))
-        elif event.type == "DELETED":
-            self._sink.gone(self._decode(event.object))
+        if event.type in {"ADDED", "MODIFIED", "DELETED"}:
+            found = self._read(event.object)
+            if found is not None:
+                (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
+            elif event.type == "DELETED":  # only a list tells which object it was
+                raise ApiError(f"watch of {self._path}: a deleted object cannot be read", GONE)
+        version = _meta(event.object).resource_version
         if version:
             self._version = version
 
+    def _read(self, data: msgspec.Raw) -> T | None:
+        """Return an object; None, and a complaint once for each version of it, if nobody can read it."""
+        try:
+            return self._decode(data)
+        except AlignupError as error:
+            meta = _meta(data)
+            name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
+            if self._passed_over.get(name) != meta.resource_version:
+                self._passed_over[name] = meta.resource_version
+                self._complain(f"{self._path}: the object {name} is passed over: {error}")
+            return None
 
+
+def decode_list(text: bytes) -> ObjectList:
+    """Return a list of objects; values in them that are nested beyond measure are null.
+
+    Raises:
+        InputError: it is none.
+    """
+    return _decoded(text, "a list of objects", _LIST.decode)
+
+
+def _decoded(text: bytes, expected: str, decode: Callable[[bytes], _D]) -> _D:
+    """Return what a text says, without what is nested so deeply in it that it cannot be decoded."""
+    try:
+        return decode(text)
+    except RecursionError:
+        text = without_depths(text, _LEVELS)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    return decode_json(text, expected, decode=decode)
+
+
+def _meta(data: msgspec.Raw) -> _Meta:
+    """Return what there is of an object's metadata, of which all may be missing."""
+    with suppress(InputError):
+        return decode_json(data, "an object", decode=_VERSIONED.decode).metadata
+    return _Meta()
+
+
+_LIST: Final = msgspec.json.Decoder(ObjectList)
 _EVENT: Final = msgspec.json.Decoder(_Event)
 _STATUS: Final = msgspec.json.Decoder(_Status)
-_VERSION: Final = msgspec.json.Decoder(_Versioned)
+_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
@@ -14,13 +16,15 @@ from alignup.cluster.scheduler.api_client import TOPOLOGIES
 from alignup.cluster.scheduler.extender_answers import Answers
 from alignup.cluster.scheduler.extender_server import make_app
 from alignup.cluster.scheduler.extender_service import WOKEN, Extender
-from alignup.cluster.scheduler.report import Description
+from alignup.cluster.scheduler.report import HOLDINGS, NODE, Description
 from alignup.cluster.scheduler.serving import serve
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.cluster.scheduler.watch import Pauses
+from alignup.errors import AlignupWarning
 from api_stub import NODES, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology
 
+DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 FAST = Pauses(first=0.01, longest=0.05)
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -39,6 +43,10 @@ class Asked:
 
     async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
         return await self.ask("filter", Pod=pod, Nodes=None, NodeNames=list(names))
+
+    async def metrics(self) -> str:
+        async with self.session.get(f"{self.url}/metrics") as response:
+            return await response.text()
 
     async def bind(self, name: str, node: str) -> str:
         found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
@@ -108,6 +116,23 @@ def test_a_binding_that_the_server_refuses_holds_nothing() -> None:
     asyncio.run(scenario())
 
 
+def test_a_binding_asks_for_no_other_object_than_a_pod_of_the_name() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.stub.put(PODS, pod_object("p"))
+            for name in ("../../../nodes/a?x=", "p/status", "p#", "p%2Fbinding", "p;x"):
+                assert "404" in await asked.bind(name, "a")
+                paths = [path for _, path in asked.stub.requests if "/pods/" in path]
+                assert {unquote(path.split("/")[6]) for path in paths} == {name}
+                assert {path.rpartition("/pods/")[0] for path in paths} == {"/api/v1/namespaces/default"}
+                asked.stub.requests.clear()
+            for name in ("", ".", ".."):
+                assert f"expected the name of an object, got '{name}'" in await asked.bind(name, "a")
+            assert not [path for method, path in asked.stub.requests if method == "POST" or "/pods/" in path]
+
+    asyncio.run(scenario())
+
+
 def test_a_binding_whose_answer_got_lost_is_done() -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
@@ -172,8 +197,7 @@ def test_health_and_metrics_are_served() -> None:
             await asked.filter(pod_object("q", cpu=5), "a")
             async with asked.session.get(f"{asked.url}/healthz") as response:
                 assert (response.status, await response.text()) == (200, "ok")
-            async with asked.session.get(f"{asked.url}/metrics") as response:
-                text = await response.text()
+            text = await asked.metrics()
             assert 'alignup_extender_nodes{known_by="holdings"} 1.0' in text
             assert 'alignup_extender_refused_nodes_total{resolvable="no"} 1.0' in text
             assert 'alignup_extender_request_seconds_count{verb="filter"} 1.0' in text
@@ -209,6 +233,73 @@ def test_what_is_no_question_is_answered_with_an_error() -> None:
                 assert response.status == 400
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("annotation", [NODE, HOLDINGS])
+def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            hostile = topology("a", described=description(), holdings=EMPTY)
+            hostile["metadata"]["annotations"][annotation] = '{"a":' * 5000 + "1" + "}" * 5000
+            await asked.stub.put(TOPOLOGIES, hostile)
+            await until(lambda: "a" not in asked.extender.state.members)
+            await asked.stub.put(PODS, pod_object("p", "b", cpu=4))
+            await until(lambda: asked.extender.state.pod_count)
+            async with served(asked.stub) as api:
+                second = Extender(api, Answers(ClusterState()), pauses=FAST)
+                async with running(second.run()):
+                    await until(lambda: second.is_synced)
+                    assert set(second.state.members) == {"b"}
+
+    with pytest.warns(AlignupWarning, match=f"what node a reports is passed over: .*{annotation}"):
+        asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("item", [b"5", b"{}", b'{"metadata": {"name": 7}}', DEEP])
+def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            body = (
+                b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
+            )
+            async with asked.session.post(f"{asked.url}/filter", data=body) as response:
+                assert response.status == 200
+                assert "expected" in (await response.json())["Error"]
+            async with asked.session.post(f"{asked.url}/prioritize", data=body) as response:
+                assert response.status == 400
+                assert "expected" in await response.text()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b" " * (1 << 20))])
+def test_packed_questions_are_refused_unread(verb, data) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            async with asked.session.post(
+                f"{asked.url}/{verb}", data=data, headers={"Content-Encoding": "gzip"}
+            ) as response:
+                assert response.status == 415
+                assert await response.text() == "expected a body without Content-Encoding, got gzip"
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_question_that_breaks_off_leaves_no_traceback(caplog) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            _, writer = await asyncio.open_connection("127.0.0.1", int(asked.url.rpartition(":")[2]))
+            writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            await writer.drain()
+            writer.close()
+            while 'errors_total{verb="filter"} 1.0' not in await asked.metrics():
+                pass
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+    assert not caplog.records
 
 
 def test_it_is_said_once_that_all_was_listed() -> None:

@@ -67,6 +67,28 @@ def test_anything_else_is_refused_in_one_line(data) -> None:
             decode(data)
 
 
+DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
+POD_TEXT = json.dumps(POD).encode()
+
+
+@pytest.mark.parametrize("decode", [decode_args, decode_preemption, decode_binding])
+def test_what_is_nested_without_end_is_refused(decode) -> None:
+    known = {"Pod": POD, "PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}
+    for key in ("Pod", "NodeNames", "PodName", "more"):
+        text = json.dumps({**known, key: "DEEP"}).encode().replace(b'"DEEP"', DEEP)
+        with pytest.raises(InputError, match="expected the JSON of Extender"):
+            decode(text)
+
+
+@pytest.mark.parametrize(
+    "item", [b"5", b"{}", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "\xff"}}', DEEP]
+)
+def test_nodes_that_are_none_are_refused(item) -> None:
+    data = b'{"Pod": ' + POD_TEXT + b', "Nodes": {"items": [' + item + b"]}}"
+    with pytest.raises(InputError, match=r"expected (a Node|the JSON of ExtenderArgs), got"):
+        decode_args(data).names  # noqa: B018  # the nodes are read where their names are asked for
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -144,6 +144,23 @@ def test_a_fleet_that_starts_again_keeps_what_its_pods_hold() -> None:
     check(scenario)
 
 
+def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.written["DEEP"] = '{"a":' * 5000 + "1" + "}" * 5000
+        for name, annotation in (("a", "["), ("b", "{}")):
+            await stub.put(TOPOLOGIES, {"metadata": {"name": name, "annotations": {HOLDINGS: annotation}}})
+        await stub.put(TOPOLOGIES, {"metadata": {"name": "c", "annotations": 3}, "more": "DEEP"})
+        async with fleet(stub, "a", "b", complain=said.append):
+            await until(lambda: held(stub, "a") == held(stub, "b") == [])
+
+    check(scenario)
+    assert len(said) == 3
+    assert all("expected" in one and "passed over" in one for one in said)
+
+
 def test_errors_of_the_server_are_said_and_writing_goes_on() -> None:
     said: list[str] = []
 

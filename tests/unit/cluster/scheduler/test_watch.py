@@ -138,16 +138,79 @@ def test_errors_are_said_and_tried_again(status) -> None:
     assert f"GET {PODS}: {status}: refused as the test wants it" in said[0]
 
 
-def test_objects_that_nobody_can_read_are_said_and_tried_again() -> None:
+ODD = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3}
+
+
+def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> None:
     said: list[str] = []
 
     async def scenario() -> None:
         stub = ApiStub()
-        async with following(stub, complain=said.append) as (_, names):
-            await stub.put(PODS, {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3})
-            await until(lambda: said)
+        async with following(stub, complain=said.append) as (follower, names):
+            await stub.put(PODS, dict(ODD))
+            await add(stub, "other")
+            await until(lambda: "other" in names.found)
+            assert "odd" not in names.found
             await add(stub, "odd")
             await until(lambda: "odd" in names.found)
+            assert follower.lists == 1
 
     check(scenario)
-    assert "expected objects of the kind" in said[0]
+    assert len(said) == 1
+    assert "the object default/odd is passed over: expected a Pod, got" in said[0]
+
+
+def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_once() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(PODS, dict(ODD))
+        await add(stub, "other")
+        async with following(stub, Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (
+            follower,
+            names,
+        ):
+            await until(lambda: follower.lists > 2)
+            assert list(names.found) == ["other"]
+
+    check(scenario)
+    assert len([one for one in said if "default/odd is passed over" in one]) == 1
+
+
+def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub) as (follower, names):
+            await add(stub, "a")
+            await until(lambda: "a" in names.found)
+            await stub.put(PODS, {**ODD, "metadata": {"name": "a", "namespace": "default"}})
+            await stub.delete(PODS, "a", "default")
+            await until(lambda: not names.found)
+            assert follower.lists == 2
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_value_of_thousands_of_levels_hides_no_object(is_listed) -> None:
+    """Where nobody wants to know the value, not even its own."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.written["DEEP"] = '{"a":' * 5000 + "1" + "}" * 5000
+        strange = {**pod_object("strange"), "more": "DEEP"}
+        unread = {**ODD, "spec": {"containers": "DEEP"}}
+        if is_listed:
+            await stub.put(PODS, strange)
+            await stub.put(PODS, unread)
+        async with following(stub) as (follower, names):
+            if not is_listed:
+                await stub.put(PODS, strange)
+                await stub.put(PODS, unread)
+            await add(stub, "other")
+            await until(lambda: "other" in names.found)
+            assert sorted(names.found) == ["other", "strange"]
+            assert follower.lists == 1
+
+    check(scenario)
