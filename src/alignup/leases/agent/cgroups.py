@@ -28,6 +28,7 @@ __all__ = ["Cgroups", "cgroup_of", "remove_cgroup"]
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"
+_EVENTS: Final = "cgroup.events"
 _DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
 """The files of a cgroup that its owner writes to, to divide it further."""
 _UNIFIED: Final = "0::"
@@ -55,13 +56,13 @@ class Cgroups:
             raise InputError.at("the cgroup of all leases", "an absolute path", str(base))
         self.base = base
         place = base or cgroup_of("self")
-        trial = place / f"{_PREFIX}trial-{os.getpid()}"
+        is_new = not place.exists()
         try:
             if base is not None:
                 _make(base)
-            trial.mkdir()
-            is_cgroup = (trial / _PROCESSES).exists()
-            trial.rmdir()
+            is_cgroup = _tells_of_its_end(place)
+            if is_new and not is_cgroup:
+                place.rmdir()
         except OSError as error:
             raise InputError(
                 f"expected a cgroup that others can be made in, got {_why(error)!r} at {place}"
@@ -106,6 +107,20 @@ class Cgroups:
             for found in self.base.iterdir():
                 if found.name.startswith(_PREFIX) and str(found) not in known:
                     yield str(found)
+
+
+def _tells_of_its_end(place: Path) -> bool:
+    """Return whether a cgroup that is made here says when it is empty, as those of version 2 do.
+
+    Raises:
+        OSError: nothing can be made here.
+    """
+    trial = place / f"{_PREFIX}trial-{os.getpid()}"
+    trial.mkdir()
+    try:
+        return (trial / _EVENTS).exists()
+    finally:
+        trial.rmdir()
 
 
 def _make(cgroup: Path) -> None:

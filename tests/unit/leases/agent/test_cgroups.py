@@ -134,9 +134,24 @@ def test_cgroups_of_unknown_leases_are_found(base):
     assert list(Cgroups(base).strays({str(base / "alignup-1")})) == [str(base / "alignup-2")]
 
 
+VERSION_1 = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.skipif(
+    not (VERSION_1 / "cgroup.procs").exists() or not os.access(VERSION_1, os.W_OK),
+    reason="no cgroups of version 1 can be made here",
+)
+def test_a_cgroup_of_version_1_does_not_tell_of_its_end():
+    place = VERSION_1 / f"alignup-test-{os.getpid()}"
+    with pytest.raises(InputError, match="a cgroup of version 2, got another folder"):
+        Cgroups(place)
+    assert not place.exists()
+
+
 def test_another_folder_is_no_cgroup(tmp_path):
     with pytest.raises(InputError, match="a cgroup of version 2, got another folder"):
         Cgroups(tmp_path / "x")
+    assert not (tmp_path / "x").exists()
     with pytest.raises(InputError, match="got 'no such file or directory'"):
         Cgroups(tmp_path / "no" / "such")
 
