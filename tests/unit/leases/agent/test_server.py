@@ -171,6 +171,78 @@ def test_who_sends_far_more_than_the_next_request_loses_the_connection(path):
     asyncio.run(work())
 
 
+def test_others_have_their_turn_between_two_requests_of_one(path):
+    """What is called soon comes before the second one."""
+
+    class Noting(Service):
+        def handle(self, request, caller, reply):
+            asyncio.get_running_loop().call_soon(self.asked.append, "others")
+            return super().handle(request, caller, reply)
+
+    async def work():
+        service = Noting()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            writer.write(frame(List()) + frame(List()))
+            assert [await answer(reader), await answer(reader)] == [Done(), Done()]
+            assert [one == "others" for one in service.asked] == [False, True, False, True]
+            writer.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_who_sends_more_than_another_request_loses_the_connection(path, count):
+    async def work():
+        service = Service()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            writer.write(count * frame(List()))
+            assert await is_closed(reader)
+            writer.transport.abort()
+        assert len(service.asked) < count
+
+    asyncio.run(work())
+
+
+class Wordy(Service):
+    """Answers with more than a socket holds."""
+
+    def handle(self, request, caller, reply):
+        self.asked.append((request, caller.uid))
+        reply(Failed("x" * (4 << 20)))
+
+
+def test_who_does_not_read_has_no_second_request_and_loses_the_connection(path, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+
+    async def work():
+        service = Wordy()
+        async with serving(path, service) as server:
+            with socket.socket(socket.AF_UNIX) as deaf:
+                deaf.connect(str(path))
+                deaf.sendall(2 * frame(List()))
+                await until(lambda: service.asked)
+                await until(lambda: not server._connections)
+            assert len(service.asked) == 1
+
+    asyncio.run(work())
+
+
+def test_the_next_request_is_carried_out_when_the_reply_has_been_read(path):
+    async def work():
+        service = Wordy()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            for _ in range(2):
+                writer.write(2 * frame(List()))
+                for _ in range(2):
+                    assert len((await answer(reader)).detail) == 4 << 20
+            writer.close()
+
+    asyncio.run(work())
+
+
 def test_who_goes_away_is_given_up_and_hears_nothing(path):
     async def work():
         service = Service()
