@@ -126,7 +126,7 @@ class Service:
             elif isinstance(request, Release):
                 self._release(request, uid, reply)
             elif isinstance(request, List):
-                reply(Leases(leases_shown(self._ledger, uid)))
+                reply(Leases(leases_shown(self._ledger, uid, self.watch.state_of)))
             else:
                 reply(machine_shown(request, self._ledger, self._site))
         except AllocationError as error:
@@ -223,7 +223,7 @@ class Service:
             request.command[:100],
             request.stem[:80],
             keeper,
-            in_container=holder is not request.holder,
+            in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
     async def _ask_patiently(self, asked: Asked, wait: float, reply: Callable[[Reply], None]) -> None:
