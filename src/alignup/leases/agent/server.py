@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.leases.agent.callers import Caller
+from alignup.leases.agent.socket_path import check_free
 from alignup.leases.agent.wire import (
     HEADER,
     LARGEST_REQUEST,
@@ -40,14 +41,13 @@ _PATIENCE: Final = 5.0
 """Seconds for the rest of a message, and for a reply to be taken."""
 _BACKLOG: Final = 512
 _MODE: Final = 0o660
-_LONGEST_PATH: Final = 107
 
 
 class AgentServer:
     """The socket of the agent.
 
     Args:
-        path: the socket; what is left of an earlier one is replaced.
+        path: the socket; what is left of an earlier one is replaced, and nothing else.
         group: the group that may connect, by name; empty: that of the process.
         service: carries out requests.
     """
@@ -64,7 +64,7 @@ class AgentServer:
         """Serve from now on.
 
         Raises:
-            InputError: the socket cannot be made.
+            InputError: the socket cannot be made, or there is something else, or somebody serves it.
         """
         try:
             listening = self._listening()
@@ -105,9 +105,8 @@ class AgentServer:
                 del self._of_user[connection.uid]
 
     def _listening(self) -> socket.socket:
-        """Return a socket that listens at the path, in the place of whatever was left there."""
-        if len(os.fsencode(self._path)) > _LONGEST_PATH:
-            raise InputError.at("--socket", f"a path of up to {_LONGEST_PATH} bytes", str(self._path))
+        """Return a socket that listens at the path, in the place of one that was left there."""
+        check_free(self._path, "--socket")
         make_folders(self._path.parent)
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

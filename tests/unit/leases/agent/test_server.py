@@ -303,12 +303,25 @@ def test_the_socket_is_replaced_and_stays(path):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
+def test_a_socket_that_somebody_serves_stays_theirs(path):
+    async def work():
+        async with serving(path, Service()):
+            with pytest.raises(InputError, match="expected a socket that nobody serves"):
+                await AgentServer(path, "", Service()).start()
+            reader, writer = await connected(path)
+            writer.write(frame(List()))
+            assert await answer(reader) == Done()
+            writer.close()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize(
     ("name", "group", "words"),
     [
         ("x" * 100, "", "expected a path of up to 107 bytes"),
         ("a.sock", "no-such-group", "expected a socket that can be served, got"),
-        ("file/a.sock", "", "expected a socket that can be served, got 'file exists'"),
+        ("file/a.sock", "", "expected a socket that can be served, got 'not a directory'"),
     ],
 )
 def test_a_socket_that_cannot_be_is_an_error(path, name, group, words):
