@@ -243,6 +243,23 @@ def test_the_next_request_is_carried_out_when_the_reply_has_been_read(path):
     asyncio.run(work())
 
 
+def test_a_reply_that_cannot_be_sent_is_said(path):
+    """Whoever asked would wait for ever."""
+
+    class Odd(Service):
+        def handle(self, request, caller, reply):  # noqa: ARG002  # as above
+            reply(Failed("\udcff"))
+
+    async def work():
+        async with serving(path, Odd()):
+            reader, writer = await connected(path)
+            writer.write(frame(List()))
+            assert "expected text of UTF-8" in (await answer(reader)).detail
+            writer.close()
+
+    asyncio.run(work())
+
+
 def test_who_goes_away_is_given_up_and_hears_nothing(path):
     async def work():
         service = Service()
