@@ -138,16 +138,18 @@ def agent_options(
         click.UsageError: options exclude each other.
     """
     from alignup.leases.agent.agent import AgentOptions
+    from alignup.leases.private_file import check_text
 
     if no_cgroups and cgroup is not None:
         raise click.UsageError("--cgroup and --no-cgroups exclude each other")
-
     path = (socket or default_socket()).absolute()
+    if cgroup is not None:
+        check_text(cgroup, "--cgroup")
     return AgentOptions(
         path,
         group,
         limits_of(limits),
-        None if no_device_plugins else device_plugins or path.with_name("device-plugins"),
+        None if no_device_plugins else device_plugins or path.parent / "device-plugins",
         podresources,
         metrics,
         durable=not no_fsync,
@@ -195,13 +197,14 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
 def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
     from alignup.leases.agent.ownership import Ownership
+    from alignup.leases.agent.socket_path import remove
 
     ownership = Ownership(file)
     try:
         socket = file.agent()
         table = ownership.hand_back(complain)
         if socket:
-            Path(socket).unlink(missing_ok=True)
+            remove(Path(socket))
     finally:
         ownership.close()
     click.echo(f"{len(table.leases)} leases are in {file.path}")

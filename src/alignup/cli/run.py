@@ -26,7 +26,7 @@ from alignup.cli.options import (
     told_options,
 )
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.leases.request import DEFAULT_POLICY, make_request, parse_device_counts, parse_part
+from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
@@ -144,6 +144,7 @@ def command(
         from alignup.leases.source import open_source  # startup counts
 
         request = _request(**wishes)
+        check_wait(wait, "--wait")
 
         def load(resources: list[str]) -> Site:
             from alignup.leases.local_machine import load_site  # startup counts

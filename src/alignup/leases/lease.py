@@ -15,7 +15,7 @@ from alignup.leases.binding import Binding, bind, is_strict, restore
 from alignup.leases.local_machine import HERE, Site, load_site
 from alignup.leases.process import identify
 from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
-from alignup.leases.request import DEFAULT_POLICY, make_request
+from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request
 from alignup.leases.source import open_source
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ def lease(
     request = make_request(
         cpus=cpus, memory=memory, devices=devices, policy=policy, name=name, kubelet_version=kubelet_version
     )
+    check_wait(wait, "wait")
 
     def load(resources: list[str]) -> Site:
         return load_site(machine, resources=resources, selectors=device_resources, devices=inventory)

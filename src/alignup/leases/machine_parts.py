@@ -76,6 +76,8 @@ def split_machine(
     """
     if parts < 1:
         raise InputError.at("the split", "at least one part", parts)
+    if cpus_per_part < 0:
+        raise InputError.at("the split", "a number of whole CPUs for each part", cpus_per_part)
     machine = machine.disjoint()
     wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
     share = _share(machine, parts, cpus_per_part)
@@ -142,6 +144,8 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
         InputError: there are too few healthy ones.
     """
     for resource, count in wanted.items():
+        if count < 0:
+            raise InputError.at("the split", f"a number of devices of {resource} for each part", count)
         there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
             raise InputError.at(

@@ -12,12 +12,28 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from alignup.errors import InputError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["make_folders", "open_own", "open_plain", "write_new"]
+__all__ = ["check_text", "make_folders", "open_own", "open_plain", "write_new"]
 
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def check_text(path: Path, where: str) -> None:
+    """Refuse a path that no record can hold; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is not UTF-8, or has a null character.
+    """
+    try:
+        name = str(path).encode()
+    except UnicodeEncodeError:
+        name = b"\0"
+    if b"\0" in name:
+        raise InputError.at(where, "a path of UTF-8", str(path))
 
 
 def make_folders(folder: Path) -> None:

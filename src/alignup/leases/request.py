@@ -18,6 +18,8 @@ __all__ = [
     "DEFAULT_POLICY",
     "PartOf",
     "Request",
+    "check_name",
+    "check_wait",
     "make_request",
     "parse_device_counts",
     "parse_memory",
@@ -37,6 +39,7 @@ _LOCAL_RANKS: Final = (
     ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
 )
 _CPUS_AT_MOST: Final = 1 << 20
+_PARTS_AT_MOST: Final = 999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,11 @@ def make_request(
         raise InputError.at(f"{prefix}cpus", "a number of whole CPUs", cpus)
     if policy not in TOPOLOGY_POLICIES:
         raise InputError.at(f"{prefix}policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
-    if name and not _NAME.fullmatch(name):
-        raise InputError.at(
-            f"{prefix}name", "a name of up to 100 letters, digits, dots, dashes and underscores", name
-        )
+    if name:
+        check_name(name, f"{prefix}name")
+    if part is not None and not 0 <= part.rank < part.parts <= _PARTS_AT_MOST:
+        got = f"{part.rank}/{part.parts}"
+        raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
     wanted = dict(devices or {})
     for resource, count in wanted.items():
         if not isinstance(count, int) or count < 0:
@@ -108,6 +112,27 @@ def make_request(
     counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
     release = parse_version(kubelet_version, "kubelet_version") if kubelet_version else None
     return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part, release)
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse what is no name of a lease; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        expected = "a name of up to 100 letters, digits, dots, dashes and underscores"
+        raise InputError.at(where, expected, name)
+
+
+def check_wait(wait: float | None, where: str) -> None:
+    """Refuse what is no time to wait; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is negative, or no number.
+    """
+    if wait is not None and not wait >= 0:
+        raise InputError.at(where, "seconds of at least 0", wait)
 
 
 def parse_memory(amount: int | str, where: str = "memory") -> int:

@@ -132,7 +132,16 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
 
 
 @pytest.mark.parametrize(
-    "words", [("--cgroup", "/proc/typo"), ("--metrics", "no port"), ("--socket", f"/proc/{'x' * 120}")]
+    "words",
+    [
+        ("--cgroup", "/proc/typo"),
+        ("--metrics", "no port"),
+        ("--metrics", __file__),
+        ("--podresources", __file__),
+        ("--socket", f"/proc/{'x' * 120}"),
+        ("--socket", __file__),
+        ("--socket", "/"),
+    ],
 )
 def test_an_agent_that_cannot_start_takes_no_leases(folder, words):
     """Commands go on to use the file, and would wait for it otherwise."""
@@ -142,6 +151,7 @@ def test_an_agent_that_cannot_start_takes_no_leases(folder, words):
     socket = () if "--socket" in words else ("--socket", str(folder / "a.sock"))
     always = ("agent", "--state", state, "--machine", "dgx-h100", "--no-device-plugins")
     assert alignup(*always, *socket, *words).returncode == 2
+    assert Path(__file__).is_file()
     done = alignup(*run)
     assert (done.returncode, done.stderr) == (0, "")
     assert not (folder / "s.json.journal").exists()
@@ -156,6 +166,38 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
     always = ("agent", "--state", state, "--machine", "dgx-h100", "--socket", str(folder / "a.sock"))
     assert alignup(*always, "--no-device-plugins", "--cgroup", "/proc/typo").returncode == 2
     assert LeaseFile(folder / "s.json", pytest.fail).agent() == str(folder / "a.sock")
+
+
+def test_of_two_agents_the_first_keeps_the_socket(folder):
+    """The second one leaves its own leases in their file."""
+    agent = started(folder, "--no-device-plugins")
+    other = ("agent", "--state", str(folder / "other.json"), "--machine", "dgx-h100", "--no-device-plugins")
+    second = alignup(*other, "--socket", str(folder / "a.sock"))
+    assert (second.returncode, "expected a socket that nobody serves" in second.stderr) == (2, True)
+    assert LeaseFile(folder / "other.json", pytest.fail).agent() == ""
+    assert alignup("ps", "--state", str(folder / "s.json")).returncode == 0
+    agent.terminate()
+    agent.communicate(timeout=3 * LONG)
+
+
+def test_leases_are_handed_back_beside_what_is_at_the_socket_now(folder):
+    agent = started(folder, "--no-device-plugins")
+    agent.terminate()
+    agent.communicate(timeout=3 * LONG)
+    (folder / "a.sock").unlink()
+    (folder / "a.sock").write_text("precious")
+    assert alignup("agent", "--state", str(folder / "s.json"), "--hand-back").returncode == 0
+    assert (folder / "a.sock").read_text() == "precious"
+
+
+@pytest.mark.parametrize("option", ["--state", "--socket", "--cgroup"])
+def test_paths_are_text(folder, option):
+    """They are written down in leases, and sent to those who have one."""
+    given = {"--state": folder / "s.json", "--socket": folder / "a.sock", option: f"{folder}/\udcff"}
+    done = alignup("agent", "--machine", "dgx-h100", *(str(word) for pair in given.items() for word in pair))
+    assert (done.returncode, f"at {option}" in done.stderr) == (2, True)
+    assert "expected a path of UTF-8" in done.stderr
+    assert [one.name for one in folder.iterdir()] in ([], ["s.json.agent"])
 
 
 def options(**given):

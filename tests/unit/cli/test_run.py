@@ -298,7 +298,8 @@ def test_waiting_ends_in_time(state):
     finally:
         holder.terminate()
         holder.wait()
-    assert invoke(state, "--wait", "soon", "true").exit_code == 125
+    for wrong in ("soon", "nan", "-1"):
+        assert invoke(state, "--wait", wrong, "true").exit_code == 125
 
 
 def test_names_and_arguments_need_not_be_utf8(tmp_path):

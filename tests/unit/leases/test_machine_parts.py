@@ -159,6 +159,8 @@ def test_nodes_without_cpus_are_left_out():
         ((17,), "machine's 16 CPUs, got '17 parts'"),
         ((2, 9), "16 CPUs, got '2 parts of 9 CPUs'"),
         ((2, 0, {"x": 1}), "0 devices of x, got '2 x 1'"),
+        ((2, -7), "whole CPUs for each part, got -7"),
+        ((2, 0, {"x": -1}), "devices of x for each part, got -1"),
     ],
 )
 def test_more_than_there_is_is_refused(arguments, message):

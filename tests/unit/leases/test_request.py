@@ -8,6 +8,7 @@ from alignup.errors import InputError
 from alignup.leases.request import (
     PartOf,
     Request,
+    check_wait,
     make_request,
     parse_device_counts,
     parse_memory,
@@ -37,6 +38,9 @@ def test_a_request_is_sorted_and_without_zeros():
         ({"name": "a b"}, "--name"),
         ({"name": "-rf"}, "--name"),
         ({"name": "x" * 101}, "--name"),
+        ({"part": PartOf(9, 3)}, "--part"),
+        ({"part": PartOf(-1, 8)}, "--part"),
+        ({"part": PartOf(0, 1 << 40)}, "--part"),
     ],
 )
 def test_wishes_that_cannot_be_are_refused(wishes, message):
@@ -51,6 +55,14 @@ def test_wishes_that_cannot_be_are_refused(wishes, message):
 def test_memory_is_a_number_of_bytes_or_a_quantity():
     """Fractions are rounded up."""
     assert [parse_memory(amount) for amount in (0, 7, "1k", "1.5Ki", "0.5")] == [0, 7, 1000, 1536, 1]
+
+
+@pytest.mark.parametrize("wait", [-1, float("nan"), -float("inf")])
+def test_a_time_to_wait_is_a_number_of_seconds(wait):
+    for possible in (None, 0, 1e12, float("inf")):
+        check_wait(possible, "--wait")
+    with pytest.raises(InputError, match=r"expected seconds of at least 0, got .* at --wait"):
+        check_wait(wait, "--wait")
 
 
 def test_counts_of_a_resource_add_up():

@@ -25,7 +25,9 @@ from alignup.leases.agent.ownership import Ownership
 from alignup.leases.agent.process_watch import ProcessWatch
 from alignup.leases.agent.server import AgentServer
 from alignup.leases.agent.service import PluginCalls, Service
+from alignup.leases.agent.socket_path import check_free
 from alignup.leases.agent.users import Limits
+from alignup.leases.private_file import check_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +79,10 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
     Raises:
         InputError: another agent has the leases, or a file, folder or socket cannot be used.
     """
+    check_text(file.path, "--state")  # users are told
     ownership = Ownership(file)
     try:
+        check_free(options.socket, "--socket")  # before the file says that an agent serves there
         table = ownership.take_over(site.identity, options.socket, _LOG.warning)
         agent = Agent(file, site, options, ownership, table)
         try:

@@ -13,8 +13,6 @@ import socket
 import struct
 import sys
 from contextlib import suppress
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from alignup.errors import InputError
@@ -37,8 +35,11 @@ _DEPTH: Final = 2
 """`alignup run` starts a keeper, and that the command."""
 _NAMESPACE: Final = "/proc/self/ns/pid"
 _LARGEST: Final = 1 << 16
-_MOST: Final = 4096
-"""Processes that are looked at for one that is meant."""
+_MOST: Final = 256
+"""Files of the kernel that are read, while everybody waits, for a process that is meant: who asks with many threads and
+processes is found all the same, and what `alignup run` starts comes soon after."""
+_LONGEST_LIST: Final = 4096
+"""Bytes of a list of processes; one of `alignup run` has a few."""
 
 
 class Connection(Protocol):
@@ -112,7 +113,7 @@ def descendant(caller: int, pid: int) -> ProcessIdentity | None:
         pid: the number there.
     """
     depth = len(_numbers(caller))
-    for number in islice(_with_children(caller), _MOST):
+    for number in _with_children(caller):
         if _is_called(number, pid, depth):
             with suppress(InputError):
                 found = identify(number)
@@ -141,31 +142,39 @@ def _numbers_in(text: bytes, name: bytes) -> list[int]:
     return [int(word) for word in rest.partition(b"\n")[0].split()]
 
 
-def _text(path: str) -> bytes:
-    """Return the text of a small file of the kernel's, many times a second.
+def _text(path: str, length: int = _LARGEST) -> bytes:
+    """Return the text of a file of the kernel's up to some length, many times a second.
 
     Raises:
         OSError: it cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, _LARGEST)
+        return os.read(descriptor, length)
     finally:
         os.close(descriptor)
 
 
 def _with_children(number: int) -> Iterator[int]:
-    """Yield a process and those that it has started, and so on down to some depth."""
+    """Yield a process and those that it has started, and so on down to some depth, and to some number of files read."""
+    left = iter(range(_MOST))
     level = [number]
     for _ in range(_DEPTH + 1):
-        yield from level
-        level = [child for parent in level for child in _children(parent)]
+        for _, one in zip(left, level, strict=False):  # each will be looked at by one file
+            yield one
+        level = [child for parent in level for child in _children(parent, left)]
 
 
-def _children(number: int) -> list[int]:
-    """Return the processes that the threads of a process have started; none where the kernel does not list them."""
-    try:
-        lists = [path.read_text("utf-8") for path in Path(f"/proc/{number}/task").glob("*/children")]
-    except OSError:
-        return []
-    return [int(text) for listed in lists for text in listed.split()]
+def _children(number: int, left: Iterator[int]) -> list[int]:
+    """Return the processes that the threads of a process have started; none where the kernel does not list them.
+
+    Each list that is read takes one of what is `left`.
+    """
+    found: list[int] = []
+    with suppress(OSError), os.scandir(f"/proc/{number}/task") as threads:
+        for _, thread in zip(left, threads, strict=False):
+            with suppress(OSError):
+                words = _text(f"{thread.path}/children", _LONGEST_LIST)
+                # the last number may be cut off
+                found += map(int, words[: words.rfind(b" ") + 1].split())
+    return found

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AllocationError, InputError
+from alignup.leases.agent.socket_path import check_path
 from alignup.leases.agent.wire import (
     HEADER,
     LARGEST_REPLY,
@@ -47,7 +49,11 @@ _PATIENCE: Final = 5.0
 """Seconds for the agent to be there again; starting takes less than one."""
 _PAUSE: Final = 0.05
 _ANSWER: Final = 120.0
-"""Seconds for an answer, beyond those that the request is willing to wait: device plugins may take some."""
+"""Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some."""
+_SILENCE: Final = 2.0
+"""Seconds after which somebody at a terminal hears what is waited for."""
+_LONGEST: Final = 1e8
+"""Seconds; a socket knows no longer time than some centuries."""
 _R = TypeVar("_R", bound="Reply")
 
 
@@ -57,14 +63,15 @@ class AgentSource:
     Args:
         path: its socket.
         tell: called with a sentence if it is not there at once.
-        patience: seconds to wait at least for an agent that is not there; a request that would wait longer for a lease
-            waits as long for the agent.
+        patience: seconds to wait at least for an agent that is not there, and for answers that nothing but the agent
+            takes time for; a request that would wait longer for a lease waits as long for the agent.
     """
 
     def __init__(self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE) -> None:
         self._path = path
         self._tell = tell
         self._patience = patience
+        self._has_said = False
 
     def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
         """See `LeaseSource`; what the agent does about a request it does when it is asked."""
@@ -105,15 +112,19 @@ class AgentSource:
 
     def give_back(self, lease: LeaseRecord) -> None:
         """See `LeaseSource`."""
-        self._ask(GiveBack(lease.id), Done)
+        self._ask(GiveBack(lease.id), Done, self._patience)
 
     def leases(self) -> list[KnownLease]:
         """See `LeaseSource`; of other users' leases one sees what they hold, but not who they are."""
-        return [KnownLease(one.lease, one.state) for one in self._ask(List(), Leases).leases]
+        return [KnownLease(one.lease, one.state) for one in self._ask(List(), Leases, self._patience).leases]
 
     def release(self, name: str, *, force: bool) -> KnownLease:
         """See `LeaseSource`."""
-        lease = self._ask(Release(name, force), Done).lease
+        try:
+            name.encode()
+        except UnicodeEncodeError:  # no lease has such a name
+            raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`") from None
+        lease = self._ask(Release(name, force), Done, self._patience).lease
         if lease is None:
             raise InputError("expected the lease that was released, got none from the agent")
         return KnownLease(lease, lease_liveness(lease).value)
@@ -124,12 +135,10 @@ class AgentSource:
 
         return [
             KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
-            for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts).parts
+            for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts, self._patience).parts
         ]
 
-    def _ask(
-        self, request: Request, kind: type[_R], limit: float | None = _ANSWER, patience: float = 0.0
-    ) -> _R:
+    def _ask(self, request: Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
         """Return the agent's reply of a kind.
 
         Raises:
@@ -153,12 +162,17 @@ class AgentSource:
         Raises:
             InputError: there is none.
         """
+        check_path(self._path, "the socket of the agent")
         end = math.inf if limit is None else time.monotonic() + limit
         missing_since: float | None = None
         while True:
             try:
                 return self._exchange_once(request, end)
-            except (FileNotFoundError, ConnectionError):
+            except (
+                FileNotFoundError,
+                ConnectionError,
+                BlockingIOError,
+            ):  # the last if too many others wait for it
                 now = time.monotonic()
                 if missing_since is None:
                     missing_since = now
@@ -166,7 +180,12 @@ class AgentSource:
                 if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
-                raise self._missing(f"did not answer within {limit:g} s") from None
+                late = (
+                    "does not answer"
+                    if missing_since is not None
+                    else f"did not answer within {limit or 0:g} s"
+                )
+                raise self._missing(late) from None
             except OSError as error:
                 why = (error.strerror or "an error").lower()
                 raise InputError(
@@ -181,11 +200,43 @@ class AgentSource:
             OSError: the agent is not there, or has gone, or the time is over.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            _limit(connection, min(end, time.monotonic() + _ANSWER))
-            connection.connect(str(self._path))
-            connection.sendall(frame(request))
+            self._send(connection, frame(request), end)
+            self._say_if_silent(connection, end)
             length = length_of(_received(connection, HEADER, end), LARGEST_REPLY)
             return decode_reply(_received(connection, length, end))
+
+    def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
+        """Connect and send a message, which an agent that runs takes at once.
+
+        Raises:
+            InputError: it is not taken.
+            OSError: the agent is not there, or the time is over.
+        """
+        soon = time.monotonic() + self._patience
+        try:
+            _limit(connection, min(end, soon))
+            connection.connect(str(self._path))
+            connection.sendall(message)
+        except TimeoutError:
+            if soon > end:
+                raise
+            raise self._missing(f"took no request within {self._patience:g} s") from None
+
+    def _say_if_silent(self, connection: socket.socket, end: float) -> None:
+        """Say at a terminal what is waited for if no answer comes soon.
+
+        Raises:
+            OSError: the agent has gone.
+        """
+        soon = time.monotonic() + _SILENCE
+        if self._has_said or soon >= end or sys.stderr is None or not sys.stderr.isatty():
+            return
+        try:
+            _limit(connection, soon)
+            connection.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            self._has_said = True
+            self._tell(f"waiting for the agent at {self._path} to answer")
 
     def _missing(self, what: str) -> InputError:
         return InputError(
@@ -219,4 +270,4 @@ def _limit(connection: socket.socket, end: float) -> None:
     left = end - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    connection.settimeout(None if math.isinf(left) else left)
+    connection.settimeout(None if left > _LONGEST else left)

@@ -6,7 +6,10 @@ Needs prometheus-client. The three metrics of the kubelet's Topology Manager are
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 import socketserver
+import sys
 import threading
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
@@ -14,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import MetricsHandler, start_http_server
+from prometheus_client.exposition import MetricsHandler
 from prometheus_client.registry import Collector
 
 from alignup.errors import InputError
 from alignup.leases.agent.observer import Observer
+from alignup.leases.agent.socket_path import clear, remove
 from alignup.metrics import AdmissionMetrics
 
 if TYPE_CHECKING:
@@ -29,9 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentMetrics", "serve_metrics"]
 
+_LOG: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 _PATIENCE: Final = 5.0
-"""Seconds for the event loop to say how things are."""
+"""Seconds for the event loop to say how things are, and for who connects to ask and to take the answer."""
 _WAITS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600)
 
 
@@ -135,30 +140,84 @@ def serve_metrics(where: str, registry: CollectorRegistry) -> Callable[[], None]
         if "/" in where:
             return _serve_at_socket(Path(where), registry)
         address, _, port = where.rpartition(":")
-        server, thread = start_http_server(int(port), address.strip("[]") or _LOOPBACK, registry)
+        return _serve_at_port(address.strip("[]") or _LOOPBACK, int(port), registry)
+    except InputError:
+        raise
     except (OSError, ValueError, OverflowError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
         raise InputError(
             f"expected [ADDRESS:]PORT or a path to serve metrics at, got {why!r} at {where}"
         ) from error
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
-    return stop
+class _Calm(socketserver.ThreadingMixIn):
+    """What the servers have in common: nobody who comes and goes, or says nothing, is of consequence."""
 
-
-class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  # socketserver's signature
+        """Pass over who has gone away before the end of an answer; anything else is for the log."""
+        if not isinstance(sys.exception(), OSError):
+            _LOG.exception("a request for metrics failed")
+
+
+class _UnixServer(_Calm, socketserver.UnixStreamServer):
+    """Serves at a unix socket."""
+
+
+class _TCPServer(_Calm, socketserver.TCPServer):
+    """Serves at a port."""
+
+    allow_reuse_address = True
+
+
+class _TCP6Server(_TCPServer):
+    """Serves at a port of an address of IPv6."""
+
+    address_family = socket.AF_INET6
 
 
 def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve at a unix socket, in the place of what was left there; return how to end that."""
-    path.unlink(missing_ok=True)
-    server = _Server(str(path), MetricsHandler.factory(registry))
+    """Serve at a unix socket, in the place of one that was left there; return how to end that.
+
+    Raises:
+        InputError: there is something else, or somebody serves it.
+        OSError: it cannot be made.
+    """
+    clear(path, "--metrics")
+    server = _UnixServer(str(path), _handler(registry))
     path.chmod(0o660)
+    stop = _serve(server)
+
+    def stop_and_remove() -> None:
+        stop()
+        remove(path)
+
+    return stop_and_remove
+
+
+def _serve_at_port(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
+    """Serve at a port of an address or of a host's name; return how to end that.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    kind = _TCP6Server if family == socket.AF_INET6 else _TCPServer
+    return _serve(kind((str(place[0]), port), _handler(registry)))
+
+
+def _handler(registry: CollectorRegistry) -> type[MetricsHandler]:
+    """Return what answers a request, for which it waits a while."""
+    kind: type[MetricsHandler] = MetricsHandler.factory(registry)
+    kind.timeout = _PATIENCE
+    return kind
+
+
+def _serve(server: socketserver.BaseServer) -> Callable[[], None]:
+    """Serve from a thread; return how to end that."""
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
 
@@ -166,6 +225,5 @@ def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], No
         server.shutdown()
         server.server_close()
         thread.join()
-        path.unlink(missing_ok=True)
 
     return stop

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
+from alignup.leases.agent.socket_path import clear, remove
 from alignup.leases.private_file import make_folders
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def serve_pod_resources(
         loop: the event loop in which leases change.
 
     Raises:
-        InputError: the socket cannot be made.
+        InputError: the socket cannot be made, or there is something else, or somebody serves it.
     """
     server = grpc.server(
         ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"), maximum_concurrent_rpcs=16
@@ -120,7 +120,7 @@ def serve_pod_resources(
     server.add_generic_rpc_handlers((_handlers(view, loop),))
     try:
         make_folders(path.parent)
-        path.unlink(missing_ok=True)
+        clear(path, "--podresources")
         server.add_insecure_port(f"unix:{path}")
         server.start()
         path.chmod(0o600)
@@ -130,8 +130,7 @@ def serve_pod_resources(
 
     def stop() -> None:
         server.stop(grace=None).wait()
-        with suppress(OSError):
-            path.unlink()
+        remove(path)
 
     return stop
 

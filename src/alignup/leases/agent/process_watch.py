@@ -11,6 +11,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from alignup.errors import InputError
 from alignup.leases.agent.cgroup_watch import CgroupWatch
 from alignup.leases.process import Liveness, identify, joint_liveness, runs_here
@@ -42,7 +44,8 @@ class ProcessWatch:
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
         self._descriptors: dict[str, int] = {}
-        self._looked_at: dict[str, LeaseRecord] = {}
+        self._looked_at: dict[str, tuple[LeaseRecord, Liveness]] = {}
+        """Those that cannot be watched, with what was seen of them last."""
         self._cgroups = CgroupWatch()
         self._enclosed: dict[str, str] = {}
         """The cgroups that are waited for, by lease."""
@@ -59,16 +62,20 @@ class ProcessWatch:
         """Return whether a process is named by the number of another PID namespace, or of another host."""
         return process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
 
-    def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
-        """Return a process that may hold a lease of a user, by its number here.
+    def is_elsewhere(self, process: ProcessIdentity, caller: Caller) -> bool:
+        """Return whether a caller calls a process by a number of another PID namespace, or host, than this one."""
+        return self.is_foreign(process) or caller.is_elsewhere()
 
-        That of a caller in another PID namespace is another record than the one given.
+    def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
+        """Return a process that may hold a lease of a user, by its number here, as this process sees it.
+
+        Nothing else of what the caller says of it is kept.
 
         Raises:
             InputError: it does not run, is another user's, or is one that the agent cannot see.
         """
         uid = caller.uid
-        if self.is_foreign(process) or caller.is_elsewhere():
+        if self.is_elsewhere(process, caller):
             found = caller.own_process(process.pid)
             if found is None:
                 raise InputError(
@@ -84,7 +91,16 @@ class ProcessWatch:
             owner = uid  # it has just ended, and so will its lease
         if uid not in {0, owner}:
             raise InputError(f"expected a process of user {uid}, got pid {process.pid} of user {owner}")
-        return process
+        # it runs, and began when it was said to: all else is as for every process of this namespace
+        return msgspec.structs.replace(self._me, pid=process.pid, start_time=process.start_time)
+
+    def state_of(self, lease_id: str) -> Liveness:
+        """Return whether a process of a lease still runs, as far as is known already; nothing is looked at for it."""
+        if lease_id in self._gone:
+            return Liveness.GONE
+        looked_at = self._looked_at.get(lease_id)
+        # one that is not watched yet is just being made
+        return Liveness.RUNNING if looked_at is None else looked_at[1]
 
     def watch(self, lease: LeaseRecord) -> None:
         """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
@@ -102,11 +118,13 @@ class ProcessWatch:
                 self._loop.add_reader(descriptor, self._look, lease)
                 return
             os.close(descriptor)
-        if joint_liveness(lease.processes) is Liveness.GONE:
-            with suppress(OSError):  # it cannot be known now
+        found = joint_liveness(lease.processes)
+        if found is Liveness.GONE:
+            with suppress(OSError):
                 self._watch_cgroup(lease)
                 return
-        self._looked_at[lease.id] = lease
+            found = Liveness.UNKNOWN
+        self._looked_at[lease.id] = lease, found
         self._start_timer()
 
     def forget(self, lease_id: str) -> None:
@@ -160,5 +178,5 @@ class ProcessWatch:
     def _look_at_all(self) -> None:
         self._timer = None
         leases, self._looked_at = self._looked_at, {}
-        for lease in leases.values():
+        for lease, _ in leases.values():
             self.watch(lease)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.leases.agent.callers import Caller
+from alignup.leases.agent.socket_path import check_free
 from alignup.leases.agent.wire import (
     HEADER,
     LARGEST_REQUEST,
@@ -38,17 +39,15 @@ _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512
 _PATIENCE: Final = 5.0
 """Seconds for the rest of a message, and for a reply to be taken."""
-_MOST_UNREAD: Final = 1 << 20
 _BACKLOG: Final = 512
 _MODE: Final = 0o660
-_LONGEST_PATH: Final = 107
 
 
 class AgentServer:
     """The socket of the agent.
 
     Args:
-        path: the socket; what is left of an earlier one is replaced.
+        path: the socket; what is left of an earlier one is replaced, and nothing else.
         group: the group that may connect, by name; empty: that of the process.
         service: carries out requests.
     """
@@ -65,7 +64,7 @@ class AgentServer:
         """Serve from now on.
 
         Raises:
-            InputError: the socket cannot be made.
+            InputError: the socket cannot be made, or there is something else, or somebody serves it.
         """
         try:
             listening = self._listening()
@@ -106,9 +105,8 @@ class AgentServer:
                 del self._of_user[connection.uid]
 
     def _listening(self) -> socket.socket:
-        """Return a socket that listens at the path, in the place of whatever was left there."""
-        if len(os.fsencode(self._path)) > _LONGEST_PATH:
-            raise InputError.at("--socket", f"a path of up to {_LONGEST_PATH} bytes", str(self._path))
+        """Return a socket that listens at the path, in the place of one that was left there."""
+        check_free(self._path, "--socket")
         make_folders(self._path.parent)
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -129,7 +127,10 @@ class AgentServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One user's connection: one request at a time, the next is read when the reply is out."""
+    """One user's connection: one request at a time, the next is read when the reply has been taken.
+
+    Each request has a turn of the event loop of its own, so that others come in between.
+    """
 
     def __init__(self, server: AgentServer, service: Service) -> None:
         self._server = server
@@ -137,9 +138,15 @@ class _Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._transport: asyncio.Transport
         self._is_busy = False
+        """A request is carried out, or waits for the next turn of the event loop."""
+        self._is_unread = False
+        """What has been sent is not taken."""
         self._is_lost = False
         self._give_up: Callable[[], object] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """Ends the connection if a message does not become whole."""
+        self._writing: asyncio.TimerHandle | None = None
+        """Ends the connection if replies are not taken."""
         self._caller: Caller
         self.uid = -1
 
@@ -148,56 +155,74 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._caller = Caller(transport.get_extra_info("socket"))
         self.uid = self._caller.uid
-        transport.set_write_buffer_limits(high=_MOST_UNREAD)
+        # one reply is kept for whoever does not read, and no second one is made
+        transport.set_write_buffer_limits(high=0)
         if not self._server.admit(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
         self._is_lost = True
         self._server.forget(self)
-        self._stop_timer()
+        self._stop_reading_timer()
+        self._stop_writing_timer()
         if self._give_up is not None:
             self._give_up()
 
     def pause_writing(self) -> None:
-        self._start_timer()
+        self._is_unread = True
+        self._writing = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
 
     def resume_writing(self) -> None:
-        self._stop_timer()
+        self._is_unread = False
+        self._stop_writing_timer()
+        self._go_on()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if self._is_busy:
-            # more than the next request is not to be kept in memory; not to read it would be not to see the end either
-            if len(self._buffer) > LARGEST_REQUEST + HEADER:
-                self._transport.abort()
-            return
-        self._next_request()
+        # not to be kept in memory; not to read it would be not to see the end of the connection either
+        if self._holds_too_much():
+            self._transport.abort()
+        elif not self._is_busy and not self._is_unread:
+            self._next_request()
 
     def abort(self) -> None:
         """End the connection at once."""
         self._transport.abort()
 
+    def _holds_too_much(self) -> bool:
+        """Return whether there is more than the request that is carried out, and another one."""
+        end = self._end_of_message(0)
+        if not (self._is_busy or self._is_unread):
+            end = self._end_of_message(end)
+        return len(self._buffer) > end
+
+    def _end_of_message(self, start: int) -> int:
+        """Return where a message in the buffer ends at the latest."""
+        header = self._buffer[start : start + HEADER]
+        length = int.from_bytes(header, "big") if len(header) == HEADER else LARGEST_REQUEST
+        return start + HEADER + min(length, LARGEST_REQUEST)
+
     def _next_request(self) -> None:
-        """Carry out the requests that are there, up to one whose reply takes time."""
-        while not self._is_busy and not self._is_lost:
-            if len(self._buffer) < HEADER:
-                break
-            try:
-                length = length_of(self._buffer, LARGEST_REQUEST)
-            except InputError as error:
-                self._transport.write(frame(Failed(str(error))))
-                self._transport.close()
-                return
-            if len(self._buffer) < HEADER + length:
-                break
-            text = bytes(self._buffer[HEADER : HEADER + length])
-            del self._buffer[: HEADER + length]
-            self._stop_timer()
-            self._is_busy = True
-            self._carry_out(text)
-        if self._buffer and not self._is_busy:
-            self._start_timer()
+        """Carry out a request, if a whole one is there."""
+        self._is_busy = False
+        if self._is_lost or len(self._buffer) < HEADER:
+            self._expect_the_rest()
+            return
+        try:
+            length = length_of(self._buffer, LARGEST_REQUEST)
+        except InputError as error:
+            self._buffer.clear()
+            self._transport.write(frame(Failed(str(error))))
+            self._transport.close()
+            return
+        if len(self._buffer) < HEADER + length:
+            self._expect_the_rest()
+            return
+        text = bytes(self._buffer[HEADER : HEADER + length])
+        del self._buffer[: HEADER + length]
+        self._stop_reading_timer()
+        self._is_busy = True
+        self._carry_out(text)
 
     def _carry_out(self, text: bytes) -> None:
         try:
@@ -215,16 +240,30 @@ class _Connection(asyncio.Protocol):
         self._is_busy = False
         if self._is_lost:
             return
-        self._transport.write(frame(reply))
-        if self._buffer:
-            # not within the reply to the one before: many requests at once would be calls within calls
+        try:
+            message = frame(reply)
+        except InputError as error:  # it names what no message can hold
+            message = frame(Failed(str(error)))
+        self._transport.write(message)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at the next request in the next turn of the event loop, unless there is none or it has to wait."""
+        if self._buffer and not self._is_busy and not self._is_unread:
+            self._is_busy = True
             asyncio.get_running_loop().call_soon(self._next_request)
 
-    def _start_timer(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+    def _expect_the_rest(self) -> None:
+        """Give whoever has begun a message some time for the rest of it."""
+        if self._buffer and self._reading is None and not self._is_lost:
+            self._reading = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_reading_timer(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None

@@ -30,7 +30,7 @@ from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.process import Liveness
-from alignup.leases.request import PartOf, make_request
+from alignup.leases.request import PartOf, check_name, make_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -126,7 +126,7 @@ class Service:
             elif isinstance(request, Release):
                 self._release(request, uid, reply)
             elif isinstance(request, List):
-                reply(Leases(leases_shown(self._ledger, uid)))
+                reply(Leases(leases_shown(self._ledger, uid, self.watch.state_of)))
             else:
                 reply(machine_shown(request, self._ledger, self._site))
         except AllocationError as error:
@@ -197,8 +197,9 @@ class Service:
         Raises:
             InputError: it cannot be.
         """
-        if len(request.id) != 16 or not request.id.isalnum():  # noqa: PLR2004  # see Ask.id
+        if len(request.id) != 16 or not (request.id.isascii() and request.id.isalnum()):  # noqa: PLR2004  # see Ask.id
             raise InputError.at("the request", "an id of 16 letters and digits", request.id)
+        check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
         keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
         wishes = make_request(
@@ -223,7 +224,7 @@ class Service:
             request.command[:100],
             request.stem[:80],
             keeper,
-            in_container=holder is not request.holder,
+            in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
     async def _ask_patiently(self, asked: Asked, wait: float, reply: Callable[[Reply], None]) -> None:

@@ -8,11 +8,12 @@ import msgspec
 
 from alignup.leases.agent.wire import Parts, PartShown, Shown
 from alignup.leases.environment import cuda_variables
-from alignup.leases.lease_liveness import lease_liveness
 from alignup.leases.machine_parts import split_machine
 from alignup.leases.process import Liveness, ProcessIdentity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from alignup.leases.agent.ledger import Ledger
     from alignup.leases.agent.wire import Cut
     from alignup.leases.local_machine import Site
@@ -23,11 +24,11 @@ __all__ = ["leases_shown", "machine_shown"]
 _NOBODY: Final = ProcessIdentity(0, 0, "", 0)
 
 
-def leases_shown(ledger: Ledger, uid: int) -> tuple[Shown, ...]:
-    """Return all leases as a user may see them."""
+def leases_shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> tuple[Shown, ...]:
+    """Return all leases as a user may see them; `state_of` says of an id whether a process of that lease runs."""
     sees_all = ledger.is_admin(uid)
     return tuple(
-        Shown(lease, lease_liveness(lease).value)
+        Shown(lease, state_of(lease.id).value)
         if sees_all or ledger.owner_of(lease) == uid
         else Shown(_redacted(lease, ledger.owner_of(lease)), Liveness.RUNNING.value)
         for lease in ledger.leases.values()

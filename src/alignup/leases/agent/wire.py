@@ -160,8 +160,15 @@ _REPLY: Final = lease_decoder(Granted | Refused | Failed | Done | Leases | Parts
 
 
 def frame(message: Request | Reply) -> bytes:
-    """Return a message as it goes through a socket."""
-    text = encode_leases(message)
+    """Return a message as it goes through a socket.
+
+    Raises:
+        InputError: there is text in it that is not UTF-8.
+    """
+    try:
+        text = encode_leases(message)
+    except UnicodeEncodeError as error:
+        raise InputError.at("a message to or from the agent", "text of UTF-8", error.object) from None
     return len(text).to_bytes(HEADER, "big") + text
 
 

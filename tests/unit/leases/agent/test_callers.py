@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,10 @@ def connected(process):
     return Caller(Connection())
 
 
+def children(process):
+    return module._children(process, iter(range(9)))
+
+
 def test_the_process_at_the_other_end_is_known():
     """By its own number, and its children's."""
     one, other = socket.socketpair()
@@ -111,6 +116,51 @@ def test_one_that_has_ended_has_no_processes():
     os.close(descriptor)
 
 
+def files_read(monkeypatch, pid):
+    """Return how many files are read for a process that is not there, and what is found for one."""
+    read = []
+
+    text = module._text
+    monkeypatch.setattr(module, "_text", lambda *what: read.append(what) or text(*what))
+    missing, count = descendant(os.getpid(), 1 << 30), len(read)
+    assert missing is None
+    return count, descendant(os.getpid(), pid)
+
+
+def test_little_is_read_for_who_has_many_threads_and_processes(monkeypatch):
+    """Everybody else waits meanwhile; who asks is found all the same, and what its main thread has started first."""
+    monkeypatch.setattr(module, "_MOST", 20)
+    goes_on = threading.Event()
+    threads = [threading.Thread(target=goes_on.wait) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]  # noqa: S607  # a test
+    try:
+        count, found = files_read(monkeypatch, os.getpid())
+        assert found == identify(os.getpid())
+        assert count <= 22
+    finally:
+        goes_on.set()
+        for thread in threads:
+            thread.join()
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def test_a_long_list_of_processes_is_not_read_to_its_end(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST_LIST", 12)
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(4)]  # noqa: S607  # a test
+    try:
+        found = children(os.getpid())
+        assert len(found) < 4
+        assert set(found) <= {one.pid for one in started}
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
 @needs_namespaces
 def test_numbers_of_a_namespace_below_are_found():
     """Of the one that asks, what it has started, and what that has started; not of a namespace further below."""
@@ -122,7 +172,7 @@ wait
 """
     with container("sh", "-c", script) as process:
         numbers = dict(process.stdout.readline().split() for _ in range(2))
-        (init,) = module._children(process.pid)
+        (init,) = children(process.pid)
         assert descendant(init, 1) == identify(init)
         for number in map(int, numbers.values()):
             found = descendant(init, number)
@@ -295,8 +345,8 @@ def test_a_kernel_without_pid_namespaces_has_nobody_elsewhere(monkeypatch):
 @needs_namespaces
 def test_one_in_a_namespace_below_is_elsewhere():
     with container("cat") as process:
-        eventually(lambda: module._children(process.pid))
-        (init,) = module._children(process.pid)
+        eventually(lambda: children(process.pid))
+        (init,) = children(process.pid)
         assert connected(init).is_elsewhere()
 
 

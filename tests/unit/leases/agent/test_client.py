@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -133,11 +134,73 @@ def test_patience_has_an_end(folder):
     assert len(said) == 1
 
 
-def test_an_answer_that_never_comes_is_given_up(folder, monkeypatch):
-    monkeypatch.setattr(module, "_ANSWER", 0.1)
+@contextmanager
+def stopped_agent(folder, backlog=9):
+    """Do as an agent that is stopped: connections are made by the kernel, and nobody answers."""
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(folder / "a.sock"))
-        deaf.listen()
+        deaf.listen(backlog)
+        yield
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda one: one.leases(),
+        lambda one: one.release("x", force=False),
+        lambda one: one.give_back(leasing.record()),
+        lambda one: one.parts(2, 0, {}),
+    ],
+)
+def test_what_takes_the_agent_no_time_is_not_waited_for_long(folder, work):
+    with stopped_agent(folder), pytest.raises(InputError, match=r"one that did not answer within 0\.1 s"):
+        work(source(folder, patience=0.1))
+
+
+def test_an_agent_that_others_wait_for_too_is_asked_again(folder):
+    said = []
+    with stopped_agent(folder, 0), socket.socket(socket.AF_UNIX) as first:
+        first.connect(str(folder / "a.sock"))
+        with pytest.raises(InputError, match="one that does not answer"):
+            source(folder, said.append, 0.1).acquire(claim(cpus=1))
+    assert len(said) == 1
+
+
+def test_a_request_that_is_not_taken_is_given_up(folder):
+    """However long an answer may take."""
+    name = "x" * (1 << 20)
+    with stopped_agent(folder), pytest.raises(InputError, match=r"one that took no request within 0\.1 s"):
+        source(folder, patience=0.1)._ask(module.Release(name), Done, 100.0)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_silence_is_explained_at_a_terminal(folder, monkeypatch, is_terminal):
+    said = []
+    monkeypatch.setattr(module, "_SILENCE", 0.01)
+    monkeypatch.setattr(module, "_ANSWER", 0.1)
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    one = source(folder, said.append)
+    with stopped_agent(folder):
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"one that did not answer within 0\.1 s"):
+                one.acquire(claim(cpus=1))
+    assert said == [f"waiting for the agent at {folder}/a.sock to answer"] * is_terminal
+
+
+def test_time_to_wait_has_no_upper_bound(folder):
+    with agent(folder, granted()) as asked:
+        source(folder).acquire(claim(cpus=1), 1e12)
+    assert asked[0].wait == 1e12
+
+
+def test_no_lease_has_a_name_that_is_no_text(folder):
+    with pytest.raises(AllocationError, match="expected the name of a lease, got"):
+        source(folder).release("\udcff", force=True)
+
+
+def test_an_answer_that_never_comes_is_given_up(folder, monkeypatch):
+    monkeypatch.setattr(module, "_ANSWER", 0.1)
+    with stopped_agent(folder):
         with pytest.raises(InputError, match=r"one that did not answer within 0\.1 s"):
             source(folder)._ask(module.List(), Leases, 0.1)
         with pytest.raises(InputError, match=r"one that did not answer within 0\.15 s"):
@@ -176,6 +239,8 @@ def test_what_was_released_is_returned(folder):
 
 def test_a_path_that_is_no_socket_is_an_error_at_once(folder):
     start = time.monotonic()
-    with pytest.raises(InputError, match="expected an agent that can be asked, got"):
+    with pytest.raises(InputError, match="expected a path of up to 107 bytes for a socket"):
         AgentSource(folder / ("x" * 200), pytest.fail, LONG).leases()
+    with pytest.raises(InputError, match="expected an agent that can be asked, got"):
+        AgentSource(Path("/dev/null/x"), pytest.fail, LONG).leases()
     assert time.monotonic() - start < LONG

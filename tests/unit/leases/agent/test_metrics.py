@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import MetricsHandler
 from prometheus_client.parser import text_string_to_metric_families
 
 import leasing
 from agents import client, running_agent
 from alignup.errors import AllocationError, InputError
 from alignup.leases.acquire import Claim
+from alignup.leases.agent import metrics as module
 from alignup.leases.agent.metrics import serve_metrics
 from alignup.leases.process import identify
 from alignup.leases.request import make_request
@@ -71,12 +74,17 @@ def test_what_is_free_and_held_and_decided():
     assert found[f"{prefix}_duration_ms_count",] == 2
 
 
-def test_a_port_alone_is_on_loopback():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    stop = serve_metrics(str(port), CollectorRegistry())
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+@pytest.mark.parametrize("address", ["", "127.0.0.1:", "localhost:", "[::1]:"])
+def test_a_port_alone_is_on_loopback(address):
+    family, loopback = (socket.AF_INET6, "::1") if "::1" in address else (socket.AF_INET, "127.0.0.1")
+    try:
+        with socket.socket(family) as free:
+            free.bind((loopback, 0))
+            port = free.getsockname()[1]
+    except OSError:
+        pytest.skip("there is no IPv6")
+    stop = serve_metrics(f"{address}{port}", CollectorRegistry())
+    with urlopen(f"http://{address or '127.0.0.1:'}{port}/metrics", timeout=20) as answer:
         assert answer.status == 200
     stop()
 
@@ -85,3 +93,67 @@ def test_a_port_alone_is_on_loopback():
 def test_a_place_that_cannot_be_is_an_error(where):
     with pytest.raises(InputError, match=r"expected .ADDRESS:.PORT or a path"):
         serve_metrics(where, CollectorRegistry())
+
+
+def test_a_file_at_the_path_stays():
+    with short_folder() as folder:
+        (folder / "m").write_text("precious")
+        with pytest.raises(
+            InputError, match=r"^expected a socket or nothing at .*/m, got a file at --metrics"
+        ):
+            serve_metrics(str(folder / "m"), CollectorRegistry())
+        assert (folder / "m").read_text() == "precious"
+
+
+@pytest.fixture
+def served():
+    """A socket where metrics are served until the test ends."""
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        yield folder / "m.sock"
+        stop()
+        assert not (folder / "m.sock").exists()
+
+
+def connected(path):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(20)
+    connection.connect(str(path))
+    return connection
+
+
+def test_who_goes_away_early_leaves_no_words(served, capfd, monkeypatch):
+    failed = threading.Event()
+
+    def answer(_handler):
+        failed.set()
+        raise BrokenPipeError
+
+    monkeypatch.setattr(MetricsHandler, "do_GET", answer)
+    with connected(served) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert connection.recv(1) == b""
+    assert failed.is_set()
+    monkeypatch.undo()
+    assert read(served) == {}
+    assert capfd.readouterr().err == ""
+
+
+def test_a_failure_is_for_the_log(served, caplog, monkeypatch):
+    monkeypatch.setattr(MetricsHandler, "do_GET", lambda _: 1 / 0)
+    with connected(served) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert connection.recv(1) == b""
+    assert "a request for metrics failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_many_may_come_at_once_and_who_is_silent_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        silent = [connected(folder / "m.sock") for _ in range(40)]
+        assert [one.recv(1) for one in silent] == [b""] * 40
+        for one in silent:
+            one.close()
+        stop()

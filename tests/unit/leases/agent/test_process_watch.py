@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import leasing
+from alignup.errors import InputError
 from alignup.leases.agent import process_watch as module
 from alignup.leases.agent.process_watch import ProcessWatch
 from alignup.leases.process import identify
@@ -103,6 +104,47 @@ def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
         return told
 
     assert asyncio.run(work()) == ([] if is_closed else ["id of two"])
+
+
+def test_what_is_known_of_a_lease_is_said_without_another_look(monkeypatch):
+    """Whoever asks for all leases again and again has nothing read for it."""
+    me = identify(os.getpid())
+    gone = lease_of(msgspec.structs.replace(me, start_time=1), "gone")
+    other = lease_of(msgspec.structs.replace(me, pid_namespace=1), "other")
+
+    async def work():
+        watch = ProcessWatch(lambda _: None, [lease_of(me), gone, other])
+        for name in ("joint_liveness", "runs_here"):
+            monkeypatch.setattr(module, name, pytest.fail)
+        states = [watch.state_of(f"id of {name}").value for name in ("one", "gone", "other", "new")]
+        watch.close()
+        return states
+
+    assert asyncio.run(work()) == ["running", "gone", "unknown", "running"]
+
+
+class Caller:
+    def __init__(self, uid):
+        self.uid = uid
+
+    def is_elsewhere(self):
+        return False
+
+
+def test_only_number_and_start_are_taken_from_who_asks():
+    """The rest is known here, and would be believed after the next boot."""
+    me = identify(os.getpid())
+
+    async def work():
+        watch = ProcessWatch(lambda _: None)
+        forged = msgspec.structs.replace(me, host="other", host_name="x" * 60_000, time_namespace=7)
+        found = watch.checked(forged, Caller(os.geteuid()))
+        with pytest.raises(InputError, match="expected a process that runs"):
+            watch.checked(msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid()))
+        watch.close()
+        return found
+
+    assert asyncio.run(work()) == me
 
 
 def test_a_cgroup_that_cannot_be_read_is_looked_at_again(monkeypatch):

@@ -171,6 +171,95 @@ def test_who_sends_far_more_than_the_next_request_loses_the_connection(path):
     asyncio.run(work())
 
 
+def test_others_have_their_turn_between_two_requests_of_one(path):
+    """What is called soon comes before the second one."""
+
+    class Noting(Service):
+        def handle(self, request, caller, reply):
+            asyncio.get_running_loop().call_soon(self.asked.append, "others")
+            return super().handle(request, caller, reply)
+
+    async def work():
+        service = Noting()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            writer.write(frame(List()) + frame(List()))
+            assert [await answer(reader), await answer(reader)] == [Done(), Done()]
+            assert [one == "others" for one in service.asked] == [False, True, False, True]
+            writer.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_who_sends_more_than_another_request_loses_the_connection(path, count):
+    async def work():
+        service = Service()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            writer.write(count * frame(List()))
+            assert await is_closed(reader)
+            writer.transport.abort()
+        assert len(service.asked) < count
+
+    asyncio.run(work())
+
+
+class Wordy(Service):
+    """Answers with more than a socket holds."""
+
+    def handle(self, request, caller, reply):
+        self.asked.append((request, caller.uid))
+        reply(Failed("x" * (4 << 20)))
+
+
+def test_who_does_not_read_has_no_second_request_and_loses_the_connection(path, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+
+    async def work():
+        service = Wordy()
+        async with serving(path, service) as server:
+            with socket.socket(socket.AF_UNIX) as deaf:
+                deaf.connect(str(path))
+                deaf.sendall(2 * frame(List()))
+                await until(lambda: service.asked)
+                await until(lambda: not server._connections)
+            assert len(service.asked) == 1
+
+    asyncio.run(work())
+
+
+def test_the_next_request_is_carried_out_when_the_reply_has_been_read(path):
+    async def work():
+        service = Wordy()
+        async with serving(path, service):
+            reader, writer = await connected(path)
+            for _ in range(2):
+                writer.write(2 * frame(List()))
+                for _ in range(2):
+                    assert len((await answer(reader)).detail) == 4 << 20
+            writer.close()
+
+    asyncio.run(work())
+
+
+def test_a_reply_that_cannot_be_sent_is_said(path):
+    """Whoever asked would wait for ever."""
+
+    class Odd(Service):
+        def handle(self, request, caller, reply):  # noqa: ARG002  # as above
+            reply(Failed("\udcff"))
+
+    async def work():
+        async with serving(path, Odd()):
+            reader, writer = await connected(path)
+            writer.write(frame(List()))
+            assert "expected text of UTF-8" in (await answer(reader)).detail
+            writer.close()
+
+    asyncio.run(work())
+
+
 def test_who_goes_away_is_given_up_and_hears_nothing(path):
     async def work():
         service = Service()
@@ -231,12 +320,25 @@ def test_the_socket_is_replaced_and_stays(path):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
+def test_a_socket_that_somebody_serves_stays_theirs(path):
+    async def work():
+        async with serving(path, Service()):
+            with pytest.raises(InputError, match="expected a socket that nobody serves"):
+                await AgentServer(path, "", Service()).start()
+            reader, writer = await connected(path)
+            writer.write(frame(List()))
+            assert await answer(reader) == Done()
+            writer.close()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize(
     ("name", "group", "words"),
     [
         ("x" * 100, "", "expected a path of up to 107 bytes"),
         ("a.sock", "no-such-group", "expected a socket that can be served, got"),
-        ("file/a.sock", "", "expected a socket that can be served, got 'file exists'"),
+        ("file/a.sock", "", "expected a socket that can be served, got 'not a directory'"),
     ],
 )
 def test_a_socket_that_cannot_be_is_an_error(path, name, group, words):

@@ -183,6 +183,30 @@ def test_nobody_is_told_before_it_is_written():
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"part": (9, 3)}, "part"),
+        ({"part": (-1, 8)}, "part"),
+        ({"stem": "a\n\x1b[2Jb"}, "stem"),
+        ({"stem": ""}, "stem"),
+        ({"id": 16 * "é"}, "the request"),
+    ],
+)
+def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
+    async def work():
+        async with agent() as one:
+            (failed,) = one.send(msgspec.structs.replace(ask(cpus=1), **wrong))[0]
+            assert isinstance(failed, Failed)
+            assert failed.detail.endswith(f" at {place}")
+            (failed,) = one.send(Cut(2, cpus_per_part=-7))[0]
+            assert "got -7 at the split" in failed.detail
+            assert one.ledger.leases == {}
+
+    asyncio.run(work())
+    assert caplog.text == ""
+
+
 def test_users_give_back_and_release_what_is_theirs():
     async def work():
         async with agent() as one:

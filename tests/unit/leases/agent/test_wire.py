@@ -111,6 +111,11 @@ def test_what_is_none_is_an_error(text):
         decode_request(text)
 
 
+def test_what_no_message_can_hold_is_an_error():
+    with pytest.raises(InputError, match="expected text of UTF-8"):
+        frame(Release("\udcff"))
+
+
 def test_a_message_has_a_largest_length():
     assert length_of((5).to_bytes(HEADER, "big") + b"more", 5) == 5
     with pytest.raises(InputError, match="expected up to 5 bytes, got 6"):

@@ -7,10 +7,8 @@ It checks who registers, and hands the registration on. Connecting to plugins is
 from __future__ import annotations
 
 import logging
-import socket
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -22,6 +20,7 @@ from alignup.leases.agent.device_plugins.device_plugin_pb2_grpc import (
     add_RegistrationServicer_to_server,
 )
 from alignup.leases.agent.device_plugins.messages import registration_of
+from alignup.leases.agent.socket_path import LONGEST_PATH, check_free, remove
 from alignup.leases.private_file import make_folders
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ __all__ = ["SOCKET_NAME", "RegistrationServer"]
 _LOG: Final = logging.getLogger(__name__)
 SOCKET_NAME: Final = "kubelet.sock"
 """Plugins know it by this name, and watch it."""
-_LONGEST_PATH: Final = 107
-"""Bytes of a unix socket's path."""
 _THREADS: Final = 4
 _LARGEST_REQUEST: Final = 1 << 16
 
@@ -65,14 +62,11 @@ class RegistrationServer:
             InputError: the folder cannot be used, or a kubelet or another agent serves it.
         """
         folder = self._socket.parent
-        if len(bytes(self._socket)) > _LONGEST_PATH:
+        if len(bytes(self._socket)) > LONGEST_PATH:
             raise InputError.at("the folder of device plugins", "a path of up to 94 bytes", str(folder))
         try:
             make_folders(folder)
-            if _is_served(self._socket):
-                raise InputError(
-                    f"expected a folder that nobody serves, got a kubelet or an agent at {self._socket}"
-                )
+            check_free(self._socket, "the folder of device plugins")
             for path in folder.iterdir():
                 if stat.S_ISSOCK(path.lstat().st_mode):
                     path.unlink()
@@ -86,8 +80,7 @@ class RegistrationServer:
     def stop(self) -> None:
         """Serve no longer, and remove the socket."""
         self._server.stop(grace=None).wait()
-        with suppress(OSError):
-            self._socket.unlink()
+        remove(self._socket)
 
 
 class _Registration(RegistrationServicer):
@@ -104,16 +97,3 @@ class _Registration(RegistrationServicer):
             _LOG.warning("the registration of a device plugin is refused: %s", error)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return wire.Empty()
-
-
-def _is_served(path: Path) -> bool:
-    """Return whether somebody listens at a unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1)
-        try:
-            probe.connect(str(path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            return False
-        except OSError:
-            return True
-    return True

@@ -285,7 +285,7 @@ def test_old_sockets_are_removed_and_other_files_stay(folder):
 
 @pytest.mark.usefixtures("plugins")
 def test_a_folder_that_somebody_serves_is_left_alone(folder):
-    with pytest.raises(InputError, match="got a kubelet or an agent at"), DevicePlugins(folder):
+    with pytest.raises(InputError, match="expected a socket that nobody serves"), DevicePlugins(folder):
         pass
     assert (folder / SOCKET_NAME).exists()
 
