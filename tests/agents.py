@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import contextmanager
 
 import leasing
@@ -14,6 +15,14 @@ from alignup.leases.store import LeaseFile
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""
+
+
+def eventually(wanted):
+    """Wait until something is so."""
+    end = time.monotonic() + LONG
+    while not wanted():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import leasing
-from agents import client, running_agent
+from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.leases.acquire import Claim
@@ -29,7 +29,6 @@ from fake_plugins import short_folder
 
 PROGRAMS = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", ""))
 GPU, SAMPLE = "nvidia.com/gpu", "example.com/resource"
-LONG = 60.0
 
 pytestmark = [
     pytest.mark.slow,
@@ -76,13 +75,6 @@ def calls(folder):
 def pod(resource, count, uid="pod"):
     devices = ((resource, count),)
     return Pod(uid=uid, name=uid, containers=(Container("c", devices=devices),), devices=devices)
-
-
-def eventually(wanted):
-    end = time.monotonic() + LONG
-    while not wanted():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_node_is_fed_by_a_program(folder):

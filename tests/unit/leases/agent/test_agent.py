@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 
 import msgspec
 import pytest
 
 import leasing
-from agents import LONG, client, running_agent
+from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.versions import parse_version
 from alignup.leases.acquire import Claim
@@ -63,14 +62,6 @@ def sleeper():
 def ended(process):
     process.kill()
     process.wait()
-
-
-def eventually(wanted):
-    """Wait until something is so."""
-    end = time.monotonic() + LONG
-    while not wanted():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def file_of(folder):

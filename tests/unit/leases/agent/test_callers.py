@@ -9,14 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from agents import LONG, client, running_agent
+from agents import LONG, client, eventually, running_agent
 from alignup.errors import InputError
 from alignup.leases.acquire import Claim
 from alignup.leases.agent import callers as module
@@ -40,14 +39,6 @@ def folder(monkeypatch):
     monkeypatch.delenv("ALIGNUP_STATE", raising=False)
     with short_folder() as made:
         yield made
-
-
-def eventually(wanted):
-    """Wait until something is so."""
-    end = time.monotonic() + LONG
-    while not wanted():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextmanager

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from agents import LONG, client, running_agent
+from agents import LONG, client, eventually, running_agent
 from alignup.errors import AllocationError
 from alignup.leases.acquire import Claim
 from alignup.leases.agent.journal import read_journal
@@ -49,14 +48,6 @@ def folder(monkeypatch):
 def base():
     with made_cgroup() as made:
         yield made
-
-
-def eventually(wanted):
-    """Wait until something is so."""
-    end = time.monotonic() + LONG
-    while not wanted():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class Command:
