@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.leases.agent.users import Limits
 from alignup.leases.store import LeaseFile
+from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
@@ -110,8 +111,8 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
         stderr=subprocess.DEVNULL,
     )
     again = started(folder, "--no-device-plugins")
-    time.sleep(0.1)
-    assert "200" not in alignup("ps", "--state", state, "--json").stdout.split("cpus")[0]
+    (held,) = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
+    assert (held["command"], len(CPUSet.parse(held["cpus"]))) == ("sh -c echo; read x", 200)
     assert waiting.poll() is None
     command.communicate(b"\n", timeout=3 * LONG)
     assert command.returncode == 0
