@@ -2,8 +2,8 @@
 
 The rules of the kubelet's Static policy stand here, for a node that admits and for a cluster that judges: the hints,
 what init containers hand over, which nodes are taken in the end. The group rule is in `memory_groups` beside this
-module; taking and giving back is in `memory_taking`. Who holds what is known to `alignup.providers.memory`; masks of more than 8 nodes are searched in
-`alignup.core.wide`.
+module; taking and giving back is in `memory_taking`. Who holds what is known to `alignup.providers.memory`; masks of
+more than 8 nodes are searched in `alignup.core.wide`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
