@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +20,20 @@ os.environ.pop("COLUMNS", None)
 
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file in one process, unless the command line says otherwise.
+
+    Examples of the README go on where those above them ended. The option `--dist=loadfile` among those in
+    pyproject.toml would do the same, but pytest-benchmark takes it for a run in several processes and measures nothing.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - the tests run without pytest-xdist, too
+
+    return LoadFileScheduling(config, log)
 
 
 @pytest.fixture

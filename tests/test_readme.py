@@ -50,7 +50,7 @@ def split_at_dots(lines: list[str]) -> list[list[str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all commands, as a reader has: what one writes a later one reads.
 
-    The tests of a file are not dealt out to several processes (`--dist=loadfile` in pyproject.toml).
+    The tests of a file are not dealt out to several processes (see conftest.py).
     """
     path = tmp_path_factory.mktemp("reader")
     (path / "tests").symlink_to(ROOT / "tests")
