@@ -29,6 +29,18 @@ NODE_NAME = "node-real"
 PATIENCE = 180
 """Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for seconds, and longer on a busy machine."""
 
+READINGS = 20
+"""So many times what a kubelet says is read until it says the same before and after."""
+
+
+def unordered(answer):
+    """Return an answer of PodResources with its lists in an order of their own; the kubelet's is that of a map."""
+    if isinstance(answer, dict):
+        return {key: unordered(value) for key, value in answer.items()}
+    if isinstance(answer, list):
+        return sorted((unordered(one) for one in answer), key=repr)
+    return answer
+
 
 def binaries():
     return Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
@@ -206,10 +218,18 @@ class KubeletRig:
         return self.root
 
     def read(self):
-        """Return the node as it is read from the kubelet's files."""
-        return read_kubelet_node(
-            self.record(), kubelet_dir=self.state, config=self.directory / "kubelet.json"
-        )
+        """Return the node as it is read from the kubelet's files, at a moment when it holds still.
+
+        Its answers and its files are read one after the other, and in between it may free what a refused pod was given.
+        """
+        for _ in range(READINGS):
+            root = self.record()
+            read = read_kubelet_node(root, kubelet_dir=self.state, config=self.directory / "kubelet.json")
+            before = json.loads((root / "podresources" / "list.json").read_text())
+            after = self.ask("list")
+            if unordered(before) == unordered(after):
+                return read
+        raise RuntimeError(f"what PodResources lists changed {READINGS} times while the files were read")
 
     def copy_to(self, root):
         """Lay the node out as on a machine, and return the root."""
