@@ -32,6 +32,7 @@ GPU, SAMPLE = "nvidia.com/gpu", "example.com/resource"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.rig,
     pytest.mark.skipif(
         "ALIGNUP_PLUGIN_PROGRAMS" not in os.environ, reason="ALIGNUP_PLUGIN_PROGRAMS is not set"
     ),

@@ -15,7 +15,7 @@ from rig_proof import EXTENDER, FLEET, run
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import ALIGNUP, alignup, control_plane, wait_for_metric
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 SECONDS = 8.0
 

@@ -17,7 +17,7 @@ from kubelet_faults import FAULTS, Place
 from kubelet_files import guaranteed
 from kubelet_rig import KubeletRig, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(4)]
 STOPS = "the kubelet does not start: "

@@ -20,7 +20,7 @@ from rig_proof import EXTENDER, FLEET
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import alignup, control_plane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 LABEL = "node.koordinator.sh/numa-topology-policy"
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"

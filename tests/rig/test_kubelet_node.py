@@ -21,7 +21,7 @@ from alignup.kubelet.read import read_kubelet_node
 from kernel_trees import server
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 40)
 PATIENCE = 5

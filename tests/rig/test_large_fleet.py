@@ -23,7 +23,7 @@ from rig_proof import FLEET, processor_time
 from rig_workload import workload, write_nodes
 from rigged import alignup, control_plane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 NODES = int(os.environ.get("ALIGNUP_FLEET_NODES") or 100)
 PODS_ASKED = int(os.environ.get("ALIGNUP_FLEET_PODS") or 1000)

@@ -25,7 +25,11 @@ from rig_proof import EXTENDER, FLEET, cycles, questions
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root"),
+]
 
 NODES = int(os.environ.get("ALIGNUP_RIG_NODES") or 50)
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 160)

@@ -71,6 +71,7 @@ def test_a_place_that_cannot_be_is_an_error(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.rig
 @pytest.mark.skipif(not READER.exists(), reason="ALIGNUP_PLUGIN_PROGRAMS names no folder with pod-resources")
 def test_a_client_of_kubernetes_reads_it(socket):
     def read(*words):
