@@ -7,9 +7,11 @@ import json
 import pytest
 
 from alignup.cluster.scheduler.extender_answers import UNCERTAIN, UNKNOWN, Answers
-from alignup.cluster.scheduler.report import Description
+from alignup.cluster.scheduler.fleet_node import FleetNode
+from alignup.cluster.scheduler.report import Description, decode_report
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.errors import InputError
+from alignup.node import Node
 from watched import description, report, watched
 
 
@@ -152,3 +154,15 @@ def test_an_annotation_that_nobody_can_read_is_an_error(answers) -> None:
     pod.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = "{"
     with pytest.raises(InputError, match="numa-topology-spec"):
         answers.filter(pod, ALL, 0)
+
+
+def test_a_yes_by_amounts_is_an_upper_bound() -> None:
+    """Amounts do not tell that memory of a NUMA node is held by a pod that uses this one alone."""
+    found = description(topologyManagerPolicy="best-effort")
+    kubelet = FleetNode("n", Node.from_dict(found), json.dumps(found))
+    assert kubelet.admit(watched("a", memory="1Gi").pod) is None
+    state = ClusterState()
+    state.report_seen(decode_report(json.dumps(kubelet.report(with_holdings=False)).encode()), 0)
+    both = watched("b", memory="10Gi")
+    assert Answers(state).filter(both, ["n"], 0).passed == ["n"]
+    assert kubelet.admit(both.pod).reason == "UnexpectedAdmissionError"

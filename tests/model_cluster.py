@@ -1,0 +1,194 @@
+"""A cluster with the extender in events instead of processes: each delay is drawn, so that a seed says what happens.
+
+Pods come, the extender is asked as a scheduler asks it, simulated kubelets admit them and end them. What happens on a
+node becomes known to the extender some time later: pods in the order in which they changed, reports likewise.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from alignup.cluster.scheduler.extender_answers import Answers
+from alignup.cluster.scheduler.fleet import DURATION
+from alignup.cluster.scheduler.fleet_files import read_fleet
+from alignup.cluster.scheduler.objects import PodReader, WatchedPod, decode_pod
+from alignup.cluster.scheduler.report import Report, decode_report
+from alignup.cluster.scheduler.state import ClusterState
+from alignup.kubernetes.node_sums import requested
+from rig_workload import span_for, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alignup.cluster.scheduler.fleet_node import FleetNode, Rejection
+
+READER = PodReader()
+SECONDS = 8.0
+"""For which pods run, on average."""
+RETRY = 1.0
+"""Seconds after which a scheduler asks for a refused pod again."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds, on average; they are spread exponentially."""
+
+    admission: float
+    """From the binding of a pod to its admission."""
+    report: float
+    """From a change on a node to its report, which has all changes until then."""
+    watch: float
+    """From a change of a pod, or a report, to the moment in which the extender knows of it."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A pod that the extender let pass, and its kubelet did not."""
+
+    pod: str
+    node: str
+    rejection: Rejection
+    overtaken: bool
+    """Whether another pod had ended there, of which the extender did not know yet when it bound this one."""
+
+
+@dataclass
+class ModelCluster:
+    """One run.
+
+    Args:
+        seed: of everything that is drawn.
+        delays: how late everybody is.
+        load: the part of all CPUs that pods ask for.
+        with_holdings: let nodes publish what pods hold, and not only amounts.
+        counts: how many nodes and pods there are.
+    """
+
+    seed: int
+    delays: Delays
+    load: float = 0.7
+    with_holdings: bool = True
+    counts: tuple[int, int] = (24, 150)
+    ran: int = 0
+    misses: list[Miss] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        described, self.pods = workload(*self.counts, SECONDS, self.seed)
+        lines = "\n".join(map(json.dumps, described)).encode()
+        self.nodes = {one.name: one for one in read_fleet(lines, "the workload")}
+        self.span = span_for(described, self.pods, SECONDS, self.load)
+        self.state = ClusterState()
+        self.answers = Answers(self.state)
+        self.bound: dict[str, list[WatchedPod]] = {name: [] for name in self.nodes}
+        self.ended: dict[str, dict[str, float]] = defaultdict(dict)
+        """By node and uid, when the extender learned of the end of a pod."""
+        self._numbers = count()
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._last: dict[str, float] = defaultdict(float)
+        self._to_report: set[str] = set()
+
+    def run(self) -> ModelCluster:
+        """Let everything happen; return the cluster, for its numbers."""
+        for node in self.nodes.values():
+            self.state.node_seen(node.name, {})
+            self.state.report_seen(self._report(node), 0.0)
+        moments = sorted(self.random.uniform(0, self.span) for _ in self.pods)
+        for moment, one in zip(moments, self.pods, strict=True):
+            self._at(moment, partial(self._ask, one))
+        while self._events:
+            now, _, happen = heapq.heappop(self._events)
+            self.state.tick(now)
+            happen(now)
+        return self
+
+    def _at(self, moment: float, happen: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (moment, next(self._numbers), happen))
+
+    def _later(self, now: float, delay: float, happen: Callable[[float], None], stream: str = "") -> None:
+        """Let something happen after a delay, and after what came earlier in the same stream."""
+        moment = now + self.random.expovariate(1 / delay)
+        if stream:
+            moment = self._last[stream] = max(moment, self._last[stream] + 1e-6)
+        self._at(moment, happen)
+
+    # The scheduler.
+
+    def _ask(self, given: dict[str, Any], now: float) -> None:
+        """Ask for a pod as a scheduler does: of the nodes with enough in sum, the best that passes."""
+        metadata = {**given["metadata"], "uid": given["metadata"]["name"]}
+        pod = READER.read(decode_pod(msgspec.json.encode({**given, "metadata": metadata})))
+        passed = self.answers.filter(pod, [name for name in self.nodes if self._fits(pod, name)], now).passed
+        if not passed:
+            self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, given))
+            return
+        scores = self.answers.prioritize(pod, passed)
+        best = [name for name, score in zip(passed, scores, strict=True) if score == max(scores)]
+        placed = replace(pod, node=self.random.choice(best))
+        self.state.assume(placed, now)
+        self.answers.forget(pod.pod.uid)
+        self.bound[placed.node].append(placed)
+        seconds = float(metadata["annotations"][DURATION].removesuffix("s"))
+        admit = partial(self._admit, placed, now, seconds)
+        self._later(now, self.delays.admission, admit, placed.node)
+        self._later(now, self.delays.watch, partial(self._seen, placed), "pods")
+
+    def _fits(self, pod: WatchedPod, name: str) -> bool:
+        there = [requested(one.pod) for one in self.bound[name]]
+        return all(
+            amount + sum(one.get(resource, 0) for one in there)
+            <= self.nodes[name].allocatable.get(resource, 0)
+            for resource, amount in requested(pod.pod).items()
+        )
+
+    def _seen(self, pod: WatchedPod, now: float) -> None:
+        if pod in self.bound[pod.node]:
+            self.state.pod_seen(pod, now)
+
+    def _gone(self, pod: WatchedPod, now: float) -> None:
+        self.bound[pod.node].remove(pod)
+        self.state.pod_gone(pod.pod.uid, now)
+        self.ended[pod.node][pod.pod.uid] = now
+
+    # The kubelets.
+
+    def _admit(self, pod: WatchedPod, bound: float, seconds: float, now: float) -> None:
+        node = self.nodes[pod.node]
+        rejection = node.admit(pod.pod)
+        if rejection is None:
+            self.ran += 1
+            self._at(now + seconds, partial(self._end, pod))
+            self._changed(node, now)
+        else:
+            overtaken = any(known > bound for known in self.ended[node.name].values())
+            self.misses.append(Miss(pod.pod.name, node.name, rejection, overtaken))
+            self._later(now, self.delays.watch, partial(self._gone, pod), "pods")
+
+    def _end(self, pod: WatchedPod, now: float) -> None:
+        node = self.nodes[pod.node]
+        node.end(pod.pod.uid)
+        self.ended[node.name][pod.pod.uid] = inf
+        self._changed(node, now)
+        self._later(now, self.delays.watch, partial(self._gone, pod), "pods")
+
+    def _changed(self, node: FleetNode, now: float) -> None:
+        if node.name not in self._to_report:
+            self._to_report.add(node.name)
+            self._later(now, self.delays.report, partial(self._publish, node))
+
+    def _publish(self, node: FleetNode, now: float) -> None:
+        self._to_report.discard(node.name)
+        self._later(now, self.delays.watch, partial(self.state.report_seen, self._report(node)), "reports")
+
+    def _report(self, node: FleetNode) -> Report:
+        return decode_report(msgspec.json.encode(node.report(with_holdings=self.with_holdings)))
