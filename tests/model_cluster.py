@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import inf
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.cluster.scheduler.extender_answers import Answers
-from alignup.cluster.scheduler.fleet import DURATION
 from alignup.cluster.scheduler.fleet_files import read_fleet
 from alignup.cluster.scheduler.objects import PodReader, WatchedPod, decode_pod
 from alignup.cluster.scheduler.report import Report, decode_report
 from alignup.cluster.scheduler.state import ClusterState
 from alignup.kubernetes.node_sums import requested
+from rig_outcome import seconds_of
 from rig_workload import span_for, workload
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from alignup.cluster.scheduler.fleet_node import FleetNode, Rejection
 
 READER = PodReader()
+NODES, PODS = 24, 150
+LOAD = 0.7
+"""The part of all CPUs that pods ask for."""
 SECONDS = 8.0
 """For which pods run, on average."""
 RETRY = 1.0
@@ -62,37 +65,29 @@ class Miss:
     """Whether another pod had ended there, of which the extender did not know yet when it bound this one."""
 
 
-@dataclass
 class ModelCluster:
     """One run.
 
     Args:
         seed: of everything that is drawn.
         delays: how late everybody is.
-        load: the part of all CPUs that pods ask for.
         with_holdings: let nodes publish what pods hold, and not only amounts.
-        counts: how many nodes and pods there are.
     """
 
-    seed: int
-    delays: Delays
-    load: float = 0.7
-    with_holdings: bool = True
-    counts: tuple[int, int] = (24, 150)
-    ran: int = 0
-    misses: list[Miss] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.random = Random(self.seed)
-        described, self.pods = workload(*self.counts, SECONDS, self.seed)
+    def __init__(self, seed: int, delays: Delays, *, with_holdings: bool) -> None:
+        self.delays, self.with_holdings = delays, with_holdings
+        self.random = Random(seed)
+        described, self.pods = workload(NODES, PODS, SECONDS, seed)
         lines = "\n".join(map(json.dumps, described)).encode()
         self.nodes = {one.name: one for one in read_fleet(lines, "the workload")}
-        self.span = span_for(described, self.pods, SECONDS, self.load)
+        self.span = span_for(described, self.pods, SECONDS, LOAD)
+        self.ran = 0
+        self.misses: list[Miss] = []
         self.state = ClusterState()
         self.answers = Answers(self.state)
         self.bound: dict[str, list[WatchedPod]] = {name: [] for name in self.nodes}
         self.ended: dict[str, dict[str, float]] = defaultdict(dict)
-        """By node and uid, when the extender learned of the end of a pod."""
+        """By node and uid, when the extender learned of the end of a pod that had run there; infinite before."""
         self._numbers = count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._last: dict[str, float] = defaultdict(float)
@@ -133,13 +128,13 @@ class ModelCluster:
             self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, given))
             return
         scores = self.answers.prioritize(pod, passed)
-        best = [name for name, score in zip(passed, scores, strict=True) if score == max(scores)]
+        highest = max(scores)
+        best = [name for name, score in zip(passed, scores, strict=True) if score == highest]
         placed = replace(pod, node=self.random.choice(best))
         self.state.assume(placed, now)
         self.answers.forget(pod.pod.uid)
         self.bound[placed.node].append(placed)
-        seconds = float(metadata["annotations"][DURATION].removesuffix("s"))
-        admit = partial(self._admit, placed, now, seconds)
+        admit = partial(self._admit, placed, now, seconds_of(given))
         self._later(now, self.delays.admission, admit, placed.node)
         self._later(now, self.delays.watch, partial(self._seen, placed), "pods")
 
@@ -158,7 +153,8 @@ class ModelCluster:
     def _gone(self, pod: WatchedPod, now: float) -> None:
         self.bound[pod.node].remove(pod)
         self.state.pod_gone(pod.pod.uid, now)
-        self.ended[pod.node][pod.pod.uid] = now
+        if pod.pod.uid in self.ended[pod.node]:
+            self.ended[pod.node][pod.pod.uid] = now
 
     # The kubelets.
 
