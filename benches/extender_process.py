@@ -18,14 +18,14 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from alignup.cli.extender import keep_from_collection
-from alignup.cluster.scheduler.extender_answers import Answers
-from alignup.cluster.scheduler.extender_server import make_app
-from alignup.cluster.scheduler.extender_service import PodDecoder
-from alignup.cluster.scheduler.fleet_files import read_fleet
-from alignup.cluster.scheduler.report import decode_report
-from alignup.cluster.scheduler.serving import serve
-from alignup.cluster.scheduler.state import ClusterState
 from alignup.kubernetes.pod import Pod
+from alignup.scheduler.extender_answers import Answers
+from alignup.scheduler.extender_server import make_app
+from alignup.scheduler.extender_service import PodDecoder
+from alignup.scheduler.fleet_files import read_fleet
+from alignup.scheduler.report import decode_report
+from alignup.scheduler.serving import serve
+from alignup.scheduler.state import ClusterState
 from rig_workload import node, pod
 
 

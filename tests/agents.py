@@ -8,9 +8,9 @@ import time
 from contextlib import contextmanager
 
 import leasing
-from alignup.leases.agent.agent import Agent, AgentOptions
-from alignup.leases.agent.client import AgentSource
-from alignup.leases.agent.ownership import Ownership
+from alignup.agent.agent import Agent, AgentOptions
+from alignup.agent.ownership import Ownership
+from alignup.leases.agent_client import AgentSource
 from alignup.leases.store import LeaseFile
 
 LONG = 60.0

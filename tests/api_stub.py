@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from alignup.cluster.scheduler.api_client import TOPOLOGIES, Api
+from alignup.scheduler.api_client import TOPOLOGIES, Api
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

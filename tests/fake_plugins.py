@@ -12,13 +12,13 @@ from pathlib import Path
 
 import grpc
 
-from alignup.leases.agent.device_plugins import device_plugin_pb2 as wire
-from alignup.leases.agent.device_plugins.device_plugin_pb2_grpc import (
+from alignup.device_plugins import device_plugin_pb2 as wire
+from alignup.device_plugins.device_plugin_pb2_grpc import (
     DevicePluginServicer,
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from alignup.leases.agent.device_plugins.registration import SOCKET_NAME
+from alignup.device_plugins.registration import SOCKET_NAME
 
 NIC = "example.com/nic"
 LONG = 60.0

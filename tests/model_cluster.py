@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.cluster.scheduler.extender_answers import Answers
-from alignup.cluster.scheduler.fleet_files import read_fleet
-from alignup.cluster.scheduler.objects import PodReader, WatchedPod, decode_pod
-from alignup.cluster.scheduler.report import Report, decode_report
-from alignup.cluster.scheduler.state import ClusterState
 from alignup.kubernetes.node_sums import requested
+from alignup.scheduler.extender_answers import Answers
+from alignup.scheduler.fleet_files import read_fleet
+from alignup.scheduler.objects import PodReader, WatchedPod, decode_pod
+from alignup.scheduler.report import Report, decode_report
+from alignup.scheduler.state import ClusterState
 from rig_outcome import seconds_of
 from rig_workload import span_for, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.cluster.scheduler.fleet_node import FleetNode, Rejection
+    from alignup.scheduler.fleet_node import FleetNode, Rejection
 
 READER = PodReader()
 NODES, PODS = 24, 150

@@ -15,7 +15,6 @@ import yaml
 import kernel_trees
 import leasing
 from alignup.cluster import Cluster
-from alignup.cluster.node_resource_topology import read_topologies
 from alignup.cluster.trace import read_trace
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.manifest import load_pods
@@ -32,6 +31,7 @@ from alignup.machine.snapshot import load_snapshot
 from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
+from alignup.node_resource_topology.read import read_topologies
 from alignup.replay import replay
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from alignup.cluster.scheduler.api_client import Api, ApiError
-from alignup.cluster.scheduler.fleet import DURATION
-from alignup.cluster.scheduler.objects import Metadata, PodSpec, PodStatus
-from alignup.cluster.scheduler.watch import Follower, Pauses
+from alignup.scheduler.api_client import Api, ApiError
+from alignup.scheduler.fleet import DURATION
+from alignup.scheduler.objects import Metadata, PodSpec, PodStatus
+from alignup.scheduler.watch import Follower, Pauses
 from rig_workload import cpus_of
 
 PODS = "/api/v1/namespaces/default/pods"

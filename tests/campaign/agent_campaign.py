@@ -26,16 +26,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+from alignup.agent.agent import AgentOptions, run_agent
+from alignup.agent.asked import Asked
+from alignup.agent.cgroups import remove_cgroup
+from alignup.agent.ledger import Ledger
+from alignup.agent.ownership import Ownership
+from alignup.agent.users import Limits
 from alignup.errors import AlignupError, AllocationError
 from alignup.leases.acquire import Claim
-from alignup.leases.agent.agent import AgentOptions, run_agent
-from alignup.leases.agent.asked import Asked
-from alignup.leases.agent.cgroups import remove_cgroup
-from alignup.leases.agent.client import AgentSource
-from alignup.leases.agent.ledger import Ledger
-from alignup.leases.agent.ownership import Ownership
-from alignup.leases.agent.users import Limits
-from alignup.leases.agent.wire import Ask, GiveBack, decode_reply, frame
+from alignup.leases.agent_client import AgentSource
+from alignup.leases.agent_messages import Ask, GiveBack, decode_reply, frame
 from alignup.leases.local_machine import load_site
 from alignup.leases.process import identify
 from alignup.leases.request import make_request

@@ -17,10 +17,10 @@ import pytest
 
 import leasing
 from agents import LONG, client, eventually, running_agent
+from alignup.device_plugins.plugins import DevicePlugins
 from alignup.errors import AlignupError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.leases.acquire import Claim
-from alignup.leases.agent.device_plugins.plugins import DevicePlugins
 from alignup.leases.process import identify
 from alignup.leases.request import make_request
 from alignup.machine.device_inventory import Device

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alignup.cluster.scheduler.api_client import Api
-from alignup.cluster.scheduler.watch import Follower, Pauses
+from alignup.scheduler.api_client import Api
+from alignup.scheduler.watch import Follower, Pauses
 from rig_outcome import DECODE, PODS, Outcome, Seen, create, percentiles
 from rig_proof import FLEET, processor_time
 from rig_workload import workload, write_nodes

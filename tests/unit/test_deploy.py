@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from alignup.cli import program
-from alignup.cluster.scheduler.api_client import TOPOLOGIES
+from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.text.documents import read_documents
 
 ROOT = Path(__file__).parents[2]

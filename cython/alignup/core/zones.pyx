@@ -2,7 +2,7 @@
 
 Only the usual form is read here, as fast as a scheduler that is told of every change needs it: plain dicts and lists,
 whole amounts of few digits, zones that are numbered. For everything else the answer is None, and the careful reader in
-`alignup.cluster.node_resource_topology` says what it means or what is wrong with it.
+`alignup.node_resource_topology.read` says what it means or what is wrong with it.
 """
 
 from libc.stdint cimport int64_t

@@ -15,9 +15,9 @@ from alignup.cli.options import device_resource_option, devices_option, kubelet_
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
+    from alignup.agent.agent import AgentOptions
+    from alignup.agent.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.leases.agent.agent import AgentOptions
-    from alignup.leases.agent.users import Limits
     from alignup.leases.store import LeaseFile
 
 __all__ = ["command"]
@@ -99,8 +99,8 @@ def command(
     `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
     wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
-    from alignup.leases.agent.agent import run_agent
-    from alignup.leases.agent.logs import start_logging
+    from alignup.agent.agent import run_agent
+    from alignup.agent.logs import start_logging
     from alignup.leases.store import LeaseFile
 
     file = LeaseFile(state, complain)
@@ -137,7 +137,7 @@ def agent_options(
         InputError: one of the limits is none, or nothing says where the socket is to be.
         click.UsageError: options exclude each other.
     """
-    from alignup.leases.agent.agent import AgentOptions
+    from alignup.agent.agent import AgentOptions
     from alignup.leases.private_file import check_text
 
     if no_cgroups and cgroup is not None:
@@ -175,7 +175,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.leases.agent.users import Limits
+    from alignup.agent.users import Limits
     from alignup.leases.request import parse_memory
 
     amounts: dict[str, int] = {}
@@ -196,8 +196,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
 
 def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
-    from alignup.leases.agent.ownership import Ownership
-    from alignup.leases.agent.socket_path import remove
+    from alignup.agent.ownership import Ownership
+    from alignup.leases.socket_path import remove
 
     ownership = Ownership(file)
     try:

@@ -67,12 +67,12 @@ async def serve_extender(
     kubeconfig: str | None, listen: str, strategy: str, fails_open: bool, tls: tuple[str | None, str | None]
 ) -> None:
     """Serve until told to end."""
-    from alignup.cluster.scheduler.api_client import Api
-    from alignup.cluster.scheduler.extender_answers import Answers
-    from alignup.cluster.scheduler.extender_server import make_app
-    from alignup.cluster.scheduler.extender_service import Extender
-    from alignup.cluster.scheduler.serving import address, run_until_told, serve, tls_context
-    from alignup.cluster.scheduler.state import ClusterState
+    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.extender_answers import Answers
+    from alignup.scheduler.extender_server import make_app
+    from alignup.scheduler.extender_service import Extender
+    from alignup.scheduler.serving import address, run_until_told, serve, tls_context
+    from alignup.scheduler.state import ClusterState
 
     where, context = address(listen), tls_context(*tls)
     api = await Api.connect(kubeconfig)

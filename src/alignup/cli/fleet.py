@@ -14,7 +14,7 @@ from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from alignup.cluster.scheduler.fleet_node import FleetNode
+    from alignup.scheduler.fleet_node import FleetNode
 
 __all__ = ["command"]
 
@@ -83,7 +83,7 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
         UsageError: neither, or both, are given.
         InputError: they cannot be read.
     """
-    from alignup.cluster.scheduler.fleet_files import catalog_nodes, read_fleet
+    from alignup.scheduler.fleet_files import catalog_nodes, read_fleet
 
     if (nodes is None) == (machine is None):
         raise click.UsageError("expected either --nodes or --machine")
@@ -103,10 +103,10 @@ async def serve_fleet(
     with_holdings: bool,
 ) -> None:
     """Be the kubelets until told to end."""
-    from alignup.cluster.scheduler.api_client import Api
-    from alignup.cluster.scheduler.fleet import Fleet
-    from alignup.cluster.scheduler.fleet_server import make_app
-    from alignup.cluster.scheduler.serving import address, run_until_told, serve
+    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.fleet import Fleet
+    from alignup.scheduler.fleet_server import make_app
+    from alignup.scheduler.serving import address, run_until_told, serve
 
     where = None if listen is None else address(listen)
     api = await Api.connect(kubeconfig)

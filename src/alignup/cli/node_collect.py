@@ -99,7 +99,7 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
         InputError: the credentials cannot be read.
         ApiError: the API server refuses, or does not answer.
     """
-    from alignup.cluster.scheduler.api_client import Api
+    from alignup.scheduler.api_client import Api
     from alignup.text.json_text import decode_json
 
     api = await Api.connect(kubeconfig)

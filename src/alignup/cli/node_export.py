@@ -42,7 +42,7 @@ def command(
     node_name: str | None,
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
-    from alignup.kubelet.export import node_resource_topology, prometheus_text
+    from alignup.node_resource_topology.export import node_resource_topology, prometheus_text
 
     found = read_node(root, kubelet_dir, config, machine, version)
     if form == "prometheus":

@@ -64,10 +64,10 @@ async def publish(
         interval: seconds between looks.
         once: end after the first time.
     """
-    from alignup.cluster.scheduler.api_client import Api
-    from alignup.cluster.scheduler.publish import publish_node
-    from alignup.cluster.scheduler.serving import run_until_told
     from alignup.kubelet.read import read_kubelet_node
+    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.publish import publish_node
+    from alignup.scheduler.serving import run_until_told
 
     api = await Api.connect(kubeconfig)
     try:

@@ -11,7 +11,7 @@ from alignup.cli.extender import kubeconfig_option, need_extra
 from alignup.cli.failures import complain
 
 if TYPE_CHECKING:
-    from alignup.cluster.scheduler.reconcile import Rules
+    from alignup.scheduler.reconcile import Rules
 
 __all__ = ["command"]
 
@@ -64,7 +64,7 @@ def command(
     Pods without a controller stay. Runs until SIGTERM.
     """
     need_extra("aiohttp", "kubernetes_asyncio")
-    from alignup.cluster.scheduler.reconcile import Rules
+    from alignup.scheduler.reconcile import Rules
 
     rules = Rules(frozenset(reasons), backoff, longest, limit)
     asyncio.run(reconcile(kubeconfig, rules, dry_run))
@@ -72,9 +72,9 @@ def command(
 
 async def reconcile(kubeconfig: str | None, rules: Rules, dry_run: bool) -> None:
     """Delete pods until told to end."""
-    from alignup.cluster.scheduler.api_client import Api
-    from alignup.cluster.scheduler.reconcile import Reconciler
-    from alignup.cluster.scheduler.serving import run_until_told
+    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.reconcile import Reconciler
+    from alignup.scheduler.serving import run_until_told
 
     api = await Api.connect(kubeconfig)
     try:

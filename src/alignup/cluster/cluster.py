@@ -141,7 +141,7 @@ class Cluster:
         Raises:
             InputError: something is no such object.
         """
-        from alignup.cluster.node_resource_topology import read_topologies  # noqa: PLC0415  # as above
+        from alignup.node_resource_topology.read import read_topologies  # noqa: PLC0415  # as above
 
         found = read_topologies(source, skip_bad=skip_bad)
         of_all = None if kubelet_version is None else parse_version(kubelet_version)
@@ -171,7 +171,7 @@ class Cluster:
         elif isinstance(node, NodeAmounts):
             row = row_of_amounts(node, self._profiles[index])
         else:
-            from alignup.cluster.node_resource_topology import read_topology  # noqa: PLC0415  # as above
+            from alignup.node_resource_topology.read import read_topology  # noqa: PLC0415  # as above
 
             row = row_of_amounts(read_topology(node, name).amounts, self._profiles[index])
         with self._lock:

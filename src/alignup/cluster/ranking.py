@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation
-from alignup.cluster.scheduler.reasons import refusal_causes
+from alignup.cluster.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 

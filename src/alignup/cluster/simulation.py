@@ -19,7 +19,7 @@ from alignup.cluster.candidates import Candidates, Demand
 from alignup.cluster.evaluation import REASONS, Evaluation
 from alignup.cluster.meter import Meter
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
-from alignup.cluster.scheduler.reasons import refusal_causes
+from alignup.cluster.reasons import refusal_causes
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
 

@@ -1,6 +1,6 @@
 """Holds the record of what device plugins answer to Allocate: what a command needs, besides ids, to use its devices.
 
-Answers are read off the wire in `alignup.leases.agent.device_plugins`; here they are joined and told to a command.
+Answers are read off the wire in `alignup.device_plugins`; here they are joined and told to a command.
 """
 
 from __future__ import annotations

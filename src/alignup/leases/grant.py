@@ -1,6 +1,6 @@
 """Declares who keeps leases, and the records of what they give: a lease with what its holder needs to know beside it.
 
-The leases of a file are given by `alignup.leases.source`, those of an agent by `alignup.leases.agent.client`.
+The leases of a file are given by `alignup.leases.source`, those of an agent by `alignup.leases.agent_client`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Says whether anything that a lease is for still runs: its processes, or whatever is left in its cgroup.
 
 The cgroup of a lease holds its command and all that the command has started, whoever is its parent now. The agent
-makes it (`alignup.leases.agent.cgroups`); everybody can look at it.
+makes it (`alignup.agent.cgroups`); everybody can look at it.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class FileSource:
 
     def _agent(self, error: AgentOwnsError) -> LeaseSource:
         """Return the agent that has taken over the file."""
-        from alignup.leases.agent.client import AgentSource  # noqa: PLC0415  # only where there is one
+        from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
         source: LeaseSource = AgentSource(Path(error.socket), self._file.tell)
         return source
@@ -175,7 +175,7 @@ def open_source(
     """
     socket = agent_socket(state, tell)
     if socket:
-        from alignup.leases.agent.client import AgentSource  # noqa: PLC0415  # only where there is one
+        from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
         if told:
             raise InputError.at(

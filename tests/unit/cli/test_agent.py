@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from alignup.agent.users import Limits
 from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
-from alignup.leases.agent.users import Limits
 from alignup.leases.store import LeaseFile
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder

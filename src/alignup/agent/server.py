@@ -1,0 +1,269 @@
+"""Serves the agent on a unix socket: knows who calls, frames and bounds messages, and waits for nobody.
+
+What is asked for is carried out by `alignup.agent.service`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+from typing import TYPE_CHECKING, Final
+
+from alignup.agent.callers import Caller
+from alignup.errors import InputError
+from alignup.leases.agent_messages import (
+    HEADER,
+    LARGEST_REQUEST,
+    Failed,
+    decode_request,
+    frame,
+    length_of,
+)
+from alignup.leases.private_file import make_folders
+from alignup.leases.socket_path import check_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from alignup.agent.service import Service
+    from alignup.leases.agent_messages import Reply
+
+__all__ = ["AgentServer"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_CONNECTIONS: Final = 4096
+_MOST_OF_A_USER: Final = 512
+_PATIENCE: Final = 5.0
+"""Seconds for the rest of a message, and for a reply to be taken."""
+_BACKLOG: Final = 512
+_MODE: Final = 0o660
+
+
+class AgentServer:
+    """The socket of the agent.
+
+    Args:
+        path: the socket; what is left of an earlier one is replaced, and nothing else.
+        group: the group that may connect, by name; empty: that of the process.
+        service: carries out requests.
+    """
+
+    def __init__(self, path: Path, group: str, service: Service) -> None:
+        self._path = path
+        self._group = group
+        self._service = service
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: set[_Connection] = set()
+        self._of_user: dict[int, int] = {}
+
+    async def start(self) -> None:
+        """Serve from now on.
+
+        Raises:
+            InputError: the socket cannot be made, or there is something else, or somebody serves it.
+        """
+        try:
+            listening = self._listening()
+        except (OSError, LookupError) as error:
+            why = (getattr(error, "strerror", None) or str(error)).lower()
+            raise InputError(f"expected a socket that can be served, got {why!r} at {self._path}") from error
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _Connection(self, self._service), sock=listening, backlog=512
+        )
+
+    async def stop(self) -> None:
+        """Serve no longer; the socket stays, so that commands know that there is an agent, which does not answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    def admit(self, connection: _Connection) -> bool:
+        """Count a connection; return whether it may stay."""
+        of_user = self._of_user.get(connection.uid, 0)
+        if len(self._connections) >= _MOST_CONNECTIONS or (connection.uid and of_user >= _MOST_OF_A_USER):
+            _LOG.warning("a connection of user %s is refused: too many", connection.uid)
+            return False
+        self._connections.add(connection)
+        self._of_user[connection.uid] = of_user + 1
+        return True
+
+    def forget(self, connection: _Connection) -> None:
+        """Count a connection no longer."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            left = self._of_user[connection.uid] - 1
+            if left:
+                self._of_user[connection.uid] = left
+            else:
+                del self._of_user[connection.uid]
+
+    def _listening(self) -> socket.socket:
+        """Return a socket that listens at the path, in the place of one that was left there."""
+        check_free(self._path, "--socket")
+        make_folders(self._path.parent)
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(str(draft))
+            if self._group:
+                shutil.chown(draft, group=self._group)
+            draft.chmod(_MODE)
+            listening.listen(_BACKLOG)
+            # in one step: no command finds no socket
+            draft.replace(self._path)
+        except BaseException:
+            listening.close()
+            draft.unlink(missing_ok=True)
+            raise
+        listening.setblocking(False)
+        return listening
+
+
+class _Connection(asyncio.Protocol):
+    """One user's connection: one request at a time, the next is read when the reply has been taken.
+
+    Each request has a turn of the event loop of its own, so that others come in between.
+    """
+
+    def __init__(self, server: AgentServer, service: Service) -> None:
+        self._server = server
+        self._service = service
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self._is_busy = False
+        """A request is carried out, or waits for the next turn of the event loop."""
+        self._is_unread = False
+        """What has been sent is not taken."""
+        self._is_lost = False
+        self._give_up: Callable[[], object] | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """Ends the connection if a message does not become whole."""
+        self._writing: asyncio.TimerHandle | None = None
+        """Ends the connection if replies are not taken."""
+        self._caller: Caller
+        self.uid = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
+        self._transport = transport
+        self._caller = Caller(transport.get_extra_info("socket"))
+        self.uid = self._caller.uid
+        # one reply is kept for whoever does not read, and no second one is made
+        transport.set_write_buffer_limits(high=0)
+        if not self._server.admit(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        self._is_lost = True
+        self._server.forget(self)
+        self._stop_reading_timer()
+        self._stop_writing_timer()
+        if self._give_up is not None:
+            self._give_up()
+
+    def pause_writing(self) -> None:
+        self._is_unread = True
+        self._writing = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        self._is_unread = False
+        self._stop_writing_timer()
+        self._go_on()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        # not to be kept in memory; not to read it would be not to see the end of the connection either
+        if self._holds_too_much():
+            self._transport.abort()
+        elif not self._is_busy and not self._is_unread:
+            self._next_request()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    def _holds_too_much(self) -> bool:
+        """Return whether there is more than the request that is carried out, and another one."""
+        end = self._end_of_message(0)
+        if not (self._is_busy or self._is_unread):
+            end = self._end_of_message(end)
+        return len(self._buffer) > end
+
+    def _end_of_message(self, start: int) -> int:
+        """Return where a message in the buffer ends at the latest."""
+        header = self._buffer[start : start + HEADER]
+        length = int.from_bytes(header, "big") if len(header) == HEADER else LARGEST_REQUEST
+        return start + HEADER + min(length, LARGEST_REQUEST)
+
+    def _next_request(self) -> None:
+        """Carry out a request, if a whole one is there."""
+        self._is_busy = False
+        if self._is_lost or len(self._buffer) < HEADER:
+            self._expect_the_rest()
+            return
+        try:
+            length = length_of(self._buffer, LARGEST_REQUEST)
+        except InputError as error:
+            self._buffer.clear()
+            self._transport.write(frame(Failed(str(error))))
+            self._transport.close()
+            return
+        if len(self._buffer) < HEADER + length:
+            self._expect_the_rest()
+            return
+        text = bytes(self._buffer[HEADER : HEADER + length])
+        del self._buffer[: HEADER + length]
+        self._stop_reading_timer()
+        self._is_busy = True
+        self._carry_out(text)
+
+    def _carry_out(self, text: bytes) -> None:
+        try:
+            request = decode_request(text)
+        except InputError as error:
+            self._reply(Failed(str(error)))
+            return
+        give_up = self._service.handle(request, self._caller, self._reply)
+        if self._is_busy:
+            self._give_up = give_up
+
+    def _reply(self, reply: Reply) -> None:
+        """Send a reply, and go on with the next request."""
+        self._give_up = None
+        self._is_busy = False
+        if self._is_lost:
+            return
+        try:
+            message = frame(reply)
+        except InputError as error:  # it names what no message can hold
+            message = frame(Failed(str(error)))
+        self._transport.write(message)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at the next request in the next turn of the event loop, unless there is none or it has to wait."""
+        if self._buffer and not self._is_busy and not self._is_unread:
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._next_request)
+
+    def _expect_the_rest(self) -> None:
+        """Give whoever has begun a message some time for the rest of it."""
+        if self._buffer and self._reading is None and not self._is_lost:
+            self._reading = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None

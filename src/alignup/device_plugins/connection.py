@@ -1,0 +1,241 @@
+"""Follows one device plugin and calls it: its devices as they come and go, its preferences, its answers.
+
+Every call has a time limit, and whatever goes wrong is the plugin's: an error that names its resource, or devices that
+count as unhealthy until it reports again. Which plugin has a resource is decided in
+`alignup.device_plugins.plugins`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+
+from alignup.device_plugins import device_plugin_pb2 as wire
+from alignup.device_plugins.device_plugin_pb2_grpc import DevicePluginStub
+from alignup.device_plugins.messages import (
+    DevicePluginError,
+    answer_of,
+    devices_of,
+    preferred_of,
+)
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from alignup.leases.device_answer import DeviceAnswer
+    from alignup.machine.device_inventory import Device
+
+__all__ = ["Limits", "PluginConnection"]
+
+_LOG: Final = logging.getLogger(__name__)
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.enable_retries", 0),
+    # the next attempt to connect comes soon: the other end is on this machine
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+_LONGEST_DETAIL: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that a plugin has for a call."""
+
+    connect: float = 10.0
+    """To be there, and say its options; as in the kubelet."""
+    preferred: float = 5.0
+    allocate: float = 30.0
+    pre_start: float = 30.0
+    """As in the kubelet, which sets no limit to the two before."""
+    between_reports: float = 0.02
+    """A plugin that reports more often is read more slowly, at no loss."""
+
+
+class PluginConnection:
+    """The connection to one plugin, from its registration until it is lost or replaced.
+
+    Args:
+        resource: what it has devices of.
+        socket: where it serves.
+        report: called, from a thread of the connection, whenever `devices` or `trouble` have changed.
+        limits: how long it may take.
+    """
+
+    def __init__(
+        self, resource: str, socket: Path, report: Callable[[PluginConnection], None], limits: Limits
+    ) -> None:
+        self.resource = resource
+        self.socket = socket
+        self.devices: tuple[Device, ...] = ()
+        """As reported last; none of them is healthy once the plugin is lost, or if its report made no sense."""
+        self.trouble = ""
+        """Why they are not as the plugin has them; empty while all is well."""
+        self.is_lost = False
+        self.has_preferences = False
+        self._needs_pre_start = False
+        self._report = report
+        self._limits = limits
+        self._stopped = threading.Event()
+        self._channel = grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS)
+        self._stub = DevicePluginStub(self._channel)
+        self._thread = threading.Thread(target=self._follow, name=f"plugin of {resource}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the plugin's devices."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let go of the plugin; `report` is called no more for it."""
+        self._stopped.set()
+        self._channel.close()
+
+    def join(self) -> None:
+        """Wait until a stopped connection's thread has ended; not from that thread."""
+        self._thread.join(timeout=self._limits.connect)
+
+    def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> tuple[str, ...]:
+        """Return the ids that the plugin would have together; none if it has no preference, or none that makes sense.
+
+        Raises:
+            DevicePluginError: it did not answer in time, or failed.
+        """
+        if not self.has_preferences:
+            return ()
+        request = wire.PreferredAllocationRequest(
+            container_requests=[
+                wire.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+                )
+            ]
+        )
+        method: grpc.UnaryUnaryMultiCallable[
+            wire.PreferredAllocationRequest, wire.PreferredAllocationResponse
+        ]
+        method = self._stub.GetPreferredAllocation
+        answer = self._call("GetPreferredAllocation", method, request, self._limits.preferred)
+        try:
+            return preferred_of(answer, available, must_include, size)
+        except InputError as error:
+            # the kubelet passes over such an answer too
+            _LOG.warning(
+                "the preferred allocation of %s makes no sense and is ignored: %s", self.resource, error
+            )
+            return ()
+
+    def allocate(self, ids: Sequence[str]) -> DeviceAnswer:
+        """Tell the plugin which devices a container gets; return what the container needs to use them.
+
+        Raises:
+            DevicePluginError: it did not answer in time, failed, or its answer makes no sense.
+        """
+        request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
+        method: grpc.UnaryUnaryMultiCallable[wire.AllocateRequest, wire.AllocateResponse] = (
+            self._stub.Allocate
+        )
+        answer = self._call("Allocate", method, request, self._limits.allocate)
+        try:
+            return answer_of(answer)
+        except InputError as error:
+            raise DevicePluginError(
+                self.resource, f"gave an answer to Allocate that makes no sense: {error}"
+            ) from None
+
+    def pre_start(self, ids: Sequence[str]) -> None:
+        """Let the plugin prepare devices for the start of a container, if it wants to.
+
+        Raises:
+            DevicePluginError: it did not answer in time, or failed.
+        """
+        if self._needs_pre_start:
+            request = wire.PreStartContainerRequest(devices_ids=ids)
+            method: grpc.UnaryUnaryMultiCallable[
+                wire.PreStartContainerRequest, wire.PreStartContainerResponse
+            ]
+            method = self._stub.PreStartContainer
+            self._call("PreStartContainer", method, request, self._limits.pre_start)
+
+    def _call(
+        self,
+        name: str,
+        method: grpc.UnaryUnaryMultiCallable[_Question, _Answer],
+        request: _Question,
+        limit: float,
+    ) -> _Answer:
+        """Return the plugin's answer to a call.
+
+        Raises:
+            DevicePluginError: there was none.
+        """
+        if self.is_lost:
+            raise DevicePluginError(self.resource, f"cannot be asked: {self.trouble}")
+        try:
+            return method(request, timeout=limit)
+        except grpc.RpcError as error:
+            raise DevicePluginError(self.resource, _failure(name, error, limit)) from None
+        except ValueError as error:  # the channel was closed meanwhile
+            raise DevicePluginError(self.resource, f"is gone, {name} was not answered") from error
+
+    def _follow(self) -> None:
+        """Read the plugin's reports until there are no more."""
+        try:
+            trouble = self._read_reports()
+        except grpc.RpcError as error:
+            trouble = _failure("ListAndWatch", error, self._limits.connect)
+        except ValueError:  # the channel was closed
+            trouble = "is gone"
+        except Exception:  # noqa: BLE001  # somebody else's program is behind it, and nobody is above
+            _LOG.exception("the device plugin of %s is given up", self.resource)
+            trouble = "sent what could not be read"
+        self._note(trouble, is_lost=True)
+
+    def _read_reports(self) -> str:
+        """Read the plugin's options and reports; return why they ended.
+
+        Raises:
+            grpc.RpcError: the plugin cannot be reached, or ended.
+        """
+        options = self._stub.GetDevicePluginOptions(wire.Empty(), self._limits.connect, wait_for_ready=True)
+        self.has_preferences = options.get_preferred_allocation_available
+        self._needs_pre_start = options.pre_start_required
+        for message in self._stub.ListAndWatch(wire.Empty()):
+            try:
+                self.devices, trouble = devices_of(message), ""
+            except InputError as error:
+                trouble = f"sent a list of devices that makes no sense: {error}"
+            self._note(trouble)
+            if self._stopped.wait(self._limits.between_reports):
+                return "was replaced"
+        return "ended its list of devices"
+
+    def _note(self, trouble: str, *, is_lost: bool = False) -> None:
+        """Tell of new devices, or of a trouble that makes them unhealthy."""
+        if self._stopped.is_set():
+            return
+        self.trouble = trouble
+        self.is_lost = is_lost
+        if trouble:
+            _LOG.warning("the device plugin of %s %s", self.resource, trouble)
+            self.devices = tuple(replace(device, healthy=False) for device in self.devices)
+        self._report(self)
+
+
+def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
+    """Return in words why a call failed."""
+    # the errors of a stub's methods are also calls, which the types of grpc do not say
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"did not answer {name} within {limit:g} s"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"is gone, {name} was not answered"
+    detail = error.details() if isinstance(error, grpc.Call) else str(error)
+    words = code.name.lower().replace("_", " ")
+    return f"failed {name}: {words}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"

@@ -1,0 +1,246 @@
+"""Brings the device plugins of a machine together: who registered, which devices there are, what placing them takes.
+
+    with DevicePlugins(folder) as plugins:
+        plugins.wait_for(["example.com/nic"], seconds=10)
+        node = Node(machine, config, plugins.inventory())
+        plugins.feed(node)                                      # from now on it has the devices that there are
+        admission = node.admit(pod)
+        answer = plugins.allocate(admission.containers["c"].devices)
+        plugins.pre_start(admission.containers["c"].devices)
+
+Deciding which devices a container gets is left to the device provider of the node. A program that forks should have
+GRPC_ENABLE_FORK_SUPPORT=false in its environment before grpc is imported, or children may be aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from alignup.device_plugins.connection import Limits, PluginConnection
+from alignup.device_plugins.messages import DevicePluginError
+from alignup.device_plugins.registration import RegistrationServer
+from alignup.errors import InputError
+from alignup.leases.device_answer import DeviceAnswer, join_answers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from alignup.device_plugins.messages import Registration
+    from alignup.machine.device_inventory import Device
+    from alignup.node import Node
+
+__all__ = ["DevicePlugins", "PluginStatus"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_RESOURCES: Final = 256
+"""Each takes a thread."""
+_DEFAULT_LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStatus:
+    """How a plugin does."""
+
+    resource: str
+    socket: str
+    healthy: int
+    """The number of its healthy devices."""
+    devices: int
+    trouble: str
+    """Empty while all is well."""
+
+
+class DevicePlugins:
+    """The device plugins that register in a folder; a context manager, and safe for threads.
+
+    Args:
+        folder: where plugins and the registration have their sockets, such as the kubelet's
+            /var/lib/kubelet/device-plugins; a short path.
+        limits: how long a plugin may take.
+    """
+
+    def __init__(self, folder: Path, limits: Limits = _DEFAULT_LIMITS) -> None:
+        self._folder = folder.absolute()
+        self._limits = limits
+        self._server = RegistrationServer(self._folder, self._accept)
+        self._lock = threading.Condition()
+        self._reporting = threading.Lock()
+        self._connections: dict[str, PluginConnection] = {}
+        self._inventory: dict[str, tuple[Device, ...]] = {}
+        self._listeners: list[Callable[[str, tuple[Device, ...]], None]] = []
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+        with self._lock:
+            connections = list(self._connections.values())
+        for connection in connections:
+            connection.stop()
+        for connection in connections:
+            connection.join()
+
+    def inventory(self) -> dict[str, tuple[Device, ...]]:
+        """Return the devices by resource, as they were reported last; those of a plugin that is lost as unhealthy."""
+        with self._lock:
+            return dict(self._inventory)
+
+    def status(self) -> tuple[PluginStatus, ...]:
+        """Return how each plugin does, by resource."""
+        with self._lock:
+            return tuple(
+                PluginStatus(
+                    resource,
+                    one.socket.name,
+                    sum(device.healthy for device in one.devices),
+                    len(one.devices),
+                    one.trouble,
+                )
+                for resource, one in sorted(self._connections.items())
+            )
+
+    def listen(self, listener: Callable[[str, tuple[Device, ...]], None]) -> None:
+        """Call a function with a resource and its devices, for those that are there and whenever they change.
+
+        It is called from threads of this object, one call at a time.
+        """
+        with self._reporting:
+            self._listeners.append(listener)
+            for resource, devices in self.inventory().items():
+                listener(resource, devices)
+
+    def feed(self, node: Node) -> None:
+        """Let a node have the devices that there are, now and whenever they change, and ask the plugins' preferences.
+
+        Raises:
+            InputError: the node has no device provider; one that is made with an inventory has, even if that lists
+                no device of its resources.
+        """
+        provider = node.devices
+        if provider is None:
+            raise InputError(
+                "expected a node with a device provider, got one that was made without an inventory"
+            )
+
+        def update(resource: str, devices: tuple[Device, ...]) -> None:
+            with node.manager.lock:
+                provider.update(resource, devices, self.preference(resource))
+
+        self.listen(update)
+
+    def wait_for(self, resources: Iterable[str], seconds: float) -> None:
+        """Wait until the plugins of some resources have reported their devices.
+
+        Raises:
+            DevicePluginError: one of them has not within that time.
+        """
+        wanted = tuple(resources)
+        with self._lock:
+            if self._lock.wait_for(lambda: all(one in self._inventory for one in wanted), seconds):
+                return
+            missing = ", ".join(one for one in wanted if one not in self._inventory)
+        raise DevicePluginError(missing, f"has not reported devices within {seconds:g} s")
+
+    def preference(self, resource: str) -> Callable[[Sequence[str], Sequence[str], int], Sequence[str]]:
+        """Return the function for a device provider to ask which devices of a resource go well together.
+
+        It returns none where the plugin has no preference, and raises DevicePluginError if the plugin fails.
+        """
+
+        def preferred(available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+            return self._connection(resource).preferred(available, must_include, size)
+
+        return preferred
+
+    def has_preferences(self, resource: str) -> bool:
+        """Return whether the plugin of a resource offers GetPreferredAllocation."""
+        with self._lock:
+            found = self._connections.get(resource)
+        return found is not None and found.has_preferences
+
+    def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """Tell the plugins which devices, by resource, a container gets; return what it needs to use them.
+
+        Resources that no plugin has registered are passed over: their devices are known from elsewhere.
+
+        Raises:
+            DevicePluginError: a plugin failed. Devices have no way back: to allocate them again later is enough.
+        """
+        return join_answers(connection.allocate(ids) for connection, ids in self._asked(devices))
+
+    def pre_start(self, devices: Mapping[str, Sequence[str]]) -> None:
+        """Let the plugins that want to prepare devices, by resource, for a container that is about to start.
+
+        Raises:
+            DevicePluginError: a plugin failed.
+        """
+        for connection, ids in self._asked(devices):
+            connection.pre_start(ids)
+
+    def _asked(self, devices: Mapping[str, Sequence[str]]) -> list[tuple[PluginConnection, Sequence[str]]]:
+        """Return the plugins of some resources, in the order of these, each with its ids."""
+        with self._lock:
+            return [
+                (self._connections[resource], ids)
+                for resource, ids in sorted(devices.items())
+                if ids and resource in self._connections
+            ]
+
+    def _connection(self, resource: str) -> PluginConnection:
+        """Return the connection to the plugin of a resource.
+
+        Raises:
+            DevicePluginError: there is none.
+        """
+        with self._lock:
+            found = self._connections.get(resource)
+        if found is None:
+            raise DevicePluginError(resource, "has not registered")
+        return found
+
+    def _accept(self, registration: Registration) -> None:
+        """Connect to a plugin, in the place of an earlier one of the same resource.
+
+        Raises:
+            InputError: there are too many.
+        """
+        resource = registration.resource
+        with self._lock:
+            if resource not in self._connections and len(self._connections) >= _MOST_RESOURCES:
+                raise InputError.at("the registration", f"up to {_MOST_RESOURCES} resources", resource)
+            earlier = self._connections.get(resource)
+            connection = PluginConnection(
+                resource, self._folder / registration.endpoint, self._changed, self._limits
+            )
+            self._connections[resource] = connection
+        if earlier is not None:
+            earlier.stop()
+        _LOG.info("a device plugin of %s has registered at %s", resource, registration.endpoint)
+        connection.start()
+
+    def _changed(self, connection: PluginConnection) -> None:
+        """Take over what a connection reports, unless another one has taken its place."""
+        resource = connection.resource
+        # not under the lock: a node asks for preferences while it is locked, and listeners wait for nodes
+        with self._reporting:
+            with self._lock:
+                if self._connections.get(resource) is not connection:
+                    return
+            devices = connection.devices
+            for listener in self._listeners:
+                try:
+                    listener(resource, devices)
+                except Exception:  # noqa: BLE001  # one listener's failure is not the plugin's
+                    _LOG.exception("the devices of %s were not taken over", resource)
+            with self._lock:
+                self._inventory[resource] = devices
+                self._lock.notify_all()

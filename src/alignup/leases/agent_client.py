@@ -1,0 +1,273 @@
+"""Asks the agent for leases, in the place of a file: the agent's side is `alignup.agent.server`.
+
+While the agent is started again, its clients ask again and again; the same request gets the same lease.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from alignup.errors import AllocationError, InputError
+from alignup.leases.agent_messages import (
+    HEADER,
+    LARGEST_REPLY,
+    Ask,
+    Cut,
+    Done,
+    Failed,
+    GiveBack,
+    Granted,
+    Leases,
+    List,
+    Parts,
+    Refused,
+    Release,
+    decode_reply,
+    frame,
+    length_of,
+)
+from alignup.leases.grant import Grant, KnownLease, KnownPart
+from alignup.leases.lease_liveness import lease_liveness
+from alignup.leases.socket_path import check_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from alignup.leases.acquire import Claim
+    from alignup.leases.agent_messages import Reply, Request
+    from alignup.leases.record import LeaseRecord
+    from alignup.leases.request import Request as LeaseRequest
+
+__all__ = ["AgentSource"]
+
+_PATIENCE: Final = 5.0
+"""Seconds for the agent to be there again; starting takes less than one."""
+_PAUSE: Final = 0.05
+_ANSWER: Final = 120.0
+"""Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some."""
+_SILENCE: Final = 2.0
+"""Seconds after which somebody at a terminal hears what is waited for."""
+_LONGEST: Final = 1e8
+"""Seconds; a socket knows no longer time than some centuries."""
+_R = TypeVar("_R", bound="Reply")
+
+
+class AgentSource:
+    """The leases that an agent keeps.
+
+    Args:
+        path: its socket.
+        tell: called with a sentence if it is not there at once.
+        patience: seconds to wait at least for an agent that is not there, and for answers that nothing but the agent
+            takes time for; a request that would wait longer for a lease waits as long for the agent.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE) -> None:
+        self._path = path
+        self._tell = tell
+        self._patience = patience
+        self._has_said = False
+
+    def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
+        """See `LeaseSource`; what the agent does about a request it does when it is asked."""
+
+    def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
+        """See `LeaseSource`."""
+        request = claim.request
+        endless = wait is not None and math.isinf(wait)
+        ask = Ask(
+            id=claim.waiter.id,
+            holder=claim.holder,
+            command=claim.command,
+            stem=claim.stem,
+            keeper=claim.keeper,
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=dict(request.devices),
+            policy=request.policy,
+            name=request.name,
+            part=None if request.part is None else (request.part.rank, request.part.parts),
+            kubelet_version=str(request.kubelet_version or ""),
+            wait=-1.0 if endless else wait or 0.0,
+        )
+        patience = math.inf if endless else wait or 0.0
+        found = self._ask(ask, Granted, None if endless else patience + _ANSWER, patience)
+        grant = Grant(
+            found.lease,
+            found.machine,
+            Path(found.state),
+            found.memory_nodes,
+            found.is_here,
+            found.cuda,
+            str(self._path),
+        )
+        if claim.show is not None:
+            claim.show(grant.lease, grant.machine, grant.state)
+        return grant
+
+    def give_back(self, lease: LeaseRecord) -> None:
+        """See `LeaseSource`."""
+        self._ask(GiveBack(lease.id), Done, self._patience)
+
+    def leases(self) -> list[KnownLease]:
+        """See `LeaseSource`; of other users' leases one sees what they hold, but not who they are."""
+        return [KnownLease(one.lease, one.state) for one in self._ask(List(), Leases, self._patience).leases]
+
+    def release(self, name: str, *, force: bool) -> KnownLease:
+        """See `LeaseSource`."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:  # no lease has such a name
+            raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`") from None
+        lease = self._ask(Release(name, force), Done, self._patience).lease
+        if lease is None:
+            raise InputError("expected the lease that was released, got none from the agent")
+        return KnownLease(lease, lease_liveness(lease).value)
+
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
+        """See `LeaseSource`."""
+        from alignup.leases.machine_parts import Part  # noqa: PLC0415  # startup counts
+
+        return [
+            KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
+            for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts, self._patience).parts
+        ]
+
+    def _ask(self, request: Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
+        """Return the agent's reply of a kind.
+
+        Raises:
+            AllocationError: it refuses.
+            InputError: it is not there, does not answer, or says that the request cannot be.
+        """
+        reply = self._exchange(request, limit, max(patience, self._patience))
+        if isinstance(reply, Refused):
+            raise AllocationError(reply.detail, reply.reason or "UnexpectedAdmissionError")
+        if isinstance(reply, Failed):
+            raise InputError(reply.detail)
+        if not isinstance(reply, kind):
+            raise InputError(
+                f"expected another reply of the agent, got {type(reply).__name__} at {self._path}"
+            )
+        return reply
+
+    def _exchange(self, request: Request, limit: float | None, patience: float) -> Reply:
+        """Send a request, again if the agent is started again meanwhile, and return the reply.
+
+        Raises:
+            InputError: there is none.
+        """
+        check_path(self._path, "the socket of the agent")
+        end = math.inf if limit is None else time.monotonic() + limit
+        missing_since: float | None = None
+        while True:
+            try:
+                return self._exchange_once(request, end)
+            except (
+                FileNotFoundError,
+                ConnectionError,
+                BlockingIOError,
+            ):  # the last if too many others wait for it
+                now = time.monotonic()
+                if missing_since is None:
+                    missing_since = now
+                    self._tell(f"waiting for the agent at {self._path}, which does not answer")
+                if now - missing_since > patience or now > end:
+                    raise self._missing("does not answer") from None
+            except TimeoutError:
+                late = (
+                    "does not answer"
+                    if missing_since is not None
+                    else f"did not answer within {limit or 0:g} s"
+                )
+                raise self._missing(late) from None
+            except OSError as error:
+                why = (error.strerror or "an error").lower()
+                raise InputError(
+                    f"expected an agent that can be asked, got {why!r} at {self._path}"
+                ) from None
+            time.sleep(_PAUSE)
+
+    def _exchange_once(self, request: Request, end: float) -> Reply:
+        """Send a request and return the reply.
+
+        Raises:
+            OSError: the agent is not there, or has gone, or the time is over.
+        """
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            self._send(connection, frame(request), end)
+            self._say_if_silent(connection, end)
+            length = length_of(_received(connection, HEADER, end), LARGEST_REPLY)
+            return decode_reply(_received(connection, length, end))
+
+    def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
+        """Connect and send a message, which an agent that runs takes at once.
+
+        Raises:
+            InputError: it is not taken.
+            OSError: the agent is not there, or the time is over.
+        """
+        soon = time.monotonic() + self._patience
+        try:
+            _limit(connection, min(end, soon))
+            connection.connect(str(self._path))
+            connection.sendall(message)
+        except TimeoutError:
+            if soon > end:
+                raise
+            raise self._missing(f"took no request within {self._patience:g} s") from None
+
+    def _say_if_silent(self, connection: socket.socket, end: float) -> None:
+        """Say at a terminal what is waited for if no answer comes soon.
+
+        Raises:
+            OSError: the agent has gone.
+        """
+        soon = time.monotonic() + _SILENCE
+        if self._has_said or soon >= end or sys.stderr is None or not sys.stderr.isatty():
+            return
+        try:
+            _limit(connection, soon)
+            connection.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            self._has_said = True
+            self._tell(f"waiting for the agent at {self._path} to answer")
+
+    def _missing(self, what: str) -> InputError:
+        return InputError(
+            f"expected the agent that keeps the leases of this machine, got one that {what} at {self._path}: start it "
+            "again, or take the leases back with `alignup agent --hand-back`"
+        )
+
+
+def _received(connection: socket.socket, count: int, end: float) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        OSError: the other end is gone, or the time is over.
+    """
+    data = bytearray()
+    while len(data) < count:
+        _limit(connection, end)
+        part = connection.recv(min(count - len(data), 1 << 20))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return bytes(data)
+
+
+def _limit(connection: socket.socket, end: float) -> None:
+    """Let the next call on a connection fail at a time.
+
+    Raises:
+        TimeoutError: it is over.
+    """
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(None if left > _LONGEST else left)

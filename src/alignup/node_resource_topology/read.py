@@ -1,0 +1,329 @@
+"""Reads NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) into shapes and rows.
+
+They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
+amounts, costs between them, and the Topology Manager's policy and scope. That CPUs and memory are given out
+exclusively is assumed wherever a zone counts them; which CPUs and devices are meant, and which zones' memory is bound
+together, nobody can tell from such an object. Node objects among them tell the kubelets' releases.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.cluster.rows import NodeAmounts, row_of_amounts
+from alignup.errors import InputError, warn
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.versions import KubeletVersion, parse_version
+from alignup.machine.machine import NUMA_NODE_LIMIT
+from alignup.node_resource_topology.zones import (
+    Columns,
+    Distances,
+    Zone,
+    columns_of,
+    distances_of,
+    numa_zones,
+    usual_zones,
+)
+from alignup.text.documents import read_documents
+from alignup.text.json_text import decode_json
+from alignup.text.typed import decode
+
+if TYPE_CHECKING:
+    from alignup.core.amounts.row import Row
+
+__all__ = ["Topology", "read_topologies", "read_topology"]
+
+_KIND: Final = "NodeResourceTopology"
+_NODE_KIND: Final = "Node"
+_GROUP: Final = "topology.node.k8s.io"
+_LEGACY_NAMES: Final = {
+    "SingleNUMANode": "single-numa-node",
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "None": "none",
+}
+
+
+class _Attribute(msgspec.Struct):
+    name: str = ""
+    value: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    """One object on the wire."""
+
+    metadata: _Metadata
+    kind: str = _KIND
+    api_version: str = _GROUP
+    topology_policies: list[str] | None = None
+    attributes: list[_Attribute] | None = None
+    zones: list[Zone] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The facts about a node that an object carries."""
+
+    name: str
+    amounts: NodeAmounts
+    version: KubeletVersion | None = None
+    """The kubelet's release, where a Node object beside it says so."""
+
+    @property
+    def row(self) -> Row:
+        """The row of a cluster for the node."""
+        return row_of_amounts(self.amounts)
+
+
+_DECODER: Final = msgspec.json.Decoder(_Object)
+
+
+def read_topologies(
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    *,
+    skip_bad: bool = False,
+) -> list[Topology]:
+    """Return the nodes that the objects describe, in order; see `Cluster.from_node_resource_topologies`.
+
+    A policy or scope that is not known is warned of, and none or `container` taken instead. Node objects among them,
+    before or after, tell the release of the kubelet of that name.
+
+    Raises:
+        InputError: something is no such object, or there is none.
+    """
+    documents, where = _opened(source)
+    found: list[Topology] = []
+    nodes: dict[str, NodeObject] = {}
+    errors: list[InputError] = []
+    try:
+        for one, place in _objects(documents):
+            try:
+                read = _object(one, place)
+                if isinstance(read, Topology):
+                    found.append(read)
+                else:
+                    nodes[read.name] = read
+            except InputError as error:
+                if not skip_bad:
+                    raise
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
+    except InputError as error:
+        raise type(error)(f"{error} in {where}") from None
+    for complaint in errors:
+        warn(f"an object is passed over: {complaint} in {where}")
+    if not found:
+        raise InputError(f"expected at least one {_KIND}, got none in {where}")
+    return _with_releases(found, nodes, where) if nodes else found
+
+
+def _opened(
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+) -> tuple[Iterable[Any], str]:
+    """Return the documents in a source, and what errors call it."""
+    where = "the objects"
+    if isinstance(source, str | os.PathLike):
+        where = os.fspath(source)
+        return _documents(_bytes(where), where), where
+    if isinstance(source, bytes):
+        return _documents(source, where), where
+    return ([source] if isinstance(source, Mapping) else source), where
+
+
+def _with_releases(found: list[Topology], nodes: Mapping[str, NodeObject], where: str) -> list[Topology]:
+    """Return the nodes with the releases that their Node objects name.
+
+    Raises:
+        InputError: one of them is no version of a kubelet, or too old.
+    """
+    alone = sorted(nodes.keys() - {one.name for one in found})
+    if alone:
+        warn(f"Node objects without a {_KIND} are passed over: {', '.join(alone)} in {where}")
+    known: dict[str, KubeletVersion] = {}
+
+    def release(name: str) -> KubeletVersion | None:
+        text = nodes[name].kubelet_version if name in nodes else None
+        if text is None:
+            return None
+        if text not in known:
+            known[text] = parse_version(text, f"status.nodeInfo.kubeletVersion of node {name}")
+        return known[text]
+
+    return [replace(one, version=release(one.name)) for one in found]
+
+
+def read_topology(data: Mapping[str, Any], name: str) -> Topology:
+    """Return what one object says of a node.
+
+    Raises:
+        InputError: it is no such object.
+    """
+    found = _object(data, name)
+    if not isinstance(found, Topology):
+        raise InputError.at(f"{name}, kind", _KIND, "Node")
+    return found
+
+
+class _List(msgspec.Struct):
+    """A List on the wire; its objects stay text until each is decoded."""
+
+    kind: str
+    items: list[msgspec.Raw]
+
+
+def _documents(text: bytes, source: str) -> Iterable[Any]:
+    """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
+
+    The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
+    """
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(text, type=_List)
+        if found.kind.endswith("List"):
+            return [found]
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [msgspec.json.decode(text)]
+    return read_documents(text, source)
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
+
+
+def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
+    """Yield every object with its place, lists unrolled."""
+    for number, document in enumerate(documents):
+        if document is None:
+            continue
+        place = f"document {number + 1}"
+        if isinstance(document, _List):
+            yield from ((item, f"{place}, items[{index}]") for index, item in enumerate(document.items))
+        elif isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+            items = document.get("items")
+            if not isinstance(items, list):
+                raise InputError.at(f"{place}, items", "a list of objects", items)
+            yield from ((item, f"{place}, items[{index}]") for index, item in enumerate(items))
+        else:
+            yield document, place
+
+
+def _object(data: Any, place: str) -> Topology | NodeObject:
+    """Return what one object says."""
+    if isinstance(data, msgspec.Raw):
+        try:
+            wire = _DECODER.decode(data)
+            if wire.kind != _NODE_KIND:
+                return _described(wire, place)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # to say what is wrong with which field
+        data = decode_json(bytes(data), "a JSON object", place)
+    if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
+        return node_object(data, place)
+    if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
+        raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
+    version = data.get("apiVersion", _GROUP)
+    if not isinstance(version, str) or version.split("/", maxsplit=1)[0] != _GROUP:
+        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
+    return _usual(data, place) or _described(decode(data, _Object, place), place)
+
+
+def _usual(data: Mapping[str, Any], place: str) -> Topology | None:
+    """Return what an object says whose zones are as exporters write them, which is many times faster; else None."""
+    read = usual_zones(data.get("zones"))
+    if read is None:
+        return None
+    wire = decode({**data, "zones": None}, _Object, place)
+    if not wire.metadata.name:
+        return None
+    count, columns, distances = read
+    return Topology(wire.metadata.name, _known_amounts(count, columns, *_policy(wire), distances))
+
+
+def _described(wire: _Object, place: str) -> Topology:
+    """Return what an object says whose fields have the right types."""
+    if wire.kind != _KIND:
+        raise InputError.at(f"{place}, kind", _KIND, wire.kind)
+    if wire.api_version.split("/", maxsplit=1)[0] != _GROUP:
+        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", wire.api_version)
+    place = f"{place} ({wire.metadata.name})" if wire.metadata.name else place
+    zones = numa_zones(wire.zones)
+    if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
+        what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
+        raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
+    policy, scope = _policy(wire)
+    columns, distances = columns_of(zones, place), distances_of(zones, place)
+    return Topology(wire.metadata.name, _known_amounts(len(zones), columns, policy, scope, distances))
+
+
+def _policy(wire: _Object) -> tuple[str, str]:
+    """Return policy and scope: attributes win over the older list of policies, unknown words count for nothing."""
+    policy, scope = "none", "container"
+    if wire.topology_policies:
+        legacy = wire.topology_policies[0]
+        for ending in ("ContainerLevel", "PodLevel"):
+            if legacy.endswith(ending):
+                legacy = legacy.removesuffix(ending)
+                scope = "pod" if ending == "PodLevel" else "container"
+        if legacy not in _LEGACY_NAMES:
+            _warn_unknown(wire, "policy", wire.topology_policies[0], policy)
+        policy = _LEGACY_NAMES.get(legacy, policy)
+    for attribute in wire.attributes or ():
+        if attribute.name == "topologyManagerPolicy":
+            policy = _known(wire, "policy", attribute.value, TOPOLOGY_POLICIES, policy)
+        if attribute.name == "topologyManagerScope":
+            scope = _known(wire, "scope", attribute.value, TOPOLOGY_SCOPES, scope)
+    return policy, scope
+
+
+def _known(wire: _Object, what: str, word: str, words: Sequence[str], otherwise: str) -> str:
+    """Return a word if it is known, or else what holds without it."""
+    if word in words:
+        return word
+    _warn_unknown(wire, what, word, otherwise)
+    return otherwise
+
+
+def _warn_unknown(wire: _Object, what: str, word: str, otherwise: str) -> None:
+    warn(
+        f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken"
+    )
+
+
+def _known_amounts(
+    count: int, columns: Columns, policy: str, scope: str, distances: Distances
+) -> NodeAmounts:
+    """Return what is known of the node."""
+    memory, devices = {}, {}
+    for name in sorted(columns):
+        _, allocatable, available = columns[name]
+        if is_pinned_memory(name):
+            memory[name] = (allocatable, available)
+        elif name != "cpu":
+            devices[name] = (allocatable, available)
+    return NodeAmounts(
+        numa_nodes=count,
+        policy=policy,
+        scope=scope,
+        cpus=columns.get("cpu"),
+        memory=memory,
+        devices=devices,
+        distances=distances,
+    )

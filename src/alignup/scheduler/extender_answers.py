@@ -1,0 +1,248 @@
+"""Answers a scheduler's questions about one pod: which nodes can align it, how well, and whether evictions would help.
+
+The state is kept by `alignup.scheduler.state`; the wire format is that of `extender_wire` beside this module.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from alignup.errors import AlignupError, InputError
+from alignup.scheduler.exact_member import ExactMember
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+    from alignup.scheduler.objects import WatchedPod
+    from alignup.scheduler.state import ClusterState
+    from alignup.scheduler.view import Judgement
+
+__all__ = ["HIGHEST_SCORE", "UNCERTAIN", "UNKNOWN", "Answers", "Filtered"]
+
+HIGHEST_SCORE: Final = 10
+UNKNOWN: Final = "NUMA: nothing is known of the node"
+UNCERTAIN: Final = "NUMA: the node has not reported its last pods yet"
+_REMEMBERED: Final = 10_000
+_HUNDRED: Final = 100.0
+_ASKED_WITHIN: Final = 600.0
+_MOST_KINDS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The nodes that can take a pod, and why each other node cannot."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Nodes that could take it if other pods were not there."""
+    unresolvable: dict[str, str] = field(default_factory=dict)
+    """Nodes that could not take it even if they were empty, or of which that is not known."""
+
+
+class Answers:
+    """Answers for a state that changes between the questions.
+
+    Args:
+        state: the cluster.
+        fails_open: let nodes pass of which nothing is known.
+    """
+
+    def __init__(self, state: ClusterState, *, fails_open: bool = True) -> None:
+        self.state = state
+        self.fails_open = fails_open
+        self._last: tuple[int, WatchedPod, Judgement] | None = None
+        self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
+        """By uid, pods that no node could take, and when they were asked for last."""
+        self.asked: OrderedDict[str, WatchedPod] = OrderedDict()
+        """By uid, pods that were asked for lately: a binding names a pod and does not describe it."""
+
+    def filter(self, pod: WatchedPod, names: Sequence[str], now: float) -> Filtered:
+        """Return which of some nodes can take a pod.
+
+        Raises:
+            InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
+        """
+        self._remember(pod, now)
+        numbers = self.state.view.numbers(names)
+        judged = self._judge(pod)
+        takes = np.zeros(len(numbers), np.bool_)
+        known = numbers >= 0
+        takes[known] = judged.admitted[numbers[known]]
+        found = Filtered(list(compress(names, takes.tolist())))
+        refuses = known & ~takes
+        if refuses.any():
+            self._sort_refused(
+                pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found
+            )
+        for name in [] if known.all() else compress(names, (~known).tolist()):
+            self._unknown(name, found)
+        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else frozenset()
+        if uncertain:
+            found.passed[:] = [name for name in found.passed if name not in uncertain]
+            found.unresolvable.update(dict.fromkeys(uncertain, UNCERTAIN))
+        if not found.passed:
+            self.waiting[pod.pod.uid] = pod, now
+            _forget_oldest(self.waiting)
+        return found
+
+    def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
+        """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
+
+        Strategies score to a hundred, of which every full ten are worth one here.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        numbers = self.state.view.numbers(names)
+        judged = self._judge(pod)
+        scores = np.zeros(len(numbers))
+        known = numbers >= 0
+        scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
+        whole: list[int] = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64).tolist()
+        return whole
+
+    def preempt(self, pod: WatchedPod, victims: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
+
+        Args:
+            pod: the pod that needs room.
+            victims: by node, the uids of the pods that the scheduler would evict. Where they do not free what is
+                needed, pods of lower priority than the pod's are added, the least important first.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        found: dict[str, list[str]] = {}
+        for name, chosen in victims.items():
+            member = self.state.members.get(name)
+            if member is None:
+                if self.fails_open:
+                    found[name] = list(chosen)
+            elif not isinstance(
+                member, ExactMember
+            ):  # which amounts would come back, and where, nobody knows
+                found[name] = list(chosen)
+            else:
+                needed = self._victims(pod, member, chosen)
+                if needed is not None:
+                    found[name] = needed
+        return found
+
+    def admits(self, pod: WatchedPod, name: str) -> bool:
+        """Return whether one node can take a pod now."""
+        member = self.state.members.get(name)
+        if member is None:
+            return self.fails_open
+        if isinstance(member, ExactMember):
+            try:
+                return name not in self.state.uncertain and bool(member.node.try_admit(pod.pod))
+            except AlignupError:
+                return False
+        judged = self.state.view.judge(pod.pod, self.state.strategy)
+        return bool(judged.admitted[self.state.view.numbers([name])[0]])
+
+    def woken(self, now: float) -> str:
+        """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
+        names = [name for name in self.state.changed if name in self.state.members]
+        self.state.changed.clear()
+        if not names or not self.waiting:
+            return ""
+        numbers = self.state.view.numbers(names)
+        uncertain = self.state.uncertain
+        for pod in self._kinds_of_waiting(now):
+            try:
+                admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
+            except InputError:
+                continue
+            fits = [name for name, takes in zip(names, admitted.tolist(), strict=True) if takes]
+            if any(name not in uncertain for name in fits):
+                return next(name for name in fits if name not in uncertain)
+        return ""
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is bound or gone."""
+        self.waiting.pop(uid, None)
+        self.asked.pop(uid, None)
+
+    def _remember(self, pod: WatchedPod, now: float) -> None:
+        uid = pod.pod.uid
+        if self.state.is_assumed(uid):  # the scheduler asks again: its binding came to nothing
+            self.state.pod_gone(uid, now)
+        self.waiting.pop(uid, None)
+        self.asked[uid] = pod
+        self.asked.move_to_end(uid)
+        _forget_oldest(self.asked)
+
+    def _kinds_of_waiting(self, now: float) -> list[WatchedPod]:
+        """Return one waiting pod of each kind: copies share their requests, and what lets one in lets in the others.
+
+        A scheduler asks for every pod again within minutes; one that it does not ask for is gone.
+        """
+        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
+            del self.waiting[uid]
+        kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
+        return list(kinds.values())[:_MOST_KINDS]
+
+    def _unknown(self, name: str, found: Filtered) -> None:
+        if self.fails_open:
+            found.passed.append(name)
+        else:
+            found.unresolvable[name] = UNKNOWN
+
+    def _judge(self, pod: WatchedPod) -> Judgement:
+        """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
+        version = self.state.view.version
+        if self._last is None or self._last[0] != version or self._last[1] != pod:
+            self._last = version, pod, self.state.view.judge(pod.pod, self.state.strategy)
+        return self._last[2]
+
+    def _sort_refused(
+        self, pod: Pod, judged: Judgement, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
+    ) -> None:
+        """Say why nodes refuse a pod, by whether evictions could help."""
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        names = [names[place] for place in order.tolist()]
+        view = self.state.view
+        helps = view.empty_admits(pod, self.state.strategy)[numbers]
+        texts = view.texts(pod, judged, numbers)
+        pairs = list(zip(names, texts, strict=True))
+        found.failed.update(compress(pairs, helps.tolist()))
+        found.unresolvable.update(compress(pairs, (~helps).tolist()))
+
+    def _victims(self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str]) -> list[str] | None:
+        """Return the pods to evict from a node, None if evictions do not help."""
+        node = member.node.copy()
+        for uid in chosen:
+            _remove(node, uid)
+        if node.try_admit(pod.pod):
+            return list(chosen)
+        youngest_first = reversed(member.pods.values())
+        others = [one for one in youngest_first if one.pod.uid not in chosen and one.priority < pod.priority]
+        evicted = list(chosen)
+        # the least important first, and of these the youngest, which have done least so far
+        for other in sorted(others, key=lambda one: one.priority):
+            _remove(node, other.pod.uid)
+            evicted.append(other.pod.uid)
+            if node.try_admit(pod.pod):
+                return evicted
+        return None
+
+
+def _remove(node: Node, uid: str) -> None:
+    if any(one.uid == uid for one in node.pods):
+        node.remove(uid)
+
+
+def _forget_oldest(pods: OrderedDict[str, Any]) -> None:
+    while len(pods) > _REMEMBERED:
+        pods.popitem(last=False)

@@ -1,0 +1,252 @@
+"""The scheduler extender: watches an API server, keeps the state, binds pods, and wakes those that were refused.
+
+HTTP is spoken by `alignup.scheduler.extender_server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from alignup.errors import AlignupError, warn
+from alignup.kubernetes.pod import Pod
+from alignup.scheduler.api_client import (
+    BINDING,
+    MERGE,
+    NODES,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
+from alignup.scheduler.objects import NodeObject, PodReader, WatchedPod, decode_node, decode_pod
+from alignup.scheduler.report import Report, decode_report
+from alignup.scheduler.watch import Follower, Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alignup.scheduler.extender_answers import Answers
+    from alignup.scheduler.extender_wire import Binding
+    from alignup.scheduler.state import ClusterState
+
+__all__ = ["BOUND_PODS", "WOKEN", "Extender", "PodDecoder"]
+
+WOKEN: Final = "alignup.dev/woken-at"
+"""The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
+
+BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+_WAKE_SECONDS: Final = 0.25
+_TICK_SECONDS: Final = 5.0
+
+
+class PodDecoder:
+    """Decodes pods; one that cannot be read counts as asking for nothing, with a warning."""
+
+    def __init__(self) -> None:
+        self.reader = PodReader()
+
+    def __call__(self, data: bytes | msgspec.Raw) -> WatchedPod:
+        """Return the record of a Pod in JSON."""
+        found = decode_pod(data)
+        try:
+            return self.reader.read(found)
+        except AlignupError as error:
+            metadata = found.metadata
+            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are passed over: {error}")
+            node = "" if found.has_ended else found.spec.node_name
+            return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+
+
+class _Pods:
+    """Hands bound pods to the state."""
+
+    def __init__(self, state: ClusterState, answers: Answers, clock: Callable[[], float]) -> None:
+        self._state, self._answers, self._clock = state, answers, clock
+
+    def listed(self, found: list[WatchedPod]) -> None:
+        self._state.pods_listed([pod for pod in found if pod.node], self._clock())
+
+    def changed(self, found: WatchedPod) -> None:
+        if not found.node:
+            self.gone(found)
+            return
+        self._state.pod_seen(found, self._clock())
+        self._answers.forget(found.pod.uid)
+
+    def gone(self, found: WatchedPod) -> None:
+        self._state.pod_gone(found.pod.uid, self._clock())
+        self._answers.forget(found.pod.uid)
+
+
+class _Nodes:
+    """Hands Node objects to the state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def listed(self, found: list[NodeObject]) -> None:
+        self._state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found})
+
+    def changed(self, found: NodeObject) -> None:
+        self._state.node_seen(found.metadata.name, found.metadata.labels or {})
+
+    def gone(self, found: NodeObject) -> None:
+        self._state.node_gone(found.metadata.name)
+
+
+class _Reports:
+    """Hands NodeResourceTopology objects to the state."""
+
+    def __init__(self, state: ClusterState, clock: Callable[[], float]) -> None:
+        self._state, self._clock = state, clock
+
+    def listed(self, found: list[Report]) -> None:
+        self._state.reports_listed(found, self._clock())
+
+    def changed(self, found: Report) -> None:
+        self._state.report_seen(found, self._clock())
+
+    def gone(self, found: Report) -> None:
+        self._state.report_gone(found.name)
+
+
+class Extender:
+    """Everything but HTTP.
+
+    Args:
+        api: the API server.
+        answers: about the state that is kept here.
+        pauses: between attempts to reach the server.
+        complain: called with what went wrong, in one line.
+        synced: called once, when all objects were listed.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        answers: Answers,
+        *,
+        pauses: Pauses | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+        synced: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
+        self._complain, self._synced = complain, synced
+        # by node, while somebody binds to it or waits to
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._decode = PodDecoder()
+        self.read = self._decode.reader.read
+        self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
+            Follower(api, NODES, decode_node, _Nodes(self.state), pauses=pauses, complain=complain),
+            Follower(
+                api,
+                "/api/v1/pods",
+                self._decode,
+                _Pods(self.state, answers, clock),
+                query=BOUND_PODS,
+                pauses=pauses,
+                complain=complain,
+            ),
+            Follower(
+                api,
+                TOPOLOGIES,
+                decode_report,
+                _Reports(self.state, clock),
+                pauses=pauses,
+                complain=complain,
+            ),
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all objects were listed once."""
+        return all(follower.synced.is_set() for follower in self.followers)
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self.followers:
+                tasks.create_task(follower.run())
+            tasks.create_task(self._say_synced())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._wake())
+
+    async def bind(self, binding: Binding) -> str:
+        """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
+
+        Other pods may have been bound between the scheduler's question and its choice: it asks for the next pod while
+        the last one is still being bound. Pods are bound to one node one after another: its kubelet admits them in
+        the order in which the server took the bindings, which is that of the answers only if one waits for the other.
+        """
+        async with self._turns.setdefault(binding.node, asyncio.Lock()):
+            try:
+                pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
+                if self.state.bound(binding.uid) is None:
+                    if not self.answers.admits(pod, binding.node):
+                        return f"NUMA: node {binding.node} can no longer take the pod"
+                    self.state.assume(replace(pod, node=binding.node), self.clock())
+                await self._send(binding)
+            except ApiError as error:
+                return await self._after(binding, error)
+        self.answers.forget(binding.uid)
+        return ""
+
+    async def _after(self, binding: Binding, error: ApiError) -> str:
+        """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
+        try:
+            found = await self._fetch(binding)
+        except AlignupError:  # nobody answers, or not with a pod
+            found = None
+        if found is None or not found.node or found.pod.uid != binding.uid:
+            self.state.pod_gone(binding.uid, self.clock())
+            return str(error)
+        self.state.pod_seen(found, self.clock())
+        return "" if found.node == binding.node else str(error)
+
+    async def _send(self, binding: Binding) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        path = pod_path(binding.namespace, binding.name, BINDING)
+        await self.api.request("POST", path, msgspec.json.encode(body))
+
+    async def _fetch(self, binding: Binding) -> WatchedPod:
+        return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
+
+    async def _say_synced(self) -> None:
+        for follower in self.followers:
+            await follower.synced.wait()
+        self._synced()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self.state.tick(self.clock())
+
+    async def _wake(self) -> None:
+        """Let schedulers try refused pods again when more fits on a node than before."""
+        while True:
+            await asyncio.sleep(_WAKE_SECONDS)
+            name = self.answers.woken(self.clock())
+            if not name:
+                continue
+            moment = datetime.now(UTC).isoformat()
+            body = msgspec.json.encode({"metadata": {"annotations": {WOKEN: moment}}})
+            try:
+                await self.api.request("PATCH", object_path(NODES, name), body, content_type=MERGE)
+            except ApiError as error:
+                self._complain(str(error))
+                self.state.changed.add(name)

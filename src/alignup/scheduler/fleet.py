@@ -1,0 +1,379 @@
+"""Simulated kubelets for schedulers and planners: registers nodes, and runs the pods that are bound to them.
+
+Each node admits pods exactly as a kubelet would (`alignup.scheduler.fleet_node`); containers do not run. A
+pod ends when it is deleted, when its annotation says so, or when its time is up. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import AlignupError, InputError
+from alignup.scheduler.api_client import (
+    MERGE,
+    NODES,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
+from alignup.scheduler.fleet_node import ended_status, rejected_status, running_status
+from alignup.scheduler.objects import PodObject, PodReader, decode_pod
+from alignup.scheduler.report import Report, decode_holdings, decode_report
+from alignup.scheduler.watch import Follower, Pauses, decode_list
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+
+    from alignup.scheduler.fleet_node import FleetNode
+
+__all__ = ["DURATION", "END", "Fleet", "seconds_of"]
+
+DURATION: Final = "alignup.dev/duration"
+"""The annotation of a pod that says for how many seconds it runs."""
+END: Final = "alignup.dev/end"
+"""The annotation of a pod that ends it: `Succeeded` or `Failed`."""
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_AT_ONCE: Final = 32
+_LEASES_AT_ONCE: Final = 32
+_LEASE_SECONDS: Final = 40
+_STATUS_EVERY: Final = 30
+"""Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes."""
+_EXISTS: Final = 409
+_MISSING: Final = 404
+
+
+class Fleet:
+    """Many simulated kubelets on one API server.
+
+    Args:
+        api: the server.
+        nodes: the nodes.
+        labels: further labels of all Node objects.
+        duration: seconds after which pods without an annotation end; None: they run until they are deleted.
+        with_holdings: publish what pods hold, and not only amounts.
+        renew: seconds between renewals of a lease.
+        pauses: between attempts to reach the server.
+        complain: called with what went wrong, in one line.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        nodes: Iterable[FleetNode],
+        *,
+        labels: Mapping[str, str] | None = None,
+        duration: float | None = None,
+        with_holdings: bool = True,
+        renew: float = 10.0,
+        pauses: Pauses | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self._api, self._labels, self._duration = api, dict(labels or {}), duration
+        self._with_holdings, self._renew_every, self._complain = with_holdings, renew, complain
+        self._reader = PodReader()
+        self._pods: dict[str, PodObject] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._changed: set[str] = set()
+        self._writes: dict[str, deque[Callable[[], Awaitable[object]]]] = {}
+        self._begun: list[str] = []
+        self._awake = asyncio.Event()
+        self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
+        self._renewing: set[str] = set()
+        query = {"fieldSelector": "spec.nodeName!="}
+        self._follower = Follower(
+            api, "/api/v1/pods", decode_pod, self, query=query, pauses=pauses, complain=complain
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all nodes are registered and the pods on them are known."""
+        return self._follower.synced.is_set()
+
+    async def run(self) -> None:
+        """Register all nodes, and be their kubelets until cancelled."""
+        await self._restore()
+        await self._for_all(self._register)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follower.run())
+            tasks.create_task(self._renew_leases(tasks))
+            tasks.create_task(self._write_on(tasks))
+
+    # What happens to pods.
+
+    def listed(self, found: list[PodObject]) -> None:
+        """Take in all bound pods, those that were here first before the others."""
+        there = {one.metadata.uid: one for one in found if one.spec.node_name in self.nodes}
+        for node in self.nodes.values():
+            for pod in node.node.pods:
+                if pod.uid not in there:
+                    self._free(node, pod.uid)
+        for uid in [uid for uid in self._pods if uid not in there]:
+            self._forget(uid)
+        for one in sorted(there.values(), key=lambda one: one.status.start_time or "9"):
+            self.changed(one)
+
+    def changed(self, found: PodObject) -> None:
+        """Take in a bound pod: admit a new one, end one that shall end."""
+        node = self.nodes.get(found.spec.node_name)
+        if node is None:
+            return
+        uid = found.metadata.uid
+        if found.metadata.deletion_timestamp is not None:
+            self._free(node, uid)
+            self._forget(uid)
+            self._write(uid, lambda: self._delete(found))
+        elif found.has_ended:
+            self._free(node, uid)
+            self._forget(uid)
+        elif uid not in self._pods:
+            self._start(node, found)
+        elif END in (found.metadata.annotations or {}):
+            self._end(node, found)
+
+    def gone(self, found: PodObject) -> None:
+        """Take in that a pod was deleted."""
+        node = self.nodes.get(found.spec.node_name)
+        if node is not None:
+            self._free(node, found.metadata.uid)
+        self._forget(found.metadata.uid)
+
+    def _start(self, node: FleetNode, found: PodObject) -> None:
+        """Admit a pod, or reject it; one that runs already was admitted by an earlier process."""
+        uid = found.metadata.uid
+        moment = _now()
+        self._pods[uid] = found
+        if not node.has(uid):
+            try:
+                rejection = node.admit(self._reader.read(found).pod)
+            except AlignupError as error:
+                self._complain(f"pod {found.metadata.namespace}/{found.metadata.name}: {error}")
+                return
+            if rejection is not None:
+                self._write(uid, lambda: self._set_status(found, rejected_status(rejection, moment)))
+                return
+            self._report(node)
+        if found.status.phase != "Running":
+            self._write(uid, lambda: self._set_status(found, running_status(found, moment)))
+        annotations = found.metadata.annotations or {}
+        duration = seconds_of(annotations[DURATION]) if DURATION in annotations else self._duration
+        if END in annotations:
+            self._end(node, found)
+        elif duration is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[uid] = loop.call_later(duration, self._end, node, found)
+
+    def _end(self, node: FleetNode, found: PodObject) -> None:
+        """End a pod whose time is up."""
+        phase = (found.metadata.annotations or {}).get(END, "Succeeded")
+        phase = phase if phase in {"Succeeded", "Failed"} else "Succeeded"
+        uid = found.metadata.uid
+        self._free(node, uid)
+        self._timers.pop(uid, None)
+        self._write(uid, lambda: self._set_status(found, ended_status(phase, _now())))
+
+    def _free(self, node: FleetNode, uid: str) -> None:
+        if node.end(uid):
+            self._report(node)
+
+    def _forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        timer = self._timers.pop(uid, None)
+        if timer is not None:
+            timer.cancel()
+
+    # What is written.
+
+    def _report(self, node: FleetNode) -> None:
+        """Publish a node soon; what changes until then is published with it."""
+        if node.name not in self._changed:
+            self._changed.add(node.name)
+            self._write(f"node {node.name}", lambda: self._publish(node))
+
+    def _write(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
+        """Write something soon, after what was to be written earlier under the same key."""
+        if key not in self._writes:
+            self._writes[key] = deque()
+            self._begun.append(key)
+            self._awake.set()
+        self._writes[key].append(write)
+
+    async def _write_on(self, tasks: asyncio.TaskGroup) -> None:
+        """Write what is to be written: in order under one key, else at once."""
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            for key in self._begun:
+                tasks.create_task(self._write_all(key))
+            self._begun.clear()
+
+    async def _write_all(self, key: str) -> None:
+        writes = self._writes[key]
+        while writes:
+            async with self._slots:
+                await self._try(writes.popleft())
+        del self._writes[key]
+
+    async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write until the server has answered; an object that is gone needs nothing."""
+        pause = 0.1
+        while True:
+            try:
+                await write()
+            except ApiError as error:
+                if error.status in {_MISSING, _EXISTS}:
+                    return
+                self._complain(str(error))
+                if 0 < error.status < 500:  # noqa: PLR2004  # the same again would be refused again
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 10.0)
+            else:
+                return
+
+    async def _publish(self, node: FleetNode) -> None:
+        self._changed.discard(node.name)
+        body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
+        try:
+            await self._api.request("PATCH", object_path(TOPOLOGIES, node.name), body, content_type=MERGE)
+        except ApiError as error:
+            if error.status != _MISSING:
+                self._changed.add(node.name)
+                raise
+            await self._api.request("POST", TOPOLOGIES, body)
+
+    async def _set_status(self, found: PodObject, status: Mapping[str, Any]) -> None:
+        metadata = found.metadata
+        # the uid lets the server refuse a status that is meant for an earlier pod of the name
+        body = msgspec.json.encode({"metadata": {"uid": metadata.uid}, "status": status})
+        path = pod_path(metadata.namespace, metadata.name, "status")
+        await self._api.request("PATCH", path, body, content_type=MERGE)
+
+    async def _delete(self, found: PodObject) -> None:
+        metadata = found.metadata
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
+        path = pod_path(metadata.namespace, metadata.name)
+        await self._api.request("DELETE", path, msgspec.json.encode(body))
+
+    # Nodes.
+
+    async def _for_all(self, do: Callable[[FleetNode], Awaitable[None]]) -> None:
+        """Do something for all nodes, several at a time."""
+
+        async def one(node: FleetNode) -> None:
+            async with self._slots:
+                await self._try(lambda: do(node))
+
+        async with asyncio.TaskGroup() as tasks:
+            for node in self.nodes.values():
+                tasks.create_task(one(node))
+
+    async def _restore(self) -> None:
+        """Take over what an earlier process of this fleet published."""
+        with suppress(ApiError):  # nobody published anything
+            text = await self._api.request("GET", TOPOLOGIES)
+            for report in self._reports(text):
+                node = self.nodes.get(report.name)
+                if node is not None and report.holdings is not None:
+                    self._restore_node(node, report.holdings)
+
+    def _reports(self, text: bytes) -> Iterator[Report]:
+        """Yield what nodes reported, of this fleet and others, without what cannot be read."""
+        try:
+            items = decode_list(text).items or ()
+        except InputError as error:
+            self._complain(f"{TOPOLOGIES}: {error}")
+            return
+        for item in items:
+            try:
+                yield decode_report(item)
+            except InputError as error:
+                self._complain(f"an earlier report is passed over: {error}")
+
+    def _restore_node(self, node: FleetNode, holdings: str) -> None:
+        try:
+            node.restore(decode_holdings(holdings))
+        except AlignupError as error:
+            self._complain(f"the earlier report of node {node.name} is passed over: {error}")
+
+    async def _register(self, node: FleetNode) -> None:
+        """Make the Node, its lease and its report, or take over those of an earlier process."""
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": node.name, "namespace": "kube-node-lease"},
+            "spec": _lease(node.name),
+        }
+        made = {**node.node_object(self._labels), "status": node.node_status(_now())}
+        if not await self._made(NODES, made):
+            await self._renew_status(node)
+        await self._made(_LEASES, lease)
+        if not await self._made(TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
+            await self._publish(node)
+
+    async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Make an object; return whether there was none of its name."""
+        try:
+            await self._api.request("POST", path, msgspec.json.encode(body))
+        except ApiError as error:
+            if error.status != _EXISTS:
+                raise
+            return False
+        return True
+
+    async def _renew_status(self, node: FleetNode) -> None:
+        body = msgspec.json.encode({"status": node.node_status(_now())})
+        await self._api.request("PATCH", object_path(NODES, node.name, "status"), body, content_type=MERGE)
+
+    async def _renew_lease(self, node: FleetNode) -> None:
+        body = msgspec.json.encode({"spec": _lease(node.name)})
+        await self._api.request("PATCH", object_path(_LEASES, node.name), body, content_type=MERGE)
+
+    async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
+        """Renew all leases, evenly over the time between two renewals.
+
+        They do not wait behind what pods need: a node whose lease is old is taken to be dead.
+        """
+        rounds = 0
+        while True:
+            rounds += 1
+            for node in self.nodes.values():
+                if node.name not in self._renewing:
+                    self._renewing.add(node.name)
+                    tasks.create_task(self._renew(node, with_status=rounds % _STATUS_EVERY == 0))
+                await asyncio.sleep(self._renew_every / len(self.nodes))
+
+    async def _renew(self, node: FleetNode, *, with_status: bool) -> None:
+        async with self._lease_slots:
+            await self._try(lambda: self._renew_lease(node))
+            if with_status:
+                await self._try(lambda: self._renew_status(node))
+        self._renewing.discard(node.name)
+
+
+def _lease(name: str) -> dict[str, Any]:
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment}
+
+
+def _now() -> str:
+    """Return this moment in the form of the API."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(text: str) -> float | None:
+    """Return a number of seconds, with or without a final `s`; None if it is none, as an endless pod's."""
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

@@ -1,0 +1,246 @@
+"""One simulated kubelet: admits pods exactly as a kubelet would, and writes the objects that a kubelet writes.
+
+Pure: what goes to the API server is returned; `alignup.scheduler.fleet` sends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import AlignupError
+from alignup.kubernetes.node_sums import allocatable_sums, requested
+from alignup.node_resource_topology.amounts import topology_object
+from alignup.scheduler.report import HOLDINGS, NODE, Holdings, holdings_of, restored_node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+    from alignup.scheduler.objects import PodObject
+    from alignup.topology_manager.admission import Admission
+
+__all__ = ["FleetNode", "Rejection", "ended_status", "rejected_status", "running_status"]
+
+_MOST_PODS: Final = 110
+_LOCALITY: Final = "Resources cannot be allocated with Topology locality"
+_MILLI: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a kubelet rejects a pod, in its own words."""
+
+    reason: str
+    message: str
+
+
+class FleetNode:
+    """A node without a machine.
+
+    Args:
+        name: the name of the Node object.
+        node: the node, without pods.
+        description: what the node publishes about itself, as JSON; see `alignup.scheduler.report`.
+    """
+
+    __slots__ = ("_template", "allocatable", "capacity", "description", "name", "node")
+
+    def __init__(self, name: str, node: Node, description: str) -> None:
+        self.name, self.description = name, description
+        self.node = self._template = node
+        self.capacity, self.allocatable = _capacity(node), _allocatable(node)
+
+    def restore(self, holdings: Holdings) -> None:
+        """Take over what an earlier process of this fleet reported for the node.
+
+        Raises:
+            AlignupError: the holdings do not fit the node.
+        """
+        self.node = restored_node(self._template, holdings, {})
+
+    def has(self, uid: str) -> bool:
+        """Return whether a pod is admitted."""
+        return any(one.uid == uid for one in self.node.pods)
+
+    def admit(self, pod: Pod) -> Rejection | None:
+        """Admit a pod, or say why it is rejected: first the managers are asked, then the sums."""
+        try:
+            admission = self.node.admit(pod)
+        except AlignupError as error:
+            return Rejection(
+                "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
+            )
+        if not admission:
+            return _rejection(admission)
+        lacking = self._lacking(pod)
+        if lacking is not None:
+            self.node.remove(pod.uid)
+        return lacking
+
+    def end(self, uid: str) -> bool:
+        """Free what a pod holds; return whether it was here."""
+        if not self.has(uid):
+            return False
+        self.node.remove(uid)
+        return True
+
+    def report(self, *, with_holdings: bool) -> dict[str, Any]:
+        """Return the NodeResourceTopology object of the node as it is now."""
+        found = topology_object(self.name, self.node)
+        if with_holdings:
+            holdings = msgspec.json.encode(holdings_of(self.node)).decode()
+            found["metadata"]["annotations"] = {NODE: self.description, HOLDINGS: holdings}
+        return found
+
+    def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        """Return the Node object, without its status."""
+        common = {
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "alignup.dev/fleet": "true",
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": {**common, **self.node.labels, **labels}},
+        }
+
+    def node_status(self, moment: str) -> dict[str, Any]:
+        """Return the status of the Node object: a kubelet that is ready.
+
+        Args:
+            moment: now, in the form of the API.
+        """
+        amounts = {"pods": str(_MOST_PODS)}
+        return {
+            "capacity": amounts | _quantities(self.capacity),
+            "allocatable": amounts | _quantities(self.allocatable),
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "alignup fleet is posting ready status",
+                    "lastHeartbeatTime": moment,
+                    "lastTransitionTime": moment,
+                }
+            ],
+            "addresses": [{"type": "Hostname", "address": self.name}],
+            "nodeInfo": _node_info(f"v{self.node.config.version}.0"),
+        }
+
+    def _lacking(self, pod: Pod) -> Rejection | None:
+        """Return what the node has too little of in sum, with the pod that was just admitted."""
+        pods = self.node.pods
+        if len(pods) > _MOST_PODS:
+            return _insufficient("pods", 1, len(pods) - 1, _MOST_PODS)
+        wanted = requested(pod)
+        for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
+            if resource not in self.allocatable:
+                continue  # a kubelet does not count what it does not have
+            used = sum(requested(one).get(resource, 0) for one in pods) - wanted[resource]
+            if used + wanted[resource] > self.allocatable[resource]:
+                return _insufficient(resource, wanted[resource], used, self.allocatable[resource])
+        return None
+
+
+def _insufficient(resource: str, asked: int, used: int, capacity: int) -> Rejection:
+    return Rejection(
+        f"OutOf{resource}",
+        f"Node didn't have enough resource: {resource}, requested: {asked}, used: {used}, capacity: {capacity}",
+    )
+
+
+def _rejection(admission: Admission) -> Rejection:
+    """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
+    if admission.reason == "TopologyAffinityError":
+        return Rejection(admission.reason, _LOCALITY)
+    detail = (admission.refusal.detail if admission.refusal else "") or admission.message
+    if admission.reason == "UnexpectedAdmissionError":
+        return Rejection(admission.reason, f"Allocate failed due to {detail}, which is unexpected")
+    return Rejection(admission.reason, detail)
+
+
+def _device_counts(node: Node, *, healthy: bool) -> dict[str, int]:
+    pools = {} if node.devices is None else node.devices.pools
+    return {
+        resource: pool.healthy.bit_count() if healthy else len(pool.devices)
+        for resource, pool in pools.items()
+    }
+
+
+def _allocatable(node: Node) -> dict[str, int]:
+    return allocatable_sums(node.machine, node.config, _device_counts(node, healthy=True))
+
+
+def _capacity(node: Node) -> dict[str, int]:
+    machine = node.machine
+    found = {"cpu": _MILLI * machine.cpu_count, "memory": sum(one.memory for one in machine.numa_nodes)}
+    for numa_node in machine.numa_nodes:
+        for pages in numa_node.hugepages:
+            name = f"hugepages-{pages.size}"
+            found[name] = found.get(name, 0) + pages.size_bytes * pages.count
+    return found | _device_counts(node, healthy=False)
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
+
+
+def _node_info(version: str) -> dict[str, str]:
+    """Return the fields that a NodeSystemInfo must have."""
+    names = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
+    fixed = {
+        "architecture": "amd64",
+        "operatingSystem": "linux",
+        "containerRuntimeVersion": "alignup://fleet",
+        "kubeletVersion": version,
+    }
+    return {**dict.fromkeys(names, ""), **fixed}
+
+
+def rejected_status(rejection: Rejection, moment: str) -> dict[str, Any]:
+    """Return the status of a pod that its kubelet rejected."""
+    return {
+        "phase": "Failed",
+        "reason": rejection.reason,
+        "message": f"Pod was rejected: {rejection.message}",
+        "startTime": moment,
+    }
+
+
+def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
+    """Return the status of a pod whose containers run."""
+    types = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "phase": "Running",
+        "startTime": moment,
+        "conditions": [{"type": one, "status": "True", "lastTransitionTime": moment} for one in types],
+        "containerStatuses": [
+            {
+                "name": one.name,
+                "state": {"running": {"startedAt": moment}},
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "image": "none",
+                "imageID": "",
+            }
+            for one in pod.spec.containers
+        ],
+    }
+
+
+def ended_status(phase: str, moment: str) -> dict[str, Any]:
+    """Return the status of a pod whose containers have ended, as `Succeeded` or `Failed`."""
+    types = ("Ready", "ContainersReady")
+    conditions = [
+        {"type": one, "status": "False", "reason": "PodCompleted", "lastTransitionTime": moment}
+        for one in types
+    ]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
+    return {"phase": phase, "conditions": [*conditions, scheduled]}

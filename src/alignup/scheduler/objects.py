@@ -1,0 +1,212 @@
+"""Decodes the fields of watched Kubernetes objects that matter here, and makes the records of pods from them.
+
+Objects come as JSON from an API server or a scheduler; all other fields are passed over while they are decoded, so that
+a hundred thousand pods stay small. NodeResourceTopology objects are read in `alignup.scheduler.report`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod import Pod
+from alignup.text.json_text import decode_json
+
+__all__ = [
+    "NodeObject",
+    "Owner",
+    "PodObject",
+    "PodReader",
+    "WatchedPod",
+    "decode_node",
+    "decode_pod",
+]
+
+_POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MOST_TEMPLATES: Final = 10_000
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """An owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of any object."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Container(msgspec.Struct, rename="camel", gc=False):
+    """A container of a pod."""
+
+    name: str
+    resources: dict[str, Any] | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    """The specification of a pod."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    resources: dict[str, Any] | None = None
+    node_name: str = ""
+    priority: int | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
+    """The status of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+
+
+class PodObject(msgspec.Struct, rename="camel", gc=False):
+    """A Pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the pod is in a phase from which it never comes back."""
+        return self.status.phase in _ENDED
+
+
+class NodeObject(msgspec.Struct, rename="camel", gc=False):
+    """A Node."""
+
+    metadata: Metadata
+
+
+_POD: Final = msgspec.json.Decoder(PodObject)
+_NODE: Final = msgspec.json.Decoder(NodeObject)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def decode_pod(data: bytes | msgspec.Raw) -> PodObject:
+    """Return a Pod that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a Pod", decode=_POD.decode)
+
+
+def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
+    """Return a Node that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a Node", decode=_NODE.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPod:
+    """A pod, with the facts that its requests do not tell."""
+
+    pod: Pod
+    priority: int = 0
+    node: str = ""
+    """The node it is bound to; empty: none yet, or it has ended."""
+    is_leaving: bool = False
+    """Whether its deletion was asked for."""
+    since: str = ""
+    """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
+
+
+class PodReader:
+    """Makes the records of pods; pods with equal requests share theirs, as most pods of a cluster are copies."""
+
+    __slots__ = ("_templates",)
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, Pod] = {}
+
+    def read(self, found: PodObject) -> WatchedPod:
+        """Return the record of a pod.
+
+        Raises:
+            InputError: the API server would refuse the pod for one of the fields that matter here.
+        """
+        metadata, spec = found.metadata, found.spec
+        annotations = metadata.annotations or {}
+        kept = {key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX)}
+        uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
+        pod = replace(
+            self._template(spec),
+            uid=uid,
+            name=metadata.name,
+            namespace=metadata.namespace,
+            annotations=kept,
+        )
+        if pod.readings:  # the same pod as other kubelets read it is the same pod
+            readings = {
+                reading: replace(one, uid=uid, name=pod.name, namespace=pod.namespace, annotations=kept)
+                for reading, one in pod.readings.items()
+            }
+            pod = replace(pod, readings=readings)
+        return WatchedPod(
+            pod=pod,
+            priority=spec.priority or 0,
+            node="" if found.has_ended else spec.node_name,
+            is_leaving=metadata.deletion_timestamp is not None,
+            since=found.status.start_time or metadata.creation_timestamp or "",
+        )
+
+    def _template(self, spec: PodSpec) -> Pod:
+        """Return a pod with these requests, whatever its name.
+
+        Raises:
+            InputError: the API server would refuse them.
+        """
+        try:
+            return self._known_template(spec)
+        except RecursionError as error:
+            raise InputError.at(
+                "resources", "amounts by name", "values that are nested too deeply"
+            ) from error
+
+    def _known_template(self, spec: PodSpec) -> Pod:
+        asked = (spec.containers, spec.init_containers, spec.resources)
+        key = _ENCODER.encode(asked)
+        found = self._templates.get(key)
+        if found is None:
+            if len(self._templates) >= _MOST_TEMPLATES:
+                self._templates.clear()
+            found = self._templates[key] = Pod.from_manifest(_manifest(spec))
+        return found
+
+
+def _manifest(spec: PodSpec) -> dict[str, Any]:
+    """Return the manifest of a pod with these requests."""
+    if not spec.containers:
+        raise InputError.at("spec.containers", "at least one container", spec.containers)
+    fields: dict[str, Any] = {
+        "containers": msgspec.to_builtins(spec.containers),
+        "initContainers": msgspec.to_builtins(spec.init_containers or []),
+    }
+    if spec.resources is not None:
+        fields["resources"] = spec.resources
+    return {"metadata": {"name": "template"}, "spec": fields}

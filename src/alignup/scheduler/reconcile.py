@@ -1,0 +1,176 @@
+"""Deletes pods that their nodes rejected and that a controller replaces, slowly, so that none is replaced in a storm.
+
+A pod that ended in TopologyAffinityError stays as it is for ever, and a ReplicaSet makes another one at once, which can
+end in the same way. Each controller is given ever longer pauses between two deletions, and a limit of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from alignup.scheduler.api_client import Api, ApiError, pod_path
+from alignup.scheduler.objects import PodObject, decode_pod
+from alignup.scheduler.watch import Follower, Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FAILED_PODS", "Backoff", "Reconciler", "Rules"]
+
+FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
+_QUIET: Final = 3600.0
+_MISSING: Final = 404
+_CHANGED: Final = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which pods are deleted, and how fast."""
+
+    reasons: frozenset[str] = frozenset({"TopologyAffinityError"})
+    first: float = 10.0
+    """Seconds before the first deletion for a controller; each further one waits twice as long."""
+    longest: float = 300.0
+    """Seconds that no deletion waits longer."""
+    limit: int = 20
+    """Deletions for one controller within an hour; further pods stay."""
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What was done for one controller."""
+
+    count: int = 0
+    due: float = 0.0
+    moments: list[float] = field(default_factory=list)
+
+
+class Backoff:
+    """Says how long to wait before a pod of a controller is deleted.
+
+    Args:
+        rules: how fast.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._owners: dict[str, _Owner] = {}
+
+    def delay(self, owner: str, now: float) -> float | None:
+        """Return the seconds to wait, and count the deletion; None: the limit is reached.
+
+        Args:
+            owner: the uid of the controller.
+            now: seconds on any clock that never goes back.
+        """
+        for uid in [uid for uid, one in self._owners.items() if one.due < now - _QUIET]:
+            del self._owners[uid]
+        found = self._owners.setdefault(owner, _Owner(due=now))
+        found.moments = [moment for moment in found.moments if moment > now - _QUIET]
+        if len(found.moments) >= self._rules.limit:
+            return None
+        # 2 ** 60 is longer than any pause, and a float holds it
+        pause = min(self._rules.first * 2.0 ** min(found.count, 60), self._rules.longest)
+        found.due = max(found.due, now) + pause
+        found.count += 1
+        found.moments.append(found.due)
+        return found.due - now
+
+
+class Reconciler:
+    """Deletes failed pods as rules say.
+
+    Args:
+        api: the API server.
+        rules: which pods, and how fast.
+        say: called with each deletion, in one line.
+        complain: called with what went wrong.
+        dry: delete nothing, and only say what would be.
+        pauses: between attempts to reach the server.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        rules: Rules,
+        *,
+        say: Callable[[str], None],
+        complain: Callable[[str], None],
+        dry: bool = False,
+        pauses: Pauses | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._rules, self._say, self._complain, self._dry = api, rules, say, complain, dry
+        self._clock = clock
+        self._backoff = Backoff(rules)
+        self._known: dict[str, asyncio.Task[None] | None] = {}
+        self._follower = Follower(
+            api, "/api/v1/pods", decode_pod, self, query=FAILED_PODS, pauses=pauses, complain=complain
+        )
+
+    async def run(self) -> None:
+        """Follow failed pods until cancelled."""
+        try:
+            await self._follower.run()
+        finally:
+            for task in self._known.values():
+                if task is not None:
+                    task.cancel()
+
+    def listed(self, found: list[PodObject]) -> None:
+        """Take in all failed pods."""
+        there = {one.metadata.uid for one in found}
+        for uid in [uid for uid in self._known if uid not in there]:
+            self._forget(uid)
+        for one in found:
+            self.changed(one)
+
+    def changed(self, found: PodObject) -> None:
+        """Take in a failed pod: delete it some time, if a controller replaces it."""
+        metadata = found.metadata
+        if metadata.uid in self._known or found.status.reason not in self._rules.reasons:
+            return
+        owner = next((one for one in metadata.owner_references or () if one.controller), None)
+        if owner is None:
+            return
+        delay = self._backoff.delay(owner.uid, self._clock())
+        name = f"{metadata.namespace}/{metadata.name}"
+        if delay is None:
+            self._known[metadata.uid] = None
+            limit = self._rules.limit
+            self._complain(
+                f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour"
+            )
+            return
+        self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
+
+    def gone(self, found: PodObject) -> None:
+        """Take in that a failed pod was deleted."""
+        self._forget(found.metadata.uid)
+
+    def _forget(self, uid: str) -> None:
+        task = self._known.pop(uid, None)
+        if task is not None:
+            task.cancel()
+
+    async def _delete(self, found: PodObject, delay: float) -> None:
+        metadata = found.metadata
+        await asyncio.sleep(delay)
+        self._say(
+            f"{'would delete' if self._dry else 'delete'} {metadata.namespace}/{metadata.name}: {found.status.reason}"
+        )
+        if self._dry:
+            return
+        body = msgspec.json.encode({"preconditions": {"uid": metadata.uid}})
+        try:
+            await self._api.request("DELETE", pod_path(metadata.namespace, metadata.name), body)
+        except ApiError as error:
+            if error.status not in {_MISSING, _CHANGED}:
+                self._complain(str(error))
+                self._known.pop(metadata.uid, None)  # the next list tries it again

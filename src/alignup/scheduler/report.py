@@ -1,0 +1,259 @@
+"""Reads and writes what a node publishes about itself: its NodeResourceTopology object, with two annotations.
+
+`alignup.dev/node` describes the node as a line of `alignup rank --nodes` does: machine, configuration, devices. It
+changes when a kubelet starts anew. `alignup.dev/holdings` lists which CPUs, memory and devices each container holds. A
+node that publishes both can be judged exactly; one without them by the amounts of its zones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from alignup.cluster.json_lines import NodeReader
+from alignup.errors import InputError
+from alignup.koordinator.node_policies import Ruling
+from alignup.kubernetes.pod import Container, Pod
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import MEMORY_LIMIT
+from alignup.node.inputs import has_policy
+from alignup.node_resource_topology.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
+from alignup.node_resource_topology.read import Topology, read_topology
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.node import Node
+
+__all__ = [
+    "HOLDINGS",
+    "NODE",
+    "ContainerHolding",
+    "Description",
+    "Holdings",
+    "PodHolding",
+    "Report",
+    "decode_report",
+    "holdings_of",
+    "restored_node",
+]
+
+NODE: Final = "alignup.dev/node"
+HOLDINGS: Final = "alignup.dev/holdings"
+_KIND: Final = "NodeResourceTopology"
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT)]
+
+
+class ContainerHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What one container holds."""
+
+    cpus: str = ""
+    """CPUs of its own, in the kernel's list format."""
+    memory: dict[str, dict[str, _Bytes]] = {}
+    """Type -> kernel node id -> bytes."""
+    devices: dict[str, list[str]] = {}
+    """Resource -> ids."""
+
+
+class PodHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What the containers of one pod hold; those that hold nothing are left out."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    containers: dict[str, ContainerHolding] = {}
+
+
+class Holdings(msgspec.Struct, rename="camel", frozen=True):
+    """All pods that a node has admitted, in the order of their admission."""
+
+    pods: list[PodHolding]
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    name: str = ""
+    value: str = ""
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    attributes: list[_Attribute] | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A NodeResourceTopology object on the wire, not read further than its annotations."""
+
+    name: str
+    description: str | None
+    """The annotation `alignup.dev/node`."""
+    holdings: str | None
+    """The annotation `alignup.dev/holdings`."""
+    text: bytes
+    """The object."""
+    fingerprint: str = ""
+    """Of all pods that the object knows of; empty: it does not say."""
+
+    def topology(self) -> Topology:
+        """Return the amounts of the zones.
+
+        Raises:
+            InputError: it is no NodeResourceTopology object of version v1alpha2.
+        """
+        found: Any = decode_json(self.text, f"a {_KIND}", self.name)
+        return read_topology(found, self.name)
+
+
+_OBJECT: Final = msgspec.json.Decoder(_Object)
+_HOLDINGS: Final = msgspec.json.Decoder(Holdings)
+_DESCRIPTION: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def decode_report(data: bytes | msgspec.Raw) -> Report:
+    """Return a NodeResourceTopology object that an API server sent.
+
+    Raises:
+        InputError: it is no object with metadata.
+    """
+    found = decode_json(data, f"a {_KIND}", decode=_OBJECT.decode)
+    metadata, annotations = found.metadata, found.metadata.annotations or {}
+    attributes = {one.name: one.value for one in found.attributes or ()}
+    method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
+    signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
+    return Report(metadata.name, annotations.get(NODE), annotations.get(HOLDINGS), bytes(data), signature)
+
+
+class Description:
+    """Makes empty nodes from their descriptions; the parts that nodes have in common are read once."""
+
+    __slots__ = ("_reader", "_templates")
+
+    def __init__(self) -> None:
+        self._reader = NodeReader(None)
+        self._templates: dict[tuple[str, tuple[tuple[str, str], ...]], Node] = {}
+
+    def template(self, text: str, labels: Mapping[str, str]) -> Node:
+        """Return the empty node that a description stands for; it is shared, so copy it before pods come.
+
+        Args:
+            text: the annotation.
+            labels: those of the Node object that matter here; they go before labels in the description.
+
+        Raises:
+            InputError: it is no description of a node.
+            ConfigError: a kubelet would refuse to start there.
+        """
+        key = text, tuple(sorted(labels.items()))
+        if key not in self._templates:
+            try:
+                self._templates[key] = self._made(text, labels)
+            except RecursionError as error:
+                place = f"the annotation {NODE}"
+                raise InputError.at(place, "a node as a JSON object", "values nested too deeply") from error
+        return self._templates[key]
+
+    def _made(self, text: str, labels: Mapping[str, str]) -> Node:
+        described = decode_json(
+            text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode
+        )
+        named = {**described, "name": "node", "pods": []}
+        if labels:
+            own = described.get("labels") or {}
+            if not isinstance(own, dict):
+                raise InputError.at(f"labels of the annotation {NODE}", "a mapping", own)
+            named["labels"] = {**own, **labels}
+        return self._reader.node(msgspec.json.encode(named))[1]
+
+
+def decode_holdings(text: str) -> Holdings:
+    """Return the holdings in an annotation.
+
+    Raises:
+        InputError: they are of another form.
+    """
+    return decode_json(text, "holdings", f"the annotation {HOLDINGS}", _HOLDINGS.decode)
+
+
+def holdings_of(node: Node) -> Holdings:
+    """Return what the pods of a node hold."""
+    return Holdings([pod_holding(node, pod) for pod in node.pods])
+
+
+def pod_holding(node: Node, pod: Pod) -> PodHolding:
+    """Return what a pod holds on a node."""
+    found = {one.name: _container_holding(node, pod.uid, one.name) for one in pod.all_containers}
+    held = {name: one for name, one in found.items() if one != _NOTHING}
+    return PodHolding(pod.uid, pod.name, pod.namespace, held)
+
+
+_NOTHING: Final = ContainerHolding()
+
+
+def _container_holding(node: Node, uid: str, name: str) -> ContainerHolding:
+    cpus = None if node.cpu is None else node.cpu.cpus(uid, name)
+    shares = {} if node.memory is None else node.memory.shares(uid, name)
+    devices = {} if node.devices is None else node.devices.devices(uid, name)
+    return ContainerHolding(
+        "" if cpus is None else str(cpus),
+        {kind: {str(numa): size for numa, size in given.items()} for kind, given in shares.items()},
+        {resource: list(ids) for resource, ids in devices.items()},
+    )
+
+
+def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) -> Node:
+    """Return a node whose pods hold what a report says.
+
+    Args:
+        template: the node without pods.
+        holdings: the report.
+        known: pods by uid; of others there is only what the report says.
+
+    Raises:
+        AlignupError: the holdings do not fit the node, or each other.
+    """
+    node = template.copy()
+    pods = [known.get(held.uid) or _unknown_pod(held) for held in holdings.pods]
+    node.manager.restore(pods)
+    for held in holdings.pods:
+        given = 0  # init containers hand CPUs on to those after them
+        for name, one in held.containers.items():
+            if one.cpus and node.cpu is not None:
+                cpus = int(CPUSet.parse(one.cpus)) & ~given
+                given |= cpus
+                node.cpu.adopt(held.uid, name, cpus)
+            if one.memory and node.memory is not None:
+                shares = {kind: _by_id(given) for kind, given in one.memory.items()}
+                node.memory.adopt(held.uid, name, shares)
+            if one.devices and node.devices is not None:
+                node.devices.adopt(held.uid, name, one.devices)
+    for pod in pods:
+        if has_policy(pod):
+            _restore_policy(node, pod)
+    return node
+
+
+def _restore_policy(node: Node, pod: Pod) -> None:
+    """Remember under which policy of its own a pod came to hold what it holds."""
+    ruling = node.pod_policies.ruling(pod)
+    if isinstance(ruling, Ruling):
+        node.pod_policies.admitted(pod, ruling.policy.name)
+
+
+def _by_id(shares: Mapping[str, int]) -> dict[int, int]:
+    try:
+        return {int(numa): size for numa, size in shares.items()}
+    except ValueError as error:
+        raise InputError.at("memory", "bytes by NUMA node id", shares) from error
+
+
+def _unknown_pod(held: PodHolding) -> Pod:
+    """Return a pod of which only the holdings are known."""
+    return Pod(
+        held.uid, held.name, held.namespace, containers=tuple([Container(name) for name in held.containers])
+    )

@@ -1,0 +1,280 @@
+"""Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
+
+The ways in which a watch ends are all survived: a connection that drops is resumed from the last version that was
+seen, bookmarks included; a version that is too old (410 Gone) leads to a new list; errors to ever longer pauses. Events
+that get lost without a sign are made up for by a list from time to time. An object that cannot be read is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+
+from alignup.errors import AlignupError, InputError
+from alignup.scheduler.api_client import GONE, JSON, Api, ApiError
+from alignup.text.json_text import decode_json
+from alignup.text.shallow import without_depths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+__all__ = ["Follower", "ObjectList", "Sink", "decode_list"]
+
+T = TypeVar("T")
+_D = TypeVar("_D")
+_PAGE: Final = 500
+_WATCH_SECONDS: Final = 300
+_SILENCE: Final = 60.0
+"""Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
+_LEVELS: Final = 64
+"""Objects of a cluster have some ten levels."""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class ObjectList(msgspec.Struct):
+    """A list of objects on the wire, or a page of one; the objects stay text until each is decoded."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class Sink(Protocol[T]):
+    """A place for the objects of one kind."""
+
+    def listed(self, found: list[T]) -> None:
+        """Take in all objects that there are."""
+
+    def changed(self, found: T) -> None:
+        """Take in an object that is new or changed."""
+
+    def gone(self, found: T) -> None:
+        """Take in an object that was deleted, or that the query no longer selects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds between attempts."""
+
+    first: float = 0.1
+    longest: float = 10.0
+    resync: float = 600.0
+    """Between a list and the next, though nothing seems to be wrong."""
+
+
+class Follower(Generic[T]):
+    """Follows the objects under one path.
+
+    Args:
+        api: the server.
+        path: of the list.
+        decode: makes an object of its JSON; an object of which it raises `AlignupError` is passed over.
+        sink: where objects go.
+        query: selectors.
+        pauses: between attempts.
+        complain: called with what went wrong, in one line.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        decode: Callable[[msgspec.Raw], T],
+        sink: Sink[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        pauses: Pauses | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._api, self._path, self._decode, self._sink = api, path, decode, sink
+        self._query = dict(query or {})
+        self._pauses = pauses or Pauses()
+        self._complain = complain
+        self._version = ""
+        self._passed_over: dict[str, str] = {}
+        """By name, the version of each object that was said to be passed over."""
+        self.synced = asyncio.Event()
+        """Set once the first list is there."""
+        self.is_current = False
+        """Whether a watch is under way, as far as anybody knows."""
+        self.lists = 0
+        """How many times all objects were listed."""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        pause = self._pauses.first
+        while True:
+            try:
+                await self._list()
+                pause = self._pauses.first
+                async with asyncio.timeout(self._pauses.resync):
+                    await self._watch_on()
+            except TimeoutError:
+                continue  # time for another list
+            except ApiError as error:
+                self.is_current = False
+                if not error.is_gone:
+                    self._complain(str(error))
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, self._pauses.longest)
+            except InputError as error:
+                self.is_current = False
+                self._complain(f"{self._path}: {error}")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._pauses.longest)
+
+    async def _list(self) -> None:
+        """Fetch all objects, page by page; only what is decoded of a page stays."""
+        found: list[T] = []
+        query = {**self._query, "limit": str(_PAGE)}
+        while True:
+            page = decode_list(await self._api.request("GET", self._path, query=query))
+            found += [one for item in page.items or () if (one := self._read(item)) is not None]
+            if not page.metadata.next_page:
+                break
+            query["continue"] = page.metadata.next_page
+        self._version = page.metadata.resource_version
+        self._sink.listed(found)
+        self.lists += 1
+        self.synced.set()
+        self.is_current = True
+
+    async def _watch_on(self) -> None:
+        """Watch, and go on after connections that end or drop; return never.
+
+        Raises:
+            ApiError: the version is gone, or the server does not let us watch.
+            InputError: something came that is no event.
+        """
+        pause = self._pauses.first
+        while True:
+            seen = self._version
+            try:
+                await self._watch()
+                pause = self._pauses.first
+            except ApiError as error:
+                if error.is_gone:
+                    raise
+                self.is_current = False
+                self._complain(str(error))
+                if self._version != seen:
+                    pause = self._pauses.first
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._pauses.longest)
+
+    async def _watch(self) -> None:
+        query = {
+            **self._query,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE)
+        async with self._api.open("GET", self._path, None, query, JSON, limits) as response:
+            self.is_current = True
+            async for line in _lines(response):
+                self._take(_decoded(line, "an event", _EVENT.decode))
+
+    def _take(self, event: _Event) -> None:
+        """Take in one event.
+
+        Raises:
+            ApiError: the event says that the watch cannot go on.
+            InputError: the event says so, and not why.
+        """
+        if event.type == "ERROR":
+            status = decode_json(event.object, "a Status", decode=_STATUS.decode)
+            raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
+        if event.type in {"ADDED", "MODIFIED", "DELETED"}:
+            found = self._read(event.object)
+            if found is not None:
+                (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
+            elif event.type == "DELETED":  # only a list tells which object it was
+                raise ApiError(f"watch of {self._path}: a deleted object cannot be read", GONE)
+        version = _meta(event.object).resource_version
+        if version:
+            self._version = version
+
+    def _read(self, data: msgspec.Raw) -> T | None:
+        """Return an object; None, and a complaint once for each version of it, if nobody can read it."""
+        try:
+            return self._decode(data)
+        except AlignupError as error:
+            meta = _meta(data)
+            name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
+            if self._passed_over.get(name) != meta.resource_version:
+                self._passed_over[name] = meta.resource_version
+                self._complain(f"{self._path}: the object {name} is passed over: {error}")
+            return None
+
+
+def decode_list(text: bytes) -> ObjectList:
+    """Return a list of objects; values in them that are nested beyond measure are null.
+
+    Raises:
+        InputError: it is none.
+    """
+    return _decoded(text, "a list of objects", _LIST.decode)
+
+
+def _decoded(text: bytes, expected: str, decode: Callable[[bytes], _D]) -> _D:
+    """Return what a text says, without what is nested so deeply in it that it cannot be decoded."""
+    try:
+        return decode(text)
+    except RecursionError:
+        text = without_depths(text, _LEVELS)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    return decode_json(text, expected, decode=decode)
+
+
+def _meta(data: msgspec.Raw) -> _Meta:
+    """Return what there is of an object's metadata, of which all may be missing."""
+    with suppress(InputError):
+        return decode_json(data, "an object", decode=_VERSIONED.decode).metadata
+    return _Meta()
+
+
+_LIST: Final = msgspec.json.Decoder(ObjectList)
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_STATUS: Final = msgspec.json.Decoder(_Status)
+_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a body, of any length; a last one without an end was cut off and is left out."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line

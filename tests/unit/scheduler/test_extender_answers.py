@@ -1,0 +1,168 @@
+"""Answers to a scheduler: which nodes pass, why the others do not, scores, evictions, and when to ask again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.node import Node
+from alignup.scheduler.extender_answers import UNCERTAIN, UNKNOWN, Answers
+from alignup.scheduler.fleet_node import FleetNode
+from alignup.scheduler.report import Description, decode_report
+from alignup.scheduler.state import ClusterState
+from watched import description, report, watched
+
+
+@pytest.fixture
+def answers() -> Answers:
+    """Three nodes: two that report all they hold, one that reports amounts."""
+    state = ClusterState()
+    for name in ("exact-a", "exact-b"):
+        state.report_seen(report(name, described=description(), holdings=empty()), 0)
+    state.report_seen(report("amounts"), 0)
+    return Answers(state)
+
+
+def empty():
+    return Description().template(json.dumps(description()), {})
+
+
+ALL = ["exact-a", "exact-b", "amounts"]
+
+
+def test_nodes_with_room_pass(answers) -> None:
+    found = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
+    assert found.passed == ALL
+    assert not found.failed
+    assert not found.unresolvable
+
+
+def test_only_nodes_asked_for_are_answered(answers) -> None:
+    assert answers.filter(watched("p"), ["exact-b"], 0).passed == ["exact-b"]
+
+
+def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_are(answers) -> None:
+    for node in ALL:
+        answers.state.pod_seen(watched(f"gpu-{node}", node, cpu=1, gpu=1), 0)
+        answers.state.pod_seen(watched(f"cpu-{node}", node, cpu=4), 0)
+    found = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
+    assert not found.passed
+    assert found.failed == dict.fromkeys(ALL, "NUMA: gpu only on node 1, cpu only on node 0")
+
+
+def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
+    found = answers.filter(watched("p", cpu=5), ALL, 0)
+    assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no node has enough cpu")
+
+
+def test_too_little_on_the_whole_node_is_said(answers) -> None:
+    found = answers.filter(watched("p", cpu=1, gpu=3), ["exact-a"], 0)
+    assert found.unresolvable == {"exact-a": "NUMA: too little gpu is left on the node"}
+
+
+@pytest.mark.parametrize(("opens", "passed"), [(True, ["stranger"]), (False, [])])
+def test_a_node_of_which_nothing_is_known_passes_or_not(answers, opens, passed) -> None:
+    found = Answers(answers.state, fails_open=opens).filter(watched("p"), ["stranger"], 0)
+    assert found.passed == passed
+    assert found.unresolvable == ({} if opens else {"stranger": UNKNOWN})
+
+
+def test_scores_go_from_0_to_10_and_prefer_few_numa_nodes(answers) -> None:
+    state = answers.state
+    two = description(topologyManagerPolicy="best-effort")
+    state.report_seen(report("wide", described=two, holdings=empty()), 0)
+    assert answers.prioritize(watched("p", cpu=3), ["exact-a", "stranger"]) == [8, 0]
+    assert answers.prioritize(watched("p", cpu=4, gpu=2), ["wide", "exact-a"]) == [7, 0]
+
+
+def test_the_victims_of_the_scheduler_are_kept_where_they_suffice(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("low", "exact-a", priority=1, cpu=4), 0)
+    state.pod_seen(watched("other", "exact-a", priority=1, cpu=2), 0)
+    assert answers.preempt(watched("p", priority=9, cpu=4), {"exact-a": ["uid-low"]}) == {
+        "exact-a": ["uid-low"]
+    }
+
+
+def test_more_victims_are_added_the_least_important_first(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("low", "exact-a", priority=2, cpu=4), 0)
+    state.pod_seen(watched("lower", "exact-a", priority=1, cpu=2), 0)
+    found = answers.preempt(watched("p", priority=9, cpu=4), {"exact-a": ["uid-lower"]})
+    assert found == {"exact-a": ["uid-lower", "uid-low"]}
+
+
+def test_a_node_that_no_eviction_helps_is_left_out(answers) -> None:
+    answers.state.pod_seen(watched("high", "exact-a", priority=9, cpu=4), 0)
+    assert answers.preempt(watched("p", priority=5, cpu=4), {"exact-a": []}) == {}
+
+
+def test_a_node_whose_last_pods_have_no_certain_place_is_left_out_for_a_moment(answers) -> None:
+    state = answers.state
+    held = empty().copy()
+    held.admit(watched("old", "exact-a", cpu=2).pod)
+    state.pod_seen(watched("old", "exact-a", cpu=2), 0)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state.pod_seen(watched("new", "exact-a", cpu=2), 0)
+    state.pod_gone("uid-old", 0)
+    found = answers.filter(watched("p", cpu=1), ["exact-a"], 0)
+    assert found.unresolvable == {"exact-a": UNCERTAIN}
+    held.remove("uid-old")
+    held.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    assert answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed == ["exact-a"]
+
+
+def test_a_waiting_pod_is_woken_once_when_a_node_can_take_it(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("a", "exact-a", cpu=3), 0)
+    state.pod_seen(watched("b", "exact-a", cpu=4), 0)
+    assert not answers.filter(watched("p", cpu=2), ["exact-a"], 0).passed
+    state.changed.clear()
+    state.pod_gone("uid-b", 1)
+    assert answers.woken(1) == "exact-a"
+    assert answers.woken(1) == ""
+
+
+def test_nobody_is_woken_by_a_change_that_lets_nobody_in(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("a", "exact-a", cpu=3), 0)
+    state.pod_seen(watched("b", "exact-a", cpu=3), 0)
+    assert not answers.filter(watched("p", cpu=4), ["exact-a"], 0).passed
+    state.changed.clear()
+    state.pod_gone("uid-a", 1)
+    assert answers.woken(1) == ""
+
+
+def test_a_pod_that_nobody_asks_for_any_more_waits_no_longer(answers) -> None:
+    answers.filter(watched("p", cpu=5), ALL, 0)
+    answers.state.changed.add("exact-a")
+    answers.woken(10_000)
+    assert not answers.waiting
+
+
+def test_a_pod_that_is_asked_for_again_is_not_bound_after_all(answers) -> None:
+    answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)
+    assert answers.filter(watched("p", cpu=3, gpu=1), ["exact-a"], 0).passed == ["exact-a"]
+    assert answers.state.bound("uid-p") is None
+
+
+def test_an_annotation_that_nobody_can_read_is_an_error(answers) -> None:
+    pod = watched("p")
+    pod.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = "{"
+    with pytest.raises(InputError, match="numa-topology-spec"):
+        answers.filter(pod, ALL, 0)
+
+
+def test_a_yes_by_amounts_is_an_upper_bound() -> None:
+    """Amounts do not tell that memory of a NUMA node is held by a pod that uses this one alone."""
+    found = description(topologyManagerPolicy="best-effort")
+    kubelet = FleetNode("n", Node.from_dict(found), json.dumps(found))
+    assert kubelet.admit(watched("a", memory="1Gi").pod) is None
+    state = ClusterState()
+    state.report_seen(decode_report(json.dumps(kubelet.report(with_holdings=False)).encode()), 0)
+    both = watched("b", memory="10Gi")
+    assert Answers(state).filter(both, ["n"], 0).passed == ["n"]
+    assert kubelet.admit(both.pod).reason == "UnexpectedAdmissionError"

@@ -1,0 +1,94 @@
+"""A kubelet's node is published so that a reader has the same node, and again when it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.node import Node
+from alignup.scheduler.api_client import TOPOLOGIES
+from alignup.scheduler.publish import publish_node, published_object
+from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
+from api_stub import ApiStub, running, served, until
+from watched import description, watched
+
+
+def found(node: Node):
+    """What `read_kubelet_node` returns, as far as it matters here."""
+    fields = {**description()["kubelet"], "clusterDomain": "cluster.local", "featureGates": None}
+    records = SimpleNamespace(configuration=SimpleNamespace(fields=fields))
+    return SimpleNamespace(node=node, records=records)
+
+
+def test_a_reader_has_the_node_with_what_its_pods_hold() -> None:
+    node = Node.from_dict(description())
+    for name, limits in (("a", {"cpu": 2, "gpu": 1}), ("b", {"cpu": 3, "memory": "3Gi"})):
+        node.admit(watched(name, **limits).pod)
+    node.remove("uid-a")
+    report = decode_report(json.dumps(published_object("n", found(node))).encode())
+    template = Description().template(report.description, {})
+    restored = restored_node(template, decode_holdings(report.holdings), {})
+    assert restored.cpu.free_cpus == node.cpu.free_cpus
+    assert restored.memory.free == node.memory.free
+    assert restored.devices.free == node.devices.free
+    assert restored.config == node.config
+    assert "clusterDomain" not in report.description
+
+
+def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub, node, broken = ApiStub(), Node.from_dict(description()), []
+
+        def read():
+            if broken:
+                raise InputError("expected a state file, got half of one")
+            return found(node)
+
+        def names() -> list[str]:
+            there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
+            if there is None:
+                return []
+            holdings = there["metadata"]["annotations"]["alignup.dev/holdings"]
+            return [one["name"] for one in json.loads(holdings)["pods"]]
+
+        async with (
+            served(stub) as api,
+            running(publish_node(api, "n", read, interval=0.01, complain=said.append)),
+        ):
+            await until(lambda: TOPOLOGIES in stub.objects)
+            node.admit(watched("a").pod)
+            await until(lambda: names() == ["a"])
+            broken.append(True)
+            await until(lambda: said)
+            broken.clear()
+            node.admit(watched("b").pod)
+            await until(lambda: names() == ["a", "b"])
+            quiet = len(stub.requests)
+            await asyncio.sleep(0.05)
+            assert len(stub.requests) == quiet
+
+    asyncio.run(scenario())
+    assert said[0] == "expected a state file, got half of one"
+
+
+def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+
+        def fails():
+            raise InputError("no kubelet")
+
+        async with served(stub) as api:
+            node = found(Node.from_dict(description()))
+            await publish_node(api, "n", lambda: node, interval=9, complain=print, once=True)
+            with pytest.raises(InputError, match="no kubelet"):
+                await publish_node(api, "n", fails, interval=9, complain=lambda _: None, once=True)
+        assert ("", "n") in stub.objects[TOPOLOGIES]
+
+    asyncio.run(scenario())
