@@ -42,14 +42,16 @@ def command(
     node_name: str | None,
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
-    from alignup.node_resource_topology.export import node_resource_topology, prometheus_text
-
     found = read_node(root, kubelet_dir, config, machine, version)
     if form == "prometheus":
+        from alignup.kubelet.node_metrics import prometheus_text
+
         click.echo(prometheus_text(found), nl=False)
         return
+    from alignup.node_resource_topology.write import kubelet_topology_object
+
     told = found.records.node_object.name if found.records.node_object else ""
     hostname = found.records.configuration.kubelet.hostname if found.records.configuration.kubelet else ""
     bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
     name = node_name or told or hostname or bound or platform.node().lower()
-    click.echo(json.dumps(node_resource_topology(found, name), indent=1))
+    click.echo(json.dumps(kubelet_topology_object(name, found), indent=1))

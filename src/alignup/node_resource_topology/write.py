@@ -1,77 +1,114 @@
-"""Writes the frame of a NodeResourceTopology object (`topology.node.k8s.io/v1alpha2`): attributes, zones, costs.
+"""Writes NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`), for `node export`, `node publish` and `fleet`.
 
-What is counted, and as which policy a node goes, is left to the caller. `alignup.node_resource_topology.read` reads
-such objects.
+They are like those of node-feature-discovery's topology updater: zones are the NUMA nodes; only what managers give out
+exclusively is counted, CPUs under a static CPU manager, memory under a Static memory manager, and devices; a device
+counts in the zone of each NUMA node that it is near to; a zone leaves out a resource of which it has nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from alignup.errors import InputError, warn
 from alignup.node_resource_topology.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from alignup.machine.machine import Machine
+    from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
 
-    Amounts = Iterable[tuple[str, int, int, int]]
+__all__ = ["kubelet_topology_object", "topology_object"]
 
-__all__ = ["written_object"]
+_POLICY_NAMES: Final = {
+    "single-numa-node": "SingleNUMANode",
+    "restricted": "Restricted",
+    "best-effort": "BestEffort",
+}
+"""The first part of the words of `topologyPolicies`; the scope is the second."""
 
 
-def written_object(
-    name: str,
-    node: Node,
-    pods: Iterable[tuple[str, str]],
-    legacy_policy: str,
-    amounts: Callable[[int], Amounts],
-    further: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return the object of a node, in JSON's types.
+def kubelet_topology_object(name: str, found: KubeletNode) -> dict[str, Any]:
+    """Return the object of a kubelet's node, with the fingerprint of the pods that PodResources lists, if any."""
+    return topology_object(name, found.node, found.records.listed)
+
+
+def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) -> dict[str, Any]:
+    """Return the object of a node with the pods that it has now, in JSON's types.
 
     Args:
-        name: the node's name.
-        node: its machine and configuration.
-        pods: namespace and name of those that the amounts know, for the fingerprint.
-        legacy_policy: policy and scope as the older list of policies has them.
-        amounts: called with the position of a NUMA node; each resource with its capacity, and its allocatable and
-            available amounts.
-        further: attributes beside the policy, the scope and the fingerprint.
-
-    Raises:
-        InputError: the extra `kubelet` is not installed, which the fingerprint needs.
+        name: the name of the Node object.
+        node: the node.
+        pods: those of the fingerprint, with `namespace` and `name`; None: the node's. The fingerprint is left out, with
+            a warning, where the extra `kubelet` is not installed.
     """
+    config = node.config
+    policy, scope = config.topology_manager_policy, config.topology_manager_scope
+    level = "PodLevel" if scope == "pod" else "ContainerLevel"
     attributes = {
-        "topologyManagerPolicy": node.config.topology_manager_policy,
-        "topologyManagerScope": node.config.topology_manager_scope,
-        ATTRIBUTE: fingerprint(pods),
-        METHOD_ATTRIBUTE: METHOD,
-        **(further or {}),
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": scope,
+        **_signature(node.pods if pods is None else pods),
     }
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
         "metadata": {"name": name},
-        "topologyPolicies": [legacy_policy],
+        "topologyPolicies": [f"{_POLICY_NAMES[policy]}{level}" if policy in _POLICY_NAMES else "None"],
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
-        "zones": list(_zones(node.machine, amounts)),
+        "zones": list(_zones(node)),
     }
 
 
-def _zones(machine: Machine, amounts: Callable[[int], Amounts]) -> Iterator[dict[str, Any]]:
+def _signature(pods: Iterable[Any]) -> dict[str, str]:
+    """Return the attributes of the fingerprint, by which schedulers tell of which pods an object knows."""
+    try:
+        return {
+            ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods),
+            METHOD_ATTRIBUTE: METHOD,
+        }
+    except InputError as error:
+        warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
+        return {}
+
+
+def _zones(node: Node) -> Iterator[dict[str, Any]]:
     """Yield a zone for each NUMA node."""
-    distances = machine.distance_matrix
-    for position, numa_id in enumerate(machine.numa_node_ids):
+    ids, distances = node.machine.numa_node_ids, node.machine.distance_matrix
+    for position, numa_id in enumerate(ids):
         zone: dict[str, Any] = {"name": f"node-{numa_id}", "type": "Node"}
         if distances is not None:
             zone["costs"] = [
                 {"name": f"node-{other}", "value": distance}
-                for other, distance in zip(machine.numa_node_ids, distances[position], strict=True)
+                for other, distance in zip(ids, distances[position], strict=True)
             ]
         zone["resources"] = [
             {"name": resource, "capacity": str(there), "allocatable": str(given), "available": str(free)}
-            for resource, there, given, free in amounts(position)
+            for resource, there, given, free in _amounts(node, position)
+            if there
         ]
         yield zone
+
+
+def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
+    """Yield each resource of a NUMA node with its capacity and its allocatable and available amounts."""
+    machine = node.machine
+    if node.cpu is not None:
+        local = machine.node_cpus[position]
+        counts = [(local & int(cpus)).bit_count() for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)]
+        yield "cpu", local.bit_count(), counts[0], counts[1]
+    if node.memory is not None:
+        numa_node = machine.numa_nodes[position]
+        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in numa_node.hugepages}
+        capacity = {"memory": numa_node.memory - sum(pages.values()), **pages}
+        for kind, allocatable in node.memory.allocatable.items():
+            free = node.memory.free[kind]
+            yield kind, capacity.get(kind, 0), allocatable[position], free[position]
+    if node.devices is not None:
+        free_ids, numa_id = node.devices.free, machine.numa_node_ids[position]
+        for resource, pool in node.devices.pools.items():
+            here = [
+                one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes
+            ]
+            healthy = set(pool.ids(pool.healthy)).intersection(here)
+            yield resource, len(here), len(healthy), len(healthy.intersection(free_ids[resource]))

@@ -12,7 +12,7 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_sums import allocatable_sums, requested
-from alignup.node_resource_topology.amounts import topology_object
+from alignup.node_resource_topology.write import topology_object
 from alignup.scheduler.report import HOLDINGS, NODE, Holdings, holdings_of, restored_node
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.machine.device_inventory import inventory_to_dict
-from alignup.node_resource_topology.amounts import topology_object
+from alignup.node_resource_topology.write import kubelet_topology_object
 from alignup.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, object_path
 from alignup.scheduler.report import HOLDINGS, NODE, holdings_of
 
@@ -63,7 +63,7 @@ def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
         name: of the Node object.
         found: the node.
     """
-    made = topology_object(name, found.node)
+    made = kubelet_topology_object(name, found)
     made["metadata"]["annotations"] = {
         NODE: msgspec.json.encode(described(found)).decode(),
         HOLDINGS: msgspec.json.encode(holdings_of(found.node)).decode(),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import leasing
-from alignup.leases import agent_client as module
 from alignup.errors import AllocationError, InputError
+from alignup.leases import agent_client as module
 from alignup.leases.acquire import Claim
 from alignup.leases.agent_client import AgentSource
 from alignup.leases.agent_messages import (

@@ -20,7 +20,7 @@ from watched import description, watched
 def found(node: Node):
     """What `read_kubelet_node` returns, as far as it matters here."""
     fields = {**description()["kubelet"], "clusterDomain": "cluster.local", "featureGates": None}
-    records = SimpleNamespace(configuration=SimpleNamespace(fields=fields))
+    records = SimpleNamespace(configuration=SimpleNamespace(fields=fields), listed=None)
     return SimpleNamespace(node=node, records=records)
 
 

@@ -1,0 +1,64 @@
+"""Writes metrics of a kubelet's node in Prometheus' text format: amounts by NUMA node, and alignment of containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alignup.errors import InputError
+from alignup.node.holdings import holdings_of
+
+if TYPE_CHECKING:
+    from alignup.kubelet.read import KubeletNode
+    from alignup.node.holdings import ContainerHolding
+
+__all__ = ["prometheus_text"]
+
+
+def prometheus_text(found: KubeletNode) -> str:
+    """Return what is allocatable, held and free, and how containers are aligned, in Prometheus' text format.
+
+    Raises:
+        InputError: the extra `metrics` is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise InputError(
+            "expected prometheus-client for metrics, which is not installed: pip install 'alignup[metrics]'"
+        ) from error
+    registry = CollectorRegistry()
+    holdings = holdings_of(found.node)
+    labels = ("resource", "numa_nodes")
+    gauges = {
+        what: Gauge(f"alignup_node_resource_{what}", help_, labels, registry=registry)
+        for what, help_ in (
+            ("allocatable", "What containers can have for themselves: CPUs, bytes or devices."),
+            ("held", "What containers hold for themselves."),
+            ("free", "What nobody holds."),
+        )
+    }
+    for one in holdings.resources:
+        for place in one.places:
+            where = ",".join(map(str, place.numa_nodes)) or "none"
+            for what, gauge in gauges.items():
+                gauge.labels(one.resource, where).set(getattr(place, what))
+    names = ("namespace", "pod", "container")
+    spread = Gauge(
+        "alignup_node_container_numa_nodes",
+        "How many NUMA nodes the CPUs, memory and devices of a container lie in.",
+        names,
+        registry=registry,
+    )
+    for holding in holdings.containers:
+        if holding:
+            spread.labels(*_names(holding)).set(
+                found.node.numa_nodes(holding.pod_uid, holding.container).bit_count()
+            )
+    text: bytes = generate_latest(registry)
+    return text.decode()
+
+
+def _names(holding: ContainerHolding) -> tuple[str, str, str]:
+    """Return namespace, pod and container."""
+    namespace, _, name = holding.pod.partition("/")
+    return namespace, name, holding.container

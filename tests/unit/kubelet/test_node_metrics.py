@@ -1,0 +1,37 @@
+"""A kubelet's node as metrics."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from alignup.errors import InputError
+from alignup.kubelet.node_metrics import prometheus_text
+from alignup.kubelet.read import read_kubelet_node
+from kubelet_files import EXAMPLE
+
+
+@pytest.fixture(scope="module")
+def found():
+    return read_kubelet_node(EXAMPLE / "root.tar.xz")
+
+
+def test_metrics_tell_what_is_free_and_how_containers_are_aligned(found):
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(prometheus_text(found))
+        for sample in family.samples
+    }
+    assert samples["alignup_node_resource_free", ("numa_nodes", "3"), ("resource", "cpu")] == 12
+    assert samples["alignup_node_resource_held", ("numa_nodes", "0"), ("resource", "memory")] == 9 * 2**30
+    assert samples["alignup_node_resource_free", ("numa_nodes", "none"), ("resource", "example.com/nic")] == 1
+    spread = {value for key, value in samples.items() if key[0] == "alignup_node_container_numa_nodes"}
+    assert spread == {1.0}
+
+
+def test_a_missing_extra_is_named(found, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=r"pip install 'alignup\[metrics\]'"):
+        prometheus_text(found)
