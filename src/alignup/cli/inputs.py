@@ -17,6 +17,7 @@ import click
 from alignup.cli.completion import files, machines
 from alignup.cli.terminal import counted
 from alignup.errors import InputError
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.machine.load import HERE, load_machine
 
 if TYPE_CHECKING:
@@ -201,14 +202,13 @@ class LoadedNode:
         Raises:
             InputError: there are none.
         """
-        from alignup.kubernetes.pod import Pod
         from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
             raise InputError(
                 "expected at least one POD.yaml, got none; only some catalog machines have example pods"
             )
-        return expanded((PodDocument(Pod.from_manifest(manifest)) for manifest in self.pods), replicas)
+        return expanded((PodDocument(pod_from_manifest(manifest)) for manifest in self.pods), replicas)
 
 
 def load_node(

@@ -102,11 +102,11 @@ def draw(title: str, loaded: LoadedMachine, svg: str | None, html: str | None) -
 
 def source_of(machine: str, kubelet_node: str | None, root: str | None) -> str | Machine | LoadedMachine:
     """Return the machine that one of the options names, in a form that `load_with_devices` takes."""
-    from alignup.machine.machine import Machine
+    from alignup.machine.sysfs.machine import read_machine
 
     if kubelet_node is not None:
         return machine_with_kubelet(kubelet_node)
-    return machine if root is None else Machine.from_sysfs(root)
+    return machine if root is None else read_machine(root)
 
 
 def machine_with_kubelet(root: str) -> LoadedMachine:

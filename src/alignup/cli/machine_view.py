@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
-    from alignup.machine.machine import Machine, NumaNode
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import NumaNode
 
 __all__ = ["show_machine"]
 

@@ -21,6 +21,7 @@ from alignup.core.amounts.board import Board, Job
 from alignup.errors import InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version
 from alignup.node import Node
@@ -382,7 +383,7 @@ class Cluster:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
         if exact and not self._members:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
-        parsed = pod if isinstance(pod, Pod) else Pod.from_manifest(pod)
+        parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)
         answer = Evaluation.empty(len(self))
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for

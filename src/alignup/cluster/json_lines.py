@@ -12,7 +12,7 @@ import msgspec
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.described import described_machine
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
@@ -124,7 +124,7 @@ class NodeReader:
             single_numa_node_exclusive=wire.single_numa_node_exclusive,
         )
         for index, manifest in enumerate(wire.pods):
-            admission = node.admit(Pod.from_manifest(manifest))
+            admission = node.admit(pod_from_manifest(manifest))
             if not admission.admitted:
                 raise InputError(
                     f"expected pods that the node admits in their order, got {admission.reason} "

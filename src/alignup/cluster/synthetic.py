@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from alignup.cluster.trace import Arrival, Event
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_pinned_memory
 
@@ -81,7 +82,7 @@ def _pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
         "memory": f"{gibibytes}Gi",
         **{name: str(count) for name, count in devices.items()},
     }
-    return Pod.from_manifest(
+    return pod_from_manifest(
         {
             "metadata": {"name": "synthetic", "uid": "synthetic"},
             "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}]},

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.text.json_lines import errors_at, numbered_lines
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from alignup.kubernetes.pod import Pod
 
 __all__ = ["Arrival", "Event", "Removal", "read_trace"]
 
@@ -111,7 +113,7 @@ def _pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
     if template is not None and all(isinstance(one, str) and one for one in names):
         return replace(template, uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
-    templates[key] = Pod.from_manifest(
+    templates[key] = pod_from_manifest(
         {
             "apiVersion": wire.api_version,
             "kind": wire.kind,

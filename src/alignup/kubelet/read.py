@@ -21,7 +21,7 @@ from alignup.kubernetes.kubelet_config import config_from_document
 from alignup.kubernetes.versions import NEWEST, parse_version
 from alignup.machine.device_inventory import Device
 from alignup.machine.sysfs.machine import describe
-from alignup.node import Node
+from alignup.node.node import Node
 
 if TYPE_CHECKING:
     import os

@@ -16,7 +16,7 @@ from alignup.leases.process import host_identity
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
-from alignup.machine.machine import Machine, NumaNode, cores_within
+from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.machine.with_devices import load_with_devices
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
     from alignup.machine.with_devices import AskDriver
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.machine.loaded import LoadedMachine
-from alignup.machine.machine_json import machine_from_dict
+from alignup.machine.machine import machine_from_dict
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alignup.machine.bits import bit_numbers
-from alignup.machine.machine import Core
+from alignup.machine.numa_node import Core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

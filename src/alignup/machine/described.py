@@ -1,6 +1,6 @@
 """Reads a machine with its devices from decoded JSON: a machine object, a name of the catalog, or a scenario.
 
-Text is parsed by the callers; the parts are decoded by `alignup.machine.machine_json` and
+Text is parsed by the callers; the parts are decoded by `alignup.machine.machine` and
 `alignup.machine.device_inventory`.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from alignup.errors import InputError
 from alignup.machine.loaded import LoadedMachine
+from alignup.machine.machine import machine_from_dict
 
 __all__ = ["described_machine", "machine_with_devices_from_dict"]
 
@@ -36,8 +37,6 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
         return entries[described]
     if not isinstance(described, Mapping):
         raise InputError.at(where, "a mapping", described)
-    from alignup.machine.machine_json import machine_from_dict  # noqa: PLC0415  # keeps `import alignup.node` light
-
     return LoadedMachine(machine_from_dict(described, where)).completed(described, f"{where}.")
 
 

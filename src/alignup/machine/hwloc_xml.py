@@ -18,12 +18,13 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores, number_groups
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
-from alignup.machine.machine import HugePages, Machine, NumaNode, PciDevice, cores_within
+from alignup.machine.machine import Machine
+from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alignup.machine.machine import Core
+    from alignup.machine.numa_node import Core
 
 __all__ = ["machine_from_hwloc_xml", "parse_xml"]
 

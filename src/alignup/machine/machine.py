@@ -1,36 +1,42 @@
-"""Holds the record of a machine: NUMA nodes, their cores, memory and distances, and indexes over them.
+"""The record of a machine: its NUMA nodes and indexes over them, and its form in JSON.
 
-Reading machines (from sysfs, snapshots, JSON, hwloc's XML, the catalog) is left to the modules beside this one.
+Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module.
 Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i. Masks of NUMA nodes are ints whose
 bit i is position i, `machine.numa_nodes[i]`.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, bit_set, union
-from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
+from alignup.machine.bits import union
+from alignup.machine.cpuset import CPU_LIMIT, CPUSet
+from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
+from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.leases.machine_parts import Part
 
 __all__ = [
     "MEMORY_LIMIT",
     "NUMA_NODE_LIMIT",
+    "UNREACHABLE",
     "Core",
     "HugePages",
     "Machine",
     "NumaNode",
     "PciDevice",
-    "cores_within",
+    "check_node_count",
+    "machine_from_dict",
+    "machine_to_dict",
 ]
 
 NUMA_NODE_LIMIT: Final = 64
@@ -39,102 +45,8 @@ NUMA_NODE_LIMIT: Final = 64
 MEMORY_LIMIT: Final = 1 << 61
 """Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in."""
 
-_PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
-
-
-@dataclass(frozen=True, slots=True)
-class Core:
-    """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group."""
-
-    cpus: tuple[int, ...]
-    socket: int
-    """The kernel's `physical_package_id`, or a number unique in the machine where the kernel has none."""
-    l3: int | None = None
-    """A number unique in the machine for each group of CPUs that share an L3 cache; None: not known."""
-    uncore_cache: int | None = None
-    """The group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the socket where
-    cadvisor reports none; None: not known, `l3` stands for it."""
-    bits: int = field(init=False, repr=False, compare=False)
-    """The same CPUs as a bit set, computed once."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", bit_set(self.cpus))
-
-    @classmethod
-    def of_bits(cls, bits: int, socket: int, l3: int | None = None, uncore_cache: int | None = None) -> Core:
-        """Return the core with the CPUs of a bit set."""
-        return cls(tuple(bit_numbers(bits)), socket, l3, uncore_cache)
-
-    @property
-    def cache_group(self) -> int:
-        """The number that the CPU manager groups cores by: the socket's where no cache is known."""
-        if self.uncore_cache is not None:
-            return self.uncore_cache
-        return self.socket if self.l3 is None else self.l3
-
-    def within(self, cpus: int) -> Core:
-        """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
-        inside = self.bits & cpus
-        return self if inside == self.bits else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
-
-
-@dataclass(frozen=True, slots=True)
-class HugePages:
-    """Pages of one size in a NUMA node: the size as in a Kubernetes resource name and in bytes, how many."""
-
-    size: str
-    size_bytes: int
-    count: int
-
-    @classmethod
-    def of_bytes(cls, size_bytes: int, count: int) -> HugePages:
-        """Return the record for pages of `size_bytes` bytes, named as Kubernetes names them.
-
-        >>> HugePages.of_bytes(2 << 20, 512)
-        HugePages(size='2Mi', size_bytes=2097152, count=512)
-        """
-        return cls(format_bytes(size_bytes), size_bytes, count)
-
-    @classmethod
-    def parse(cls, size: str, count: int, where: str = "a hugepage size") -> HugePages:
-        """Return the record for pages of a size that is written as in `hugepages-2Mi`.
-
-        Raises:
-            InputError: `size` is not a whole number with one of the suffixes Ki, Mi, Gi, Ti.
-        """
-        matched = _PAGE_SIZE.fullmatch(size)
-        if not matched:
-            raise InputError.at(where, "a page size such as 2Mi, 1Gi or 64Ki", size)
-        return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)
-
-
-@dataclass(frozen=True, slots=True)
-class NumaNode:
-    """A NUMA node. It may have no cores, no memory, or neither."""
-
-    id: int
-    """The kernel's number. Masks do not use it: bit i of a mask is `machine.numa_nodes[i]`."""
-    memory: int
-    """Bytes, hugepages included."""
-    cores: tuple[Core, ...]
-    hugepages: tuple[HugePages, ...] = ()
-    distances: tuple[int, ...] = ()
-    """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class PciDevice:
-    """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known."""
-
-    address: str
-    """`0000:17:00.0`; the domain can have more than four digits."""
-    class_: str
-    """Class and subclass, four digits: `0302`."""
-    vendor: str
-    """Four digits: `10de`; `0000` if the kernel does not say, as for the other two."""
-    device: str
-    """Four digits."""
-    numa_node: int | None
+UNREACHABLE: Final = 255
+"""The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +200,6 @@ class Machine:
                 comes twice (and is not one of `overlappingCpus`), a node's hugepages are larger than its
                 memory, or the machine has no CPUs.
         """
-        from alignup.machine.machine_json import machine_from_dict  # noqa: PLC0415  # keeps `import alignup` light
-
         return machine_from_dict(data)
 
     def to_dict(self) -> dict[str, Any]:
@@ -297,8 +207,6 @@ class Machine:
 
         A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
         """
-        from alignup.machine.machine_json import machine_to_dict  # noqa: PLC0415  # keeps `import alignup` light
-
         return machine_to_dict(self)
 
     @classmethod
@@ -337,12 +245,6 @@ class Machine:
         return catalog_machines()
 
 
-def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
-    """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
-    chosen = [core.within(cpus) for core in cores if core.bits & cpus]
-    return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
-
-
 def check_node_count(count: int) -> None:
     """Refuse a machine with more NUMA nodes than a mask can name.
 
@@ -378,3 +280,174 @@ def _by_socket(nodes: tuple[NumaNode, ...]) -> tuple[dict[int, int], dict[int, i
             cpus[core.socket] = cpus.get(core.socket, 0) | core.bits
             masks[core.socket] = masks.get(core.socket, 0) | 1 << position
     return dict(sorted(cpus.items())), dict(sorted(masks.items()))
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_CpuNumber = Annotated[int, msgspec.Meta(ge=0, lt=CPU_LIMIT)]
+
+
+class _CoreWire(msgspec.Struct):
+    cpus: list[_CpuNumber]
+    socket: _Number
+    l3: _Number | None = None
+    uncore_cache: _Count | None = msgspec.field(name="uncoreCache", default=None)
+
+
+class _NumaNodeWire(msgspec.Struct):
+    id: _Number
+    memory: _Count
+    cores: list[_CoreWire]
+    hugepages: dict[str, _Count] = {}
+    distances: list[_Number] = []
+
+
+class _PciDeviceWire(msgspec.Struct):
+    address: str
+    class_: str = msgspec.field(name="class", default="")
+    vendor: str = ""
+    device: str = ""
+    numa_node: _Number | None = msgspec.field(name="numaNode", default=None)
+
+
+class _MachineWire(msgspec.Struct, rename="camel"):
+    numa_nodes: list[_NumaNodeWire]
+    offline_cpus: list[_CpuNumber] = []
+    pci_devices: list[_PciDeviceWire] = []
+    unassigned_cores: list[_CoreWire] = []
+    overlapping_cpus: list[_CpuNumber] = []
+
+
+def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machine:
+    """Return the machine that `data` describes; see `Machine.from_dict`.
+
+    Args:
+        data: a decoded document.
+        where: the name of the document in errors.
+
+    Raises:
+        InputError: it does not describe a machine that work can be placed on.
+    """
+    wire = decode(data, _MachineWire, where)
+    if not any(node.cores for node in wire.numa_nodes):
+        raise InputError(f"expected at least one CPU, got a machine with no CPUs at {where}.numaNodes")
+    _check_cpus(wire, where)
+    order = sorted(range(len(wire.numa_nodes)), key=lambda index: wire.numa_nodes[index].id)
+    ids = [wire.numa_nodes[index].id for index in order]
+    for index, (lower, numa_id) in enumerate(pairwise(ids)):
+        if lower == numa_id:
+            place = f"{where}.numaNodes[{order[index + 1]}].id"
+            raise InputError.at(place, "an id that no other NUMA node has", numa_id)
+    nodes = (_numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order)
+    return Machine(
+        numa_nodes=tuple(nodes),
+        offline_cpus=tuple(sorted(set(wire.offline_cpus))),
+        pci_devices=tuple(
+            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node)
+            for pci in wire.pci_devices
+        ),
+        unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
+    )
+
+
+def _check_cpus(wire: _MachineWire, where: str) -> None:
+    """Refuse a core of no CPUs, and a CPU that is listed twice without being said to be."""
+    seen: set[int] = set()
+    overlapping = set(wire.overlapping_cpus)
+    places = [(f"{where}.numaNodes[{index}].cores", node.cores) for index, node in enumerate(wire.numa_nodes)]
+    for place, cores in (*places, (f"{where}.unassignedCores", wire.unassigned_cores)):
+        for index, core in enumerate(cores):
+            here = f"{place}[{index}].cpus"
+            if not core.cpus:
+                raise InputError.at(here, "a core's CPUs", core.cpus)
+            for cpu in core.cpus:
+                if cpu in seen and cpu not in overlapping:
+                    raise InputError.at(here, "a CPU that is not listed before", cpu)
+                seen.add(cpu)
+    both = seen.intersection(wire.offline_cpus)
+    if both:
+        raise InputError.at(f"{where}.offlineCpus", "a CPU that no NUMA node lists", min(both))
+
+
+def _numa_node(wire: _NumaNodeWire, ids: list[int], where: str) -> NumaNode:
+    """Return the record of one node; `ids` are those of all nodes, ascending."""
+    pages: dict[int, HugePages] = {}
+    for size, count in wire.hugepages.items():
+        record = HugePages.parse(size, count, f"{where}.hugepages")
+        if record.size_bytes in pages:
+            raise InputError.at(f"{where}.hugepages", f"one number of pages for {record.size}", size)
+        pages[record.size_bytes] = record
+    taken = sum(record.size_bytes * record.count for record in pages.values())
+    if taken > wire.memory:
+        raise InputError.at(f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory)
+    return NumaNode(
+        id=wire.id,
+        memory=wire.memory,
+        cores=tuple(sorted(map(_core, wire.cores), key=_first_cpu)),
+        hugepages=tuple(pages[size] for size in sorted(pages)),
+        distances=_row(wire.distances, ids, where),
+    )
+
+
+def _core(wire: _CoreWire) -> Core:
+    return Core(tuple(sorted(wire.cpus)), wire.socket, wire.l3, wire.uncore_cache)
+
+
+def _first_cpu(core: Core) -> int:
+    return core.cpus[0]
+
+
+def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
+    """Return the distances by position, from a row by position or by node id."""
+    if len(row) in {0, len(ids)}:
+        return tuple(row)
+    if len(row) > ids[-1]:
+        return tuple(row[numa_id] for numa_id in ids)
+    expected = f"{len(ids)} distances, or {ids[-1] + 1} where they are indexed by node id"
+    raise InputError.at(f"{where}.distances", expected, row)
+
+
+def machine_to_dict(machine: Machine) -> dict[str, Any]:
+    """Return plain data that `machine_from_dict` reads back to an equal machine; see `Machine.to_dict`."""
+    ids = machine.numa_node_ids
+    described: dict[str, Any] = {"numaNodes": [_numa_node_to_dict(node, ids) for node in machine.numa_nodes]}
+    described["offlineCpus"] = list(machine.offline_cpus)
+    described["pciDevices"] = [
+        {
+            "address": pci.address,
+            "class": pci.class_,
+            "vendor": pci.vendor,
+            "device": pci.device,
+            "numaNode": pci.numa_node,
+        }
+        for pci in machine.pci_devices
+    ]
+    if machine.overlapping_cpus:
+        described["overlappingCpus"] = list(CPUSet.from_int(machine.overlapping_cpus))
+    if machine.unassigned_cores:
+        described["unassignedCores"] = list(map(_core_to_dict, machine.unassigned_cores))
+    return described
+
+
+def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "id": node.id,
+        "memory": node.memory,
+        "hugepages": {pages.size: pages.count for pages in node.hugepages},
+        "cores": list(map(_core_to_dict, node.cores)),
+    }
+    if node.distances:
+        row = [UNREACHABLE] * (ids[-1] + 1)
+        for numa_id, distance in zip(ids, node.distances, strict=True):
+            row[numa_id] = distance
+        described["distances"] = row
+    return described
+
+
+def _core_to_dict(core: Core) -> dict[str, Any]:
+    described: dict[str, Any] = {"cpus": list(core.cpus), "socket": core.socket}
+    if core.l3 is not None:
+        described["l3"] = core.l3
+    if core.uncore_cache is not None:
+        described["uncoreCache"] = core.uncore_cache
+    return described

@@ -17,7 +17,8 @@ from alignup.machine.device_inventory import Device
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from alignup.machine.machine import Machine, PciDevice
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import PciDevice
 
 __all__ = ["DISPLAY_CLASS", "GPU_RESOURCE", "GpuInventory", "has_gpus", "is_gpu", "read_gpus"]
 

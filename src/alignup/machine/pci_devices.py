@@ -16,7 +16,8 @@ from alignup.machine.nvidia import DISPLAY_CLASS, GPU_RESOURCE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alignup.machine.machine import Machine, PciDevice
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import PciDevice
 
 __all__ = ["PciSelector", "devices_from_pci"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from alignup.machine.machine import PciDevice
+    from alignup.machine.numa_node import PciDevice
 
 __all__ = ["PCI_KINDS", "VENDORS", "kind_of"]
 

@@ -14,7 +14,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
-from alignup.machine.machine import Machine
+from alignup.machine.machine import Machine, machine_from_dict
 from alignup.providers.devices.plugin import PreferredSets
 from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import make_policy
@@ -80,7 +80,7 @@ def checked_machine(machine: object) -> Machine:
             warn(
                 f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine"
             )
-        return Machine.from_dict(machine)
+        return machine_from_dict(machine)
     hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
     raise TypeError(
         f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}"

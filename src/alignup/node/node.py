@@ -5,12 +5,14 @@ The only module that knows machine, configuration and providers together. It dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
@@ -285,7 +287,7 @@ class Node:
     def _read(self, pod: Pod | Mapping[str, Any]) -> Pod:
         """Return the pod as the kubelet of this node's release reads it."""
         if not isinstance(pod, Pod):
-            pod = Pod.from_manifest(pod)
+            pod = pod_from_manifest(pod)
         return pod.read_as(self.config.profile.pods) if pod.readings else pod
 
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
@@ -311,6 +313,51 @@ class Node:
             policies = self._pod_policies
             other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
             return other
+
+    @contextmanager
+    def scratch(self, wrap: Callable[[HintProvider], HintProvider]) -> Iterator[Node]:
+        """Yield a node with the same pods and wrapped providers, to try pods on; this node stays exactly as it is.
+
+        Providers of users that cannot be copied are lent to it, so whatever it admits must be removed again.
+        """
+        try:
+            other = self.copy(wrap=wrap)
+        except TypeError:
+            restore = self._bindings()
+            try:
+                yield self._lent(wrap)
+            finally:
+                restore()
+        else:
+            yield other
+
+    def _lent(self, wrap: Callable[[HintProvider], HintProvider]) -> Node:
+        """Return a node with this node's own providers, wrapped, under a manager of its own."""
+        other = Node.__new__(Node)
+        for name in Node.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.manager = self.manager.copy(tuple(map(wrap, self.manager.providers)))
+        policies = self._pod_policies
+        other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
+        return other
+
+    def emptied(self, config: KubeletConfig) -> Node:
+        """Return a node of the same machine, devices and labels under another configuration, without pods.
+
+        Providers of users are left out.
+
+        Raises:
+            ConfigError: a kubelet would refuse to start with it.
+        """
+        pools = {} if self.devices is None else self.devices.pools
+        return Node(
+            self.machine,
+            config,
+            {resource: pool.devices for resource, pool in pools.items()},
+            {resource: pool.preference for resource, pool in pools.items() if pool.preference},
+            labels=self.labels,
+            single_numa_node_exclusive=self.single_numa_node_exclusive,
+        )
 
     __copy__ = copy  # two nodes that share their books would spoil them
 

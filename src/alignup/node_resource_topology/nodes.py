@@ -13,7 +13,8 @@ from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Core, HugePages, Machine, NumaNode
+from alignup.machine.machine import Machine
+from alignup.machine.numa_node import Core, HugePages, NumaNode
 from alignup.node import Node
 
 if TYPE_CHECKING:

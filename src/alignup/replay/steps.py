@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError, InputError
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission
 
@@ -105,7 +106,7 @@ def read_step(step: Any) -> Step:
         expected = 'either {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}'
         raise InputError.at("the step", expected, step)
     if "admit" in step:
-        return Admit(Pod.from_manifest(step["admit"]))
+        return Admit(pod_from_manifest(step["admit"]))
     name = "start" if "start" in step else "remove"
     uid = step[name]
     if not isinstance(uid, str):

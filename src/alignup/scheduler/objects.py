@@ -7,13 +7,16 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 __all__ = [
     "NodeObject",
@@ -195,7 +198,7 @@ class PodReader:
         if found is None:
             if len(self._templates) >= _MOST_TEMPLATES:
                 self._templates.clear()
-            found = self._templates[key] = Pod.from_manifest(_manifest(spec))
+            found = self._templates[key] = pod_from_manifest(_manifest(spec))
         return found
 
 

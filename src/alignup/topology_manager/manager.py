@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.errors import PodExistsError, UnknownPodError
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager_lock import ManagerLock
 from alignup.topology_manager.provider import HintProvider
@@ -19,6 +19,7 @@ from alignup.topology_manager.scope import Refusal, Scope, make_scope
 from alignup.topology_manager.store import Store
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
 
@@ -113,7 +114,7 @@ class TopologyManager:
             RuntimeError: a provider calls, or another thread used the manager when this process was forked.
         """
         if isinstance(pod, Mapping):
-            pod = Pod.from_manifest(pod)
+            pod = pod_from_manifest(pod)
         with self.lock:
             refusal = self.decide(pod, self.policy, self.scope)
             if refusal is not None:

@@ -15,7 +15,7 @@ from alignup.machine.sysfs.text import first_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alignup.machine.machine import Core
+    from alignup.machine.numa_node import Core
     from alignup.machine.sysfs.tree import KernelTree
 
 __all__ = ["l3_groups", "with_uncore_caches"]

@@ -11,7 +11,8 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores
 from alignup.machine.cpuset import CPU_COUNT_LIMIT
-from alignup.machine.machine import Machine, NumaNode, check_node_count, cores_within
+from alignup.machine.machine import Machine, check_node_count
+from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.sysfs.caches import l3_groups, with_uncore_caches
 from alignup.machine.sysfs.cpus import cores, cpu_numbers, sockets
 from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
@@ -22,7 +23,7 @@ from alignup.machine.sysfs.tree import DirectoryTree
 if TYPE_CHECKING:
     import os
 
-    from alignup.machine.machine import Core
+    from alignup.machine.numa_node import Core
     from alignup.machine.sysfs.tree import KernelTree
 
 __all__ = ["describe", "read_machine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from alignup.machine.machine import HugePages
+from alignup.machine.numa_node import HugePages
 from alignup.machine.sysfs.text import first_number, meminfo_bytes
 
 if TYPE_CHECKING:

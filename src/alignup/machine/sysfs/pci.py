@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from alignup.machine.machine import PciDevice
+from alignup.machine.numa_node import PciDevice
 from alignup.machine.sysfs.text import first_number, hex_number, number_list, number_mask
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ The decision is the node's own; nothing is decided or put into words here.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,19 +12,17 @@ from typing import TYPE_CHECKING
 from alignup.errors import AllocationError
 from alignup.node.holdings import holdings_of
 from alignup.node.inputs import has_policy
-from alignup.node.node import Node
 from alignup.topology_manager.recording import RecordingProvider
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
+    from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
-    from alignup.topology_manager.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.provider import ResourceHints
     from alignup.topology_manager.refusal_account import Accounts
 
 __all__ = ["Question", "Trial", "tried"]
@@ -78,7 +75,7 @@ def tried(node: Node, pod: Pod) -> Trial:
         PodExistsError: a pod of this uid is admitted already.
     """
     notes = _Notes(pod)
-    with node.manager.lock, _scratch(node, notes) as scratch:
+    with node.manager.lock, node.scratch(partial(_Watched, notes=notes)) as scratch:
         notes.node = scratch
         policy, scope = _judged_by(scratch, pod)
         before = holdings_of(scratch)
@@ -108,32 +105,6 @@ def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
     if ruling is None or isinstance(ruling, Refusal):
         return node.manager.policy, node.scope_name
     return ruling.policy, ruling.scope.name
-
-
-@contextmanager
-def _scratch(node: Node, notes: _Notes) -> Iterator[Node]:
-    """Yield a node with the same pods whose providers are watched, and put everything back."""
-    try:
-        scratch = node.copy(wrap=partial(_Watched, notes=notes))
-    except TypeError:  # a user's provider has no copy()
-        restore = node._bindings()  # noqa: SLF001  # as `Node.try_admit` does
-        try:
-            yield _borrowed(node, partial(_Watched, notes=notes))
-        finally:
-            restore()
-        return
-    yield scratch
-
-
-def _borrowed(node: Node, wrap: Callable[[HintProvider], HintProvider]) -> Node:
-    """Return a node whose providers are the node's own, with a manager of its own."""
-    other = Node.__new__(Node)
-    for name in Node.__slots__:
-        setattr(other, name, getattr(node, name))
-    other.manager = node.manager.copy(tuple(map(wrap, node.manager.providers)))
-    policies = node._pod_policies  # noqa: SLF001  # a twin has the same fields
-    other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)  # noqa: SLF001
-    return other
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine, PciDevice
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import PciDevice
     from alignup.node.pictures.boxes import Key
 
 __all__ = [

@@ -15,7 +15,8 @@ from alignup.text.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alignup.machine.machine import Core, Machine, NumaNode
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import Core, NumaNode
     from alignup.node.pictures.device_layout import NearDevices
 
 __all__ = ["CellSize", "cores_box", "node_box"]

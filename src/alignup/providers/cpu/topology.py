@@ -20,7 +20,8 @@ from alignup.machine.bits import union
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.machine.machine import Core, Machine
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import Core
 
 __all__ = ["CpuGroup", "CpuTopology", "cpu_topology"]
 

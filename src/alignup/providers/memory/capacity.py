@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
-    from alignup.machine.machine import Machine, NumaNode
+    from alignup.machine.machine import Machine
+    from alignup.machine.numa_node import NumaNode
 
 __all__ = ["MEMORY", "allocatable_memory", "memory_capacity"]
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.option_values import set_options
-from alignup.kubernetes.pod import Pod
-from alignup.node.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from alignup.kubernetes.pod import Pod
     from alignup.node.explain.suggest.manifests import Manifest
+    from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 
 __all__ = ["Attempts", "fields_of"]
@@ -48,7 +49,7 @@ class Attempts:
     def with_pod(self, manifest: Manifest) -> Admission | None:
         """Return how this manifest would be admitted; None if it would not."""
         try:
-            return self._good(self.node.try_admit(Pod.from_manifest(manifest)))
+            return self._good(self.node.try_admit(pod_from_manifest(manifest)))
         except AlignupError:
             return None
 
@@ -71,25 +72,16 @@ class Attempts:
             return None
         laid = {**fields_of(self.node.config), **fields}
         try:
-            made = self._node_of({key: value for key, value in laid.items() if value is not None})
+            config = KubeletConfig.from_dict(
+                {key: value for key, value in laid.items() if value is not None},
+                version=self.node.config.version,
+            )
+            made = self.node.emptied(config)
             if not all(made.admit(pod).admitted for pod in self.node.pods):
                 return None
             return self._good(made.admit(self.pod))
         except AlignupError:  # a kubelet would not start so
             return None
-
-    def _node_of(self, fields: Mapping[str, Any]) -> Node:
-        """Return an empty node of the same machine and devices with this configuration."""
-        old = self.node
-        pools = {} if old.devices is None else old.devices.pools
-        return Node(
-            old.machine,
-            KubeletConfig.from_dict(fields, version=old.config.version),
-            {resource: pool.devices for resource, pool in pools.items()},
-            {resource: pool.preference for resource, pool in pools.items() if pool.preference},
-            labels=old.labels,
-            single_numa_node_exclusive=old.single_numa_node_exclusive,
-        )
 
     def _good(self, admission: Admission) -> Admission | None:
         self.left -= 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.text.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.kubernetes.pod import Container
+    from alignup.kubernetes.pod import Container, Pod
 
 __all__ = ["Manifest", "amount_of", "asked_by", "changed", "manifest_of", "split_container"]
 
@@ -47,7 +47,7 @@ def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | 
 
 def _reads_as(manifest: Manifest, pod: Pod) -> bool:
     """Return whether the manifest is read into this pod."""
-    read = Pod.from_manifest(manifest)
+    read = pod_from_manifest(manifest)
     return (read.qos, read.all_containers, read.exclusive_cpus) == (
         pod.qos,
         pod.all_containers,

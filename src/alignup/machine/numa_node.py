@@ -1,0 +1,122 @@
+"""The parts of a machine: NUMA nodes with their cores and hugepages, and PCI devices.
+
+Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import InputError
+from alignup.machine.bits import bit_numbers, bit_set
+from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Core", "HugePages", "NumaNode", "PciDevice", "cores_within"]
+
+_PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group."""
+
+    cpus: tuple[int, ...]
+    socket: int
+    """The kernel's `physical_package_id`, or a number unique in the machine where the kernel has none."""
+    l3: int | None = None
+    """A number unique in the machine for each group of CPUs that share an L3 cache; None: not known."""
+    uncore_cache: int | None = None
+    """The group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the socket where
+    cadvisor reports none; None: not known, `l3` stands for it."""
+    bits: int = field(init=False, repr=False, compare=False)
+    """The same CPUs as a bit set, computed once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", bit_set(self.cpus))
+
+    @classmethod
+    def of_bits(cls, bits: int, socket: int, l3: int | None = None, uncore_cache: int | None = None) -> Core:
+        """Return the core with the CPUs of a bit set."""
+        return cls(tuple(bit_numbers(bits)), socket, l3, uncore_cache)
+
+    @property
+    def cache_group(self) -> int:
+        """The number that the CPU manager groups cores by: the socket's where no cache is known."""
+        if self.uncore_cache is not None:
+            return self.uncore_cache
+        return self.socket if self.l3 is None else self.l3
+
+    def within(self, cpus: int) -> Core:
+        """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
+        inside = self.bits & cpus
+        return self if inside == self.bits else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
+
+
+@dataclass(frozen=True, slots=True)
+class HugePages:
+    """Pages of one size in a NUMA node: the size as in a Kubernetes resource name and in bytes, how many."""
+
+    size: str
+    size_bytes: int
+    count: int
+
+    @classmethod
+    def of_bytes(cls, size_bytes: int, count: int) -> HugePages:
+        """Return the record for pages of `size_bytes` bytes, named as Kubernetes names them.
+
+        >>> HugePages.of_bytes(2 << 20, 512)
+        HugePages(size='2Mi', size_bytes=2097152, count=512)
+        """
+        return cls(format_bytes(size_bytes), size_bytes, count)
+
+    @classmethod
+    def parse(cls, size: str, count: int, where: str = "a hugepage size") -> HugePages:
+        """Return the record for pages of a size that is written as in `hugepages-2Mi`.
+
+        Raises:
+            InputError: `size` is not a whole number with one of the suffixes Ki, Mi, Gi, Ti.
+        """
+        matched = _PAGE_SIZE.fullmatch(size)
+        if not matched:
+            raise InputError.at(where, "a page size such as 2Mi, 1Gi or 64Ki", size)
+        return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """A NUMA node. It may have no cores, no memory, or neither."""
+
+    id: int
+    """The kernel's number. Masks do not use it: bit i of a mask is `machine.numa_nodes[i]`."""
+    memory: int
+    """Bytes, hugepages included."""
+    cores: tuple[Core, ...]
+    hugepages: tuple[HugePages, ...] = ()
+    distances: tuple[int, ...] = ()
+    """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known."""
+
+    address: str
+    """`0000:17:00.0`; the domain can have more than four digits."""
+    class_: str
+    """Class and subclass, four digits: `0302`."""
+    vendor: str
+    """Four digits: `10de`; `0000` if the kernel does not say, as for the other two."""
+    device: str
+    """Four digits."""
+    numa_node: int | None
+
+
+def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
+    """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
+    chosen = [core.within(cpus) for core in cores if core.bits & cpus]
+    return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
