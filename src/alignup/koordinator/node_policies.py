@@ -223,6 +223,23 @@ class PodPolicies:
             return self._exclusive(own, self._manager.scope, effective.exclusive)
         return self._exclusive(self._policy(effective.policy), PodScope(), effective.exclusive)
 
+    def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
+        """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.
+
+        Raises:
+            InputError, ConfigError: as `ruling`.
+            PodExistsError: a pod of this uid is admitted already.
+        """
+        manager, ruling = self._manager, self.ruling(pod)
+        if ruling is None:
+            return manager.decide(pod, manager.policy, manager.scope, observed=observed)
+        if isinstance(ruling, Refusal):
+            return manager.refuse(ruling) if observed else ruling
+        refusal = manager.decide(pod, ruling.policy, ruling.scope, observed=observed)
+        if refusal is None:
+            self.admitted(pod, ruling.policy.name)
+        return refusal
+
     def admitted(self, pod: Pod, policy: str) -> None:
         """Remember what an annotated pod got, under the policy that it was judged by."""
         self._tracker.add(pod.uid, self._held(pod, policy))

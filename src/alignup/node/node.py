@@ -37,7 +37,6 @@ from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager import Observer, TopologyManager
-from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
     import os
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from alignup.node.explain.explanation import Explanation
     from alignup.providers.devices.plugin import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
+    from alignup.topology_manager.scope import Refusal
 
 __all__ = ["Node", "plugins_of"]
 
@@ -208,7 +208,7 @@ class Node:
 
     @property
     def pod_policies(self) -> PodPolicies:
-        """The policies of annotated pods; imported and created when the first such pod is admitted."""
+        """The hook for pods that bring a policy of their own; Koordinator's, made when the first such pod comes."""
         if self._pod_policies is None:
             from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
 
@@ -238,11 +238,9 @@ class Node:
         pod = self._read(pod)
         with self.manager.lock:
             restore = None if self._keeps_bindings else self._bindings()
-            refusal, own_policy = self._decide(pod, observed=True)
+            refusal = self._decide(pod, observed=True)
             if refusal is not None and restore is not None:
                 restore()
-            if own_policy:
-                self.pod_policies.admitted(pod, own_policy)
             return self._admission(pod, refusal)
 
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
@@ -264,10 +262,10 @@ class Node:
                 return preview(self.manager, own, pod, self.machine.numa_node_ids)
             restore = self._bindings()
             try:
-                refusal, _ = self._decide(pod, observed=False)
+                refusal = self._decide(pod, observed=False)
                 admission = self._admission(pod, refusal)
                 if refusal is None:
-                    self.manager.remove(pod.uid)
+                    self.remove(pod.uid)
             finally:
                 restore()
             return admission
@@ -361,16 +359,12 @@ class Node:
 
     __copy__ = copy  # two nodes that share their books would spoil them
 
-    def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, str]:
-        """Return the refusal, None for an admission, and the name of the policy of its own that admitted the pod."""
+    def _decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
+        """Return the refusal, None for an admission."""
+        if pod.annotations and has_policy(pod):
+            return self.pod_policies.decide(pod, observed=observed)
         manager = self.manager
-        ruling = self.pod_policies.ruling(pod) if has_policy(pod) else None
-        if ruling is None:
-            return manager.decide(pod, manager.policy, manager.scope, observed=observed), ""
-        if isinstance(ruling, Refusal):
-            return manager.refuse(ruling) if observed else ruling, ""
-        refusal = manager.decide(pod, ruling.policy, ruling.scope, observed=observed)
-        return refusal, "" if refusal else ruling.policy.name
+        return manager.decide(pod, manager.policy, manager.scope, observed=observed)
 
     def _admission(self, pod: Pod, refusal: Refusal | None) -> Admission:
         """Return the record of a decision, with what each container has now."""
@@ -434,12 +428,9 @@ class Node:
         Raises:
             UnknownPodError: no such pod is admitted.
         """
-        policies = self._pod_policies
-        if policies is None:
-            self.manager.remove(pod_uid)
-            return
         with self.manager.lock:
             try:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
-                policies.removed(pod_uid)
+                if self._pod_policies is not None:
+                    self._pod_policies.removed(pod_uid)
