@@ -22,7 +22,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
 from alignup.scheduler.extender_service import PodDecoder
-from alignup.scheduler.fleet_files import read_fleet
+from alignup.scheduler.fleet import read_fleet
 from alignup.scheduler.report import decode_report
 from alignup.scheduler.serving import serve
 from alignup.scheduler.state import ClusterState

@@ -20,7 +20,7 @@ import msgspec
 
 from alignup.kubernetes.node_sums import requested
 from alignup.scheduler.extender_answers import Answers
-from alignup.scheduler.fleet_files import read_fleet
+from alignup.scheduler.fleet import read_fleet
 from alignup.scheduler.objects import PodReader, WatchedPod, decode_pod
 from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.state import ClusterState

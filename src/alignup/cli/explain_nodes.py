@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.cli.rank import load_cluster, placements
 from alignup.cli.terminal import counted
-from alignup.cluster.fit import Fit
+from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import rank
 
 if TYPE_CHECKING:

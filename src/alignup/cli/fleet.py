@@ -83,7 +83,7 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
         UsageError: neither, or both, are given.
         InputError: they cannot be read.
     """
-    from alignup.scheduler.fleet_files import catalog_nodes, read_fleet
+    from alignup.scheduler.fleet import catalog_nodes, read_fleet
 
     if (nodes is None) == (machine is None):
         raise click.UsageError("expected either --nodes or --machine")
@@ -104,8 +104,7 @@ async def serve_fleet(
 ) -> None:
     """Be the kubelets until told to end."""
     from alignup.scheduler.api_client import Api
-    from alignup.scheduler.fleet import Fleet
-    from alignup.scheduler.fleet_server import make_app
+    from alignup.scheduler.fleet import Fleet, make_app
     from alignup.scheduler.serving import address, run_until_told, serve
 
     where = None if listen is None else address(listen)

@@ -94,7 +94,7 @@ def command(
     import msgspec
 
     from alignup.cli.rank_replicas import count_replicas, nodes_to_fill, replicas_dict, show_replicas
-    from alignup.cluster.fit import Fit
+    from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
 
     cluster = load_cluster(nodes, version)

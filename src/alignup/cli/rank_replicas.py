@@ -38,7 +38,7 @@ def nodes_to_fill(cluster: Cluster, name: str, load_again: Callable[[], Cluster]
 
 def count_replicas(cluster: Cluster, nodes: Sequence[Node], pod: Pod) -> dict[str, int]:
     """Return how many replicas of a pod each node could take, by name; nothing without nodes."""
-    from alignup.cluster.capacity import replicas_that_fit
+    from alignup.cluster.ranking import replicas_that_fit
 
     return dict(zip(cluster.names, replicas_that_fit(nodes, pod), strict=False))
 

@@ -82,8 +82,7 @@ def command(
     import msgspec
 
     from alignup.cluster.simulation import Simulation
-    from alignup.cluster.synthetic import synthetic_trace
-    from alignup.cluster.trace import read_trace
+    from alignup.cluster.trace import read_trace, synthetic_trace
 
     if (pods is None) == (generate is None):
         raise click.UsageError("expected either --pods or --generate")

@@ -5,20 +5,20 @@ The judging is compiled (`alignup.core.amounts.board`); the other modules of thi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from alignup.cluster.asking import ask_nodes, doubt_other_readings, other_readings
-from alignup.cluster.evaluation import STRATEGIES, Evaluation, flat_views
-from alignup.cluster.helpers import Helpers
-from alignup.cluster.requests import requests_of
-from alignup.cluster.rows import NodeAmounts, one_default, row_of_amounts, row_of_node
+from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation, flat_views
+from alignup.cluster.rows import NodeAmounts, one_default, requests_of, row_of_amounts, row_of_node
 from alignup.core.amounts.board import Board, Job
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
@@ -27,13 +27,13 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, 
 from alignup.node import Node
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from alignup.core.amounts.row import Row
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "Helpers", "ask_nodes", "doubt_other_readings", "other_readings"]
 
 _MOST_THREADS = 256
 
@@ -398,3 +398,165 @@ class Cluster:
                 everyone = np.arange(len(self))
                 ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)
         return answer
+
+
+_MISMATCHED: Final = len(REASONS) - 1
+_OTHER: Final = REASONS.index("UnexpectedAdmissionError")
+
+
+def ask_nodes(
+    nodes: Sequence[Node],
+    board: Board,
+    job: Job,
+    pod: Pod,
+    strategy: str,
+    answer: Evaluation,
+    indices: npt.NDArray[np.int64],
+) -> None:
+    """Replace each answer that is not exact by the node's own.
+
+    Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then every
+    node that has pods is asked.
+
+    Args:
+        nodes: the nodes of the cluster.
+        board: judged the others, and scores what the nodes choose.
+        job: the pod, prepared for the board.
+        pod: the pod itself.
+        strategy: how placements are scored.
+        answer: where to write.
+        indices: which nodes are concerned.
+    """
+    number = STRATEGIES.index(strategy)
+    unsure = indices[~answer.exact[indices]].tolist()
+    if job.policy >= 0:
+        unsure = sorted({*unsure, *(index for index in indices.tolist() if nodes[index].manager.has_pods)})
+    for index in unsure:
+        try:
+            admission = nodes[index].try_admit(pod)
+        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+            answer.exact[index] = True
+            _write_refusal(answer, index, _MISMATCHED)
+            continue
+        answer.exact[index] = admission.exact
+        if not admission.admitted:
+            # a user's provider may refuse with a word of its own
+            known = admission.reason in REASONS
+            _write_refusal(answer, index, REASONS.index(admission.reason) if known else _OTHER)
+            continue
+        hints = [admission.containers[one.name].affinity for one in pod.all_containers]
+        masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
+        answer.admitted[index], answer.reason[index] = True, 0
+        answer.affinity[index] = _union(masks)
+        answer.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
+        answer.score[index] = board.score(job, index, number, masks or [None])
+
+
+def doubt_other_readings(nodes: Sequence[Node], pod: Pod, answer: Evaluation, indices: Iterable[int]) -> None:
+    """Mark the answers as not exact that were given for a pod as other kubelets than the node's read it.
+
+    Few pods are read in several ways: those with resources of their own, or with a status.
+    """
+    if not pod.readings:
+        return
+    differs = {reading: other != pod for reading, other in pod.readings.items()}
+    for index in indices:
+        if differs[nodes[index].config.profile.pods]:
+            answer.exact[index] = False
+
+
+def other_readings(
+    profiles: Sequence[VersionProfile], pod: Pod, indices: Iterable[int]
+) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
+    """Yield a pod as kubelets read it that read it otherwise than the first one of a cluster, with their indices.
+
+    Args:
+        profiles: of the kubelets of all nodes.
+        pod: as it was given.
+        indices: which nodes are concerned.
+    """
+    if not pod.readings or not profiles:
+        return
+    groups: dict[Pod, list[int]] = {}
+    first = pod.read_as(profiles[0].pods)
+    for index in indices:
+        read = pod.read_as(profiles[index].pods)
+        if read is not first:
+            groups.setdefault(read, []).append(index)
+    for read, where in groups.items():
+        if read != first:
+            yield read, np.array(where, np.int64)
+
+
+def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
+    """Write that a node refuses."""
+    answer.admitted[index] = answer.preferred[index] = False
+    answer.reason[index], answer.affinity[index], answer.score[index] = reason, 0, -np.inf
+
+
+def _union(masks: Iterable[int | None]) -> np.uint64:
+    """Return all nodes of some masks."""
+    union = 0
+    for mask in masks:
+        union |= mask or 0
+    return np.uint64(union)
+
+
+class Helpers:
+    """Threads that help the caller's own; they are started when there is work for them, and stay.
+
+    The caller takes shares like everybody else and never waits for a helper that has not begun: on a machine whose
+    other cores are busy it does all the work itself.
+    """
+
+    __slots__ = ("_pid", "_pool", "_size")
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+        self._pid = 0
+
+    def share(self, run: Callable[[int, int], None], length: int, part: int, threads: int) -> None:
+        """Call `run(start, stop)` for ranges that together are 0 to `length`; return when all are done.
+
+        Args:
+            run: does a range; its error is raised here.
+            length: how many elements there are.
+            part: how many of them a thread takes at a time.
+            threads: how many threads take part at most, the caller's own included.
+        """
+        starts = count(0, part)  # the next number goes to one thread only
+        wanted = min(threads, -(-length // part)) - 1
+        helpers: list[Future[None]] = []
+        if wanted > 0:
+            pool = self._helpers(wanted)
+            helpers += [pool.submit(_take_shares, run, starts, length, part) for _ in range(wanted)]
+        try:
+            _take_shares(run, starts, length, part)
+        finally:
+            _finish(helpers)
+
+    def _helpers(self, wanted: int) -> ThreadPoolExecutor:
+        """Return a pool of so many threads; a forked process has none of its parent's."""
+        if self._pool is None or self._size < wanted or self._pid != os.getpid():
+            if self._pool is not None and self._pid == os.getpid():
+                self._pool.shutdown(wait=False)
+            self._pool = ThreadPoolExecutor(wanted, "alignup-cluster")
+            self._size, self._pid = wanted, os.getpid()
+        return self._pool
+
+
+def _take_shares(run: Callable[[int, int], None], starts: Iterator[int], length: int, part: int) -> None:
+    """Take one range after the other until none is left."""
+    for start in starts:
+        if start >= length:
+            return
+        run(start, min(start + part, length))
+
+
+def _finish(helpers: list[Future[None]]) -> None:
+    """Wait for the helpers that have begun; the first error of one is raised."""
+    begun = [helper for helper in helpers if not helper.cancel()]
+    errors = [error for helper in begun if (error := helper.exception()) is not None]
+    if errors:
+        raise errors[0]

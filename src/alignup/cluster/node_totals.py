@@ -1,27 +1,32 @@
-"""Sums the resources of each node, and the requests of its pods, as a scheduler without topology sees them.
+"""Sums the resources of each node and the requests of its pods, as a scheduler without topology does.
 
 Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation, without its other
-plugins.
+plugins. A kubelet's Topology Manager does not ask whether sums suffice: it ignores resources that its managers do not
+hand out, and those that no device plugin has reported.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from alignup.errors import InputError
 from alignup.kubernetes.node_sums import allocatable_sums, requested
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from alignup.cluster.cluster import Cluster
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["BLIND_STRATEGIES", "Totals"]
+__all__ = ["BLIND_STRATEGIES", "Fit", "Shortage", "Totals"]
 
 BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
 """The strategies that need no NUMA nodes."""
@@ -136,3 +141,66 @@ def _device_counts(node: Node) -> dict[str, int]:
         return {}
     given = node.devices.given
     return {resource: len(ids) + len(given[resource]) for resource, ids in node.devices.free.items()}
+
+
+_MILLI: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The first resource that a node has too little of."""
+
+    resource: str
+    asked: int
+    """CPUs in thousandths, memory in bytes, devices by number; as for the others."""
+    free: int
+
+    @property
+    def reason(self) -> str:
+        """The default scheduler's words."""
+        return f"Insufficient {self.resource}"
+
+    @property
+    def message(self) -> str:
+        """The amounts in words."""
+        return f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} free in sum"
+
+
+class Fit:
+    """The free sums of the nodes of a cluster, at the moment of its making.
+
+    Args:
+        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts count as missing.
+    """
+
+    __slots__ = ("_free",)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._free: dict[str, npt.NDArray[np.int64]]
+        if cluster.nodes:
+            totals = Totals(cluster.nodes)
+            self._free = {name: totals.free[:, number] for number, name in enumerate(totals.resources)}
+        else:
+            self._free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
+            if "cpu" in self._free:
+                self._free["cpu"] = self._free["cpu"] * _MILLI
+
+    def shortages(self, pod: Pod, count: int) -> list[Shortage | None]:
+        """Return the shortage of each of the first `count` nodes; None where everything suffices.
+
+        CPU and memory are named before other resources, and those by name.
+        """
+        found: list[Shortage | None] = [None] * count
+        wanted = requested(pod)
+        for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
+            free = self._free.get(resource, np.zeros(count, np.int64))
+            for index in np.flatnonzero(free < wanted[resource]).tolist():
+                if found[index] is None:
+                    found[index] = Shortage(resource, wanted[resource], int(free[index]))
+        return found
+
+
+def _amount(resource: str, amount: int) -> str:
+    if is_pinned_memory(resource):
+        return short_bytes(amount)
+    return f"{amount / _MILLI:g}" if resource == "cpu" else str(amount)

@@ -1,4 +1,4 @@
-"""Ranks the nodes of a cluster for a pod, and says why each other node would not take it.
+"""Ranks the nodes of a cluster for a pod, says why each other node refuses it, and counts the replicas that fit.
 
 `Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in sum, and that a
 node without NUMA management aligns nothing, whatever it admits; both are added here.
@@ -7,27 +7,29 @@ node without NUMA management aligns nothing, whatever it admits; both are added 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation
+from alignup.cluster.node_totals import Totals
 from alignup.cluster.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.fit import Fit, Shortage
+    from alignup.cluster.node_totals import Fit, Shortage
     from alignup.core.amounts.row import Row
     from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
 
-__all__ = ["Ranking", "RefusalGroup", "Refused", "rank"]
+__all__ = ["MOST_PODS", "Ranking", "RefusalGroup", "Refused", "rank", "replicas_that_fit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,39 @@ def _sentence(cluster: Cluster, index: int, pod: Pod, shortage: Shortage | None)
         return f"{shortage.reason}: {shortage.message}"
     policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
     return f"policy {policy!r}: enough in sum, but not on NUMA nodes that the policy allows"
+
+
+MOST_PODS: Final = 110
+"""The pods that a kubelet runs by default (`maxPods`), those that are on the node already included."""
+
+
+def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
+    """Return how many replicas of a pod each node could take, one after the other; the nodes stay as they are.
+
+    No more than `MOST_PODS` pods are counted for a node. Pods do not wait for each other, so the sum over the nodes is
+    what the cluster could take.
+
+    Raises:
+        TypeError: a provider of a user takes part that cannot be copied.
+    """
+    return [_on_one(node, pod) for node in nodes]
+
+
+def _on_one(node: Node, pod: Pod) -> int:
+    """Return how many replicas one node could take."""
+    copy, totals = node.copy(), Totals([node])
+    request, count = totals.request(pod), 0
+    for replica in _replicas(pod, MOST_PODS - len(node.pods)):
+        if not totals.fits(request)[0] or not copy.admit(replica).admitted:
+            break
+        totals.add(0, request)
+        count += 1
+    return count
+
+
+def _replicas(pod: Pod, most: int) -> Iterator[Pod]:
+    """Yield equal pods with uids of their own."""
+    for number in range(most):
+        uid = f"{pod.uid}/{number}"
+        readings = {reading: replace(other, uid=uid) for reading, other in pod.readings.items()}
+        yield replace(pod, uid=uid, readings=readings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from alignup.errors import AlignupError, InputError
-from alignup.scheduler.exact_member import ExactMember
+from alignup.scheduler.members import ExactMember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
     from alignup.scheduler.objects import WatchedPod
-    from alignup.scheduler.state import ClusterState
-    from alignup.scheduler.view import Judgement
+    from alignup.scheduler.state import ClusterState, Judgement
 
 __all__ = ["HIGHEST_SCORE", "UNCERTAIN", "UNKNOWN", "Answers", "Filtered"]
 

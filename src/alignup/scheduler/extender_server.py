@@ -13,7 +13,6 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.errors import AlignupError, InputError, one_line
-from alignup.scheduler.exact_member import ExactMember
 from alignup.scheduler.extender_wire import (
     decode_args,
     decode_binding,
@@ -24,6 +23,7 @@ from alignup.scheduler.extender_wire import (
     encode_preemption,
     encode_scores,
 )
+from alignup.scheduler.members import ExactMember
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

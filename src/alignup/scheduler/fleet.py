@@ -1,7 +1,8 @@
 """Simulated kubelets for schedulers and planners: registers nodes, and runs the pods that are bound to them.
 
-Each node admits pods exactly as a kubelet would (`alignup.scheduler.fleet_node`); containers do not run. A
-pod ends when it is deleted, when its annotation says so, or when its time is up. Needs the extra `cluster`.
+Each node admits pods exactly as a kubelet would (`alignup.scheduler.fleet_node`); containers do not run. A pod ends
+when it is deleted, when its annotation says so, or when its time is up. The nodes come from JSON lines as for `alignup
+rank --nodes`, or from the catalog; what they hold is shown over HTTP. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from aiohttp import web
 
-from alignup.errors import AlignupError, InputError
+from alignup.errors import AlignupError, InputError, warn
 from alignup.scheduler.api_client import (
     MERGE,
     NODES,
@@ -24,17 +26,18 @@ from alignup.scheduler.api_client import (
     object_path,
     pod_path,
 )
-from alignup.scheduler.fleet_node import ended_status, rejected_status, running_status
+from alignup.scheduler.fleet_node import FleetNode, ended_status, rejected_status, running_status
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
-from alignup.scheduler.report import Report, decode_holdings, decode_report
+from alignup.scheduler.report import Description, Report, decode_holdings, decode_report, holdings_of
 from alignup.scheduler.watch import Follower, Pauses, decode_list
+from alignup.text.json_lines import errors_at, numbered_lines
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from alignup.scheduler.fleet_node import FleetNode
 
-__all__ = ["DURATION", "END", "Fleet", "seconds_of"]
+__all__ = ["DURATION", "END", "Fleet", "catalog_nodes", "make_app", "read_fleet", "seconds_of"]
 
 DURATION: Final = "alignup.dev/duration"
 """The annotation of a pod that says for how many seconds it runs."""
@@ -377,3 +380,95 @@ def seconds_of(text: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def read_fleet(text: bytes, source: str) -> list[FleetNode]:
+    """Return the nodes in a text, one a line.
+
+    Args:
+        text: JSON lines; the key `pods` is passed over with a warning.
+        source: what an error calls the text.
+
+    Raises:
+        InputError: a line is no node, a name comes twice, or there is no line.
+        ConfigError: a kubelet would refuse to start on one of the nodes.
+    """
+    nodes = list(_made(_lines(text, source)))
+    if not nodes:
+        raise InputError(f"expected at least one node, got none in {source}")
+    return nodes
+
+
+def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
+    """Return nodes of one machine of the catalog, called as it is, with a number.
+
+    Raises:
+        InputError: there is no such machine.
+    """
+    return list(
+        _made(
+            (f"--machine {machine}", {"name": f"{machine}-{number}", "machine": machine})
+            for number in range(count)
+        )
+    )
+
+
+def _lines(text: bytes, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, line in numbered_lines(text, source):
+        with errors_at(where):
+            found: Any = decode_json(line, "a node as a JSON object")
+            if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+                raise InputError.at("name", "a node as a JSON object with a name", found)
+        yield where, found
+
+
+def _made(lines: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[FleetNode]:
+    descriptions = Description()
+    names: set[str] = set()
+    for where, line in lines:
+        name = line["name"]
+        if line.get("pods"):
+            warn(f"the pods of node {name} are ignored: pods of a fleet come from the API server")
+        described = {key: value for key, value in line.items() if key not in {"name", "pods"}}
+        text = msgspec.json.encode(described).decode()
+        with errors_at(where):
+            if name in names:
+                raise InputError.at("name", "a name that no other node has", name)
+            names.add(name)
+            try:
+                node = descriptions.template(text, {})
+            except AlignupError as error:
+                raise InputError(f"node {name}: {error}") from error
+        yield FleetNode(name, node.copy(), text)
+
+
+def make_app(fleet: Fleet) -> web.Application:
+    """Return the application that shows a fleet."""
+
+    async def health(_request: web.Request) -> web.Response:
+        ready = fleet.is_synced
+        return web.Response(
+            text="ok" if ready else "nodes are being registered", status=200 if ready else 503
+        )
+
+    async def names(_request: web.Request) -> web.Response:
+        return _json(
+            {"nodes": [{"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()]}
+        )
+
+    async def one(request: web.Request) -> web.Response:
+        node = fleet.nodes.get(request.match_info["name"])
+        if node is None:
+            raise web.HTTPNotFound(text="no such node")
+        described = msgspec.Raw(node.description.encode())
+        return _json({"name": node.name, "description": described, "holdings": holdings_of(node.node)})
+
+    app = web.Application()
+    app.router.add_get("/healthz", health)
+    app.router.add_get("/nodes", names)
+    app.router.add_get("/nodes/{name}", one)
+    return app
+
+
+def _json(found: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(found), content_type="application/json")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from alignup.cluster import Cluster
-from alignup.cluster.candidates import Candidates
 from alignup.cluster.node_totals import Totals
+from alignup.cluster.simulation import Candidates
 from alignup.kubernetes.pod import Pod
 from cluster_files import node_line, pod_manifest
 

@@ -1,10 +1,10 @@
-"""Behaviour of `alignup.cluster.capacity`."""
+"""Behaviour of `alignup.cluster.ranking`."""
 
 from __future__ import annotations
 
 import pytest
 
-from alignup.cluster.capacity import MOST_PODS, replicas_that_fit
+from alignup.cluster.ranking import MOST_PODS, replicas_that_fit
 from alignup.kubernetes.pod import Pod
 from alignup.machine.machine import Machine
 from alignup.node import Node

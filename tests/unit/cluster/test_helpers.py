@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from alignup.cluster.helpers import Helpers
+from alignup.cluster.cluster import Helpers
 
 
 def nothing(start, stop):

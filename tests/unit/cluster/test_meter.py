@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from alignup.cluster import Cluster
-from alignup.cluster.meter import Meter
 from alignup.cluster.node_totals import Totals
+from alignup.cluster.simulation import Meter
 from cluster_files import node_line
 
 

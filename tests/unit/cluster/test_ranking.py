@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alignup.cluster import Cluster
-from alignup.cluster.fit import Fit
+from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import Ranking, rank
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node

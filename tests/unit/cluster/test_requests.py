@@ -6,7 +6,7 @@ import pytest
 
 from alignup.cluster.cluster import Cluster
 from alignup.cluster.evaluation import REASONS
-from alignup.cluster.requests import request_of
+from alignup.cluster.rows import request_of
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node

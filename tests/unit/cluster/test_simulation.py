@@ -10,8 +10,7 @@ import pytest
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Simulation
-from alignup.cluster.synthetic import synthetic_trace
-from alignup.cluster.trace import Arrival, Removal, read_trace
+from alignup.cluster.trace import Arrival, Removal, read_trace, synthetic_trace
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from cluster_files import TOPOLOGY, node_line, pod_manifest
@@ -161,7 +160,7 @@ def test_answers_kept_are_forgotten_together(monkeypatch):
     """More different pods than answers are kept for change nothing."""
     events = [arrival(f"p{index}", index, 2, cpus=1 + index % 5) for index in range(40)]
     plain = Simulation(cluster_of(3)).run(events)
-    monkeypatch.setattr("alignup.cluster.candidates._DEMANDS_KEPT", 2)
+    monkeypatch.setattr("alignup.cluster.simulation._DEMANDS_KEPT", 2)
     assert Simulation(cluster_of(3)).run(events) == plain
 
 

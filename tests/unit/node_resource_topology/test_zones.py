@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from alignup.errors import InputError
-from alignup.node_resource_topology.read import read_topologies
-from alignup.node_resource_topology.zones import usual_zones
+from alignup.node_resource_topology.read import read_topologies, usual_zones
 
 AMOUNTS = ("0", "1", "7", "16", "4096", 3, "2k", "1Gi", "1500m", None, "9" * 16, "9" * 17, -1, 2.5, "x")
 

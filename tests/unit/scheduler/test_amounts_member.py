@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.node_resource_topology.fingerprint import fingerprint
-from alignup.scheduler.amounts_member import AmountsMember, emptied, taken_by
+from alignup.scheduler.members import AmountsMember, emptied, taken_by
 from watched import GIBI, report, watched
 
 TOPOLOGY = report("n").topology()

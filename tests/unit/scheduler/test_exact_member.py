@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from alignup.errors import AlignupError, InputError
-from alignup.scheduler.exact_member import ExactMember
+from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import WatchedPod, decode_pod
 from alignup.scheduler.report import (
     Description,

@@ -11,9 +11,7 @@ import pytest
 
 from alignup.errors import AlignupWarning, InputError
 from alignup.scheduler.api_client import TOPOLOGIES
-from alignup.scheduler.fleet import DURATION, END, Fleet, seconds_of
-from alignup.scheduler.fleet_files import catalog_nodes, read_fleet
-from alignup.scheduler.fleet_server import make_app
+from alignup.scheduler.fleet import DURATION, END, Fleet, catalog_nodes, make_app, read_fleet, seconds_of
 from alignup.scheduler.report import HOLDINGS, NODE, decode_holdings
 from alignup.scheduler.serving import serve
 from alignup.scheduler.watch import Pauses

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning
 from alignup.koordinator.annotation import NODE_LABEL
-from alignup.scheduler.amounts_member import AmountsMember
-from alignup.scheduler.exact_member import ExactMember
+from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description
 from alignup.scheduler.state import SLOWEST_REPORT, ClusterState
 from watched import description, report, watched
