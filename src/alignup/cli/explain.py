@@ -118,7 +118,7 @@ def draw(found: Sequence[Explanation], svg: str | None, html: str | None) -> Non
         InputError: a file cannot be written.
     """
     from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
-    from alignup.node.pictures.machine_picture import drawing_of
+    from alignup.node.pictures.picture import drawing_of
 
     if svg is not None:
         chosen = next((one for one in found if not one), found[-1])

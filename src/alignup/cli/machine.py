@@ -90,8 +90,7 @@ def draw(title: str, loaded: LoadedMachine, svg: str | None, html: str | None) -
     Raises:
         InputError: a file cannot be written.
     """
-    from alignup.node.pictures.machine_page import machine_page
-    from alignup.node.pictures.machine_picture import Scene, drawing_of
+    from alignup.node.pictures.picture import Scene, drawing_of, machine_page
 
     scene = Scene(title, loaded.machine, loaded.devices)
     if svg is not None:

@@ -95,8 +95,7 @@ def title_of(found: KubeletNode) -> str:
 
 def draw(found: KubeletNode, holdings: Holdings, svg: str | None, html: str | None) -> None:
     """Write pictures of the machine with what containers hold."""
-    from alignup.node.pictures.machine_page import machine_page
-    from alignup.node.pictures.machine_picture import Scene, drawing_of
+    from alignup.node.pictures.picture import Scene, drawing_of, machine_page
 
     pools = found.node.devices.pools if found.node.devices else {}
     devices = {resource: pool.devices for resource, pool in pools.items()}

@@ -146,7 +146,7 @@ def report(
     import msgspec
 
     from alignup.cli.replay_report import make_reports, show_comparison, show_report
-    from alignup.replay.configurations import parse_configurations
+    from alignup.replay.summary import parse_configurations
 
     configurations = (None,) if compare is None else parse_configurations(compare)
     total = sum(1 for _ in lines(files)) if shows_progress(files) else None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.replay.configurations import Configuration
     from alignup.replay.report import Counts, NodeReport, Report
+    from alignup.replay.summary import Configuration
 
 __all__ = ["make_reports", "show_comparison", "show_report"]
 

@@ -119,7 +119,7 @@ class Machine:
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
-        from alignup.node.pictures.notebook import machine_svg  # noqa: PLC0415  # only notebooks ask
+        from alignup.node.pictures.picture import machine_svg  # noqa: PLC0415  # only notebooks ask
 
         return machine_svg(self)
 

@@ -167,14 +167,6 @@ class Holdings:
         """Return what there is of a resource; None where no manager gives it out."""
         return next((one for one in self.resources if one.resource == resource), None)
 
-    def cpu_holders(self) -> dict[int, list[ContainerHolding]]:
-        """Return by CPU the containers that have it for themselves; several only of one pod."""
-        found: dict[int, list[ContainerHolding]] = {}
-        for holding in self.containers:
-            for cpu in holding.cpus or ():
-                found.setdefault(cpu, []).append(holding)
-        return found
-
     def device_holders(self, resource: str) -> dict[str, list[ContainerHolding]]:
         """Return by id of a resource's devices the containers that hold it; several only of one pod."""
         found: dict[str, list[ContainerHolding]] = {}

@@ -187,7 +187,7 @@ class Node:
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
-        from alignup.node.pictures.notebook import node_svg  # noqa: PLC0415  # only notebooks ask
+        from alignup.node.pictures.picture import node_svg  # noqa: PLC0415  # only notebooks ask
 
         return node_svg(self)
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.replay.meter import Use
 
-__all__ = ["STRANDED", "Counts", "NodeReport", "Report"]
+__all__ = ["STRANDED", "Counts", "NodeReport", "Place", "Report", "Use"]
 
 STRANDED = (
     "the part of what is allocatable that was free, but of no use to the pod at hand: it was refused although the node "
@@ -20,6 +19,29 @@ STRANDED = (
 """The definition of stranded capacity, for help and pages."""
 
 _DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One resource in one place of a node."""
+
+    resource: str
+    numa_nodes: tuple[int, ...]
+    """Kernel ids; several, or none, for devices only."""
+    allocatable: int
+    """What pods can have in all: CPUs, bytes, devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of one resource in one place was held, as parts of what is allocatable."""
+
+    place: Place
+    mean: float
+    """Over all steps, each counted with what was held after it."""
+    peak: float
+    curve: tuple[float, ...]
+    """After steps that are spread evenly over the scenario."""
 
 
 @dataclass(slots=True)

@@ -1,14 +1,20 @@
-"""Replays scenarios for a report: every step is applied to the node, and nothing but numbers is kept."""
+"""Replays scenarios for a report, perhaps under other configurations: every step is applied, only numbers are kept.
+
+How full NUMA nodes are is read from the providers' free amounts, since `Holdings` cost more than an admission.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import ConfigError
+from alignup.errors import ConfigError, InputError
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.machine.bits import bit_set
 from alignup.machine.described import machine_with_devices_from_dict
 from alignup.node import Node
-from alignup.replay.meter import Meter
-from alignup.replay.report import Counts, NodeReport
+from alignup.node.holdings import holdings_of
+from alignup.replay.report import Counts, NodeReport, Place, Use
 from alignup.replay.steps import Admit, apply_step, errors_of_step
 from alignup.topology_manager.refusal_cause import blamed
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["summarized", "with_kubelet"]
+__all__ = ["Configuration", "parse_configurations", "summarized", "with_kubelet"]
 
 _TICK: Final = 256
 """Progress is told after so many steps."""
@@ -151,3 +157,133 @@ def _resources_of(node: Node, pod: Pod, refusal: Refusal) -> list[str]:
     free = node.devices.free
     asked = {resource: count for resource, count in container.devices if resource in free}
     return [resource for resource, count in asked.items() if count > len(free[resource])] or list(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A topology policy, and perhaps a scope; all else stays as a scenario has it."""
+
+    policy: str
+    scope: str = ""
+    """Empty: that of the scenario."""
+
+    @property
+    def label(self) -> str:
+        """The configuration as it is written on a command line."""
+        return f"{self.policy}/{self.scope}" if self.scope else self.policy
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of a KubeletConfiguration."""
+        scope = {"topologyManagerScope": self.scope} if self.scope else {}
+        return {"topologyManagerPolicy": self.policy, **scope}
+
+
+def parse_configurations(text: str, where: str = "--compare") -> tuple[Configuration, ...]:
+    """Return the configurations that a text lists; one that comes twice counts once.
+
+    Raises:
+        InputError: a policy or a scope is unknown.
+    """
+    found = []
+    for part in text.split(","):
+        policy, slash, scope = part.strip().partition("/")
+        if policy not in TOPOLOGY_POLICIES:
+            raise InputError.at(where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part)
+        if slash and scope not in TOPOLOGY_SCOPES:
+            raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
+        found.append(Configuration(policy, scope))
+    return tuple(dict.fromkeys(found))
+
+
+SAMPLES: Final = 100
+"""How many moments a curve over time has at most."""
+
+
+class Meter:
+    """Reads free amounts after each step, and adds up.
+
+    Args:
+        node: the node.
+        steps: how many there will be.
+    """
+
+    def __init__(self, node: Node, steps: int) -> None:
+        self._node = node
+        held = holdings_of(node)
+        kinds = [one.resource for one in held.resources]
+        self._kinds = [kind for kind in kinds if kind == "memory" or kind.startswith("hugepages-")]
+        self._members = []
+        for one in held.resources:
+            if one.resource in self._kinds or one.resource == "cpu" or node.devices is None:
+                continue
+            pool = node.devices.pools[one.resource]
+            for place in one.places:
+                near = [
+                    bit
+                    for bit, device in enumerate(pool.devices)
+                    if one.devices[device.id] == place.numa_nodes
+                ]
+                self._members.append((one.resource, bit_set(near)))
+        ordered = sorted(
+            held.resources, key=lambda one: (one.resource != "cpu", one.resource not in self._kinds)
+        )
+        self.places = [
+            Place(one.resource, place.numa_nodes, place.allocatable)
+            for one in ordered
+            for place in one.places
+        ]
+        self._totals = [0] * len(self.places)
+        self._least = [place.allocatable for place in self.places]
+        self._curves: list[list[int]] = []
+        self._every = -(-steps // SAMPLES) or 1
+        self._count = 0
+        self.free = self._read()
+
+    def _read(self) -> list[int]:
+        """Return what is free in each place now."""
+        node = self._node
+        found: list[int] = []
+        if node.cpu is not None:
+            free = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
+            found += [(bits & free).bit_count() for bits in node.machine.node_cpus]
+        if node.memory is not None:
+            by_kind = node.memory.free
+            for kind in self._kinds:
+                found += by_kind[kind]
+        if node.devices is not None:
+            pools = node.devices.pools
+            found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
+        return found
+
+    def note(self, *, changed: bool) -> None:
+        """Count a step; `changed` is False where it left the node as it was."""
+        if changed:
+            self.free = self._read()
+            self._least = list(map(min, self._least, self.free))
+        self._totals = [total + free for total, free in zip(self._totals, self.free, strict=True)]
+        self._count += 1
+        if self._count % self._every == 0:
+            self._curves.append(self.free)
+
+    def free_in_all(self) -> dict[str, int]:
+        """Return what is free of each resource in all places together."""
+        found: dict[str, int] = {}
+        for place, free in zip(self.places, self.free, strict=True):
+            found[place.resource] = found.get(place.resource, 0) + free
+        return found
+
+    def uses(self) -> tuple[Use, ...]:
+        """Return what was held; places that pods can have nothing of are left out."""
+        count = max(1, self._count)
+        found = []
+        for index, (place, total, least) in enumerate(
+            zip(self.places, self._totals, self._least, strict=True)
+        ):
+            if place.allocatable > 0:
+                whole = place.allocatable
+                curve = tuple(1 - free[index] / whole for free in self._curves)
+                found.append(
+                    Use(place, 1 - total / count / whole if self._count else 0.0, 1 - least / whole, curve)
+                )
+        return tuple(found)

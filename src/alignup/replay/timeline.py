@@ -12,13 +12,18 @@ from xml.etree.ElementTree import Element
 
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from alignup.node.pictures.machine_layout import lay_out
-from alignup.node.pictures.machine_picture import Scene, assembled
-from alignup.node.pictures.overlay import amounts_layer, holding_layer, places_of, reserved_layer
-from alignup.node.pictures.page import heading, paragraph, scrolling
-from alignup.node.pictures.signs import Sign, sign_of
+from alignup.node.pictures.layout import lay_out
+from alignup.node.pictures.overlay import (
+    Sign,
+    amounts_layer,
+    holding_layer,
+    places_of,
+    reserved_layer,
+    sign_of,
+)
+from alignup.node.pictures.page import containers_table, heading, paragraph, scrolling
+from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
-from alignup.node.pictures.tables import containers_table
 from alignup.replay.scenario import admission_dict
 from alignup.replay.steps import Admit, Start, apply_step, errors_of_step
 

@@ -95,7 +95,7 @@ class Admission:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from alignup.node.pictures.notebook import admission_html  # noqa: PLC0415  # only notebooks ask
+        from alignup.node.pictures.page import admission_html  # noqa: PLC0415  # only notebooks ask
 
         return admission_html(self)
 

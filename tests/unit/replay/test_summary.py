@@ -11,7 +11,7 @@ from alignup.errors import InputError
 from alignup.node.holdings import holdings_of
 from alignup.replay import replay
 from alignup.replay.steps import Admit, apply_step, read_steps
-from alignup.replay.summary import summarized, with_kubelet
+from alignup.replay.summary import parse_configurations, summarized, with_kubelet
 from traces import scenario
 
 if TYPE_CHECKING:
@@ -141,3 +141,17 @@ def test_other_fields_are_laid_over_those_of_the_machine() -> None:
 
     assert made["kubelet"]["topologyManagerPolicy"] == "none"
     assert made["kubelet"]["cpuManagerPolicy"] == "static"
+
+
+def test_policies_and_scopes() -> None:
+    found = parse_configurations("none, restricted/pod,none")
+
+    assert [one.label for one in found] == ["none", "restricted/pod"]
+    assert found[1].fields == {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
+    assert found[0].fields == {"topologyManagerPolicy": "none"}
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "none,", "restricted/", "restricted/node"])
+def test_unknown_ones_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="at --compare"):
+        parse_configurations(text)

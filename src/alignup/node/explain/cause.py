@@ -1,17 +1,19 @@
-"""Makes the one plain sentence that says why a pod was refused, and names the resources that it is about.
+"""Says in one plain sentence why a pod was refused, and names the resources to blame.
 
 Which resources are to blame is found in `alignup.topology_manager.refusal_cause`; the amounts are those of the moment
-of the refusal. If the resources that a cause names were not asked for, the container would not have been refused.
+of the refusal. Without the resources that one cause names the pod is tried again for the next cause, so the container
+passes, or the pod as a whole does, if none of the resources named were requested.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
-from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.node.explain.suggest.manifests import asked_by
+from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
+from alignup.node.explain.manifests import asked_by
+from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.refusal_account import lacking
 from alignup.text.shared_unit import amount_in, shared_unit
@@ -20,14 +22,16 @@ from alignup.topology_manager.refusal_cause import blamed
 from alignup.topology_manager.refusal_message import listed, told, view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings
+    from alignup.node.node import Node
     from alignup.topology_manager.refusal_message import ResourceView
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Cause", "cause_of", "merge_cause"]
+__all__ = ["Cause", "cause_of", "causes_of", "merge_cause", "sentence_of", "without_requests"]
 
 SINGLE: Final = "single-numa-node"
 
@@ -215,4 +219,66 @@ def _whole_cores(trial: Trial, detail: str, request: int) -> str:
     return (
         f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
         f"of {trial.cpus_per_core} CPUs"
+    )
+
+
+MOST_CAUSES: Final = 8
+
+
+def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
+    """Return why the pod was refused, the first cause first; each holds without those before it."""
+    found: list[Cause] = []
+    pod = trial.pod
+    refusal = trial.admission.refusal
+    where = refusal.container if refusal else None
+    while (refusal := trial.admission.refusal) is not None and refusal.container == where:
+        cause = cause_of(trial)
+        found.append(cause)
+        if not cause.resources or len(found) == MOST_CAUSES:
+            break
+        fewer = without_requests(pod, where, cause.resources)
+        if fewer == pod:
+            break
+        pod, trial = fewer, tried(node, fewer)
+    return tuple(found)
+
+
+def sentence_of(causes: Sequence[Cause], pod: Pod, container: str | None) -> str:
+    """Return all causes in one sentence, which names the container where there are several."""
+    text = "; besides, ".join(cause.sentence for cause in causes)
+    return (
+        f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
+    )
+
+
+def without_requests(pod: Pod, container: str | None, resources: Collection[str]) -> Pod:
+    """Return the pod as if some resources were not asked for.
+
+    Args:
+        pod: the pod.
+        container: the one that does not ask for them; None: all of them.
+        resources: the resources.
+    """
+
+    def strip(one: Container) -> Container:
+        if container not in (None, one.name):
+            return one
+        return replace(
+            one,
+            exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
+            memory=tuple(item for item in one.memory if item[0] not in resources),
+            devices=tuple(item for item in one.devices if item[0] not in resources),
+            fractional_memory="" if one.fractional_memory in resources else one.fractional_memory,
+        )
+
+    init_containers, containers = tuple(map(strip, pod.init_containers)), tuple(map(strip, pod.containers))
+    cpus, memory, devices = effective_request(init_containers, containers)
+    return replace(
+        pod,
+        init_containers=init_containers,
+        containers=containers,
+        all_containers=init_containers + containers,
+        exclusive_cpus=cpus,
+        memory=memory,
+        devices=devices,
     )

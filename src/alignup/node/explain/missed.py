@@ -1,4 +1,4 @@
-"""Says which better placement an admitted pod missed, and why: resources that are spread, or not where all prefer them.
+"""Says how well an admitted pod is aligned, and which better placement it missed and why.
 
 Nothing is decided here: the offers and the merged hint of each decision are looked at as those of a refusal are.
 """
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from alignup.errors import one_line
 from alignup.node.explain.cause import Cause, merge_cause
-from alignup.node.explain.placement import nodes_in_words, numa_nodes_of
-from alignup.node.explain.suggest.manifests import asked_by
+from alignup.node.explain.manifests import asked_by
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from alignup.kubernetes.pod import Container
     from alignup.node.explain.explanation import ContainerPart
     from alignup.node.explain.trial import Question, Trial
+    from alignup.node.holdings import Holdings
+    from alignup.topology_manager.admission import ContainerAllocation
 
-__all__ = ["admitted_cause", "missed_by"]
+__all__ = ["admitted_cause", "missed_by", "nodes_in_words", "numa_nodes_of"]
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
@@ -75,3 +76,24 @@ def _not_preferred(trial: Trial, question: Question) -> str:
     )
     found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
     return found.sentence.rpartition("; restricted ")[0] or found.sentence
+
+
+def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:
+    """Return the ids of the NUMA nodes that a container's CPUs, memory and devices lie in.
+
+    A device that is near to several NUMA nodes lies in none of them alone, and does not count.
+    """
+    found = {node for block in got.memory if block.size for node in block.numa_nodes}
+    cpus = int(got.cpus or 0)
+    found |= {node for node, bits in there.node_cpus.items() if bits & cpus}
+    for resource, ids in got.devices.items():
+        amounts = there.amounts(resource)
+        places = {} if amounts is None else amounts.devices
+        found |= {nodes[0] for one in ids if len(nodes := places.get(one, ())) == 1}
+    return found
+
+
+def nodes_in_words(numa_nodes: Iterable[int]) -> str:
+    """Return a set of NUMA nodes in words."""
+    ids = sorted(numa_nodes)
+    return f"NUMA node{'' if len(ids) == 1 else 's'} {'+'.join(map(str, ids))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.shared_pool import why_shared
-from alignup.node.explain.causes import causes_of, sentence_of
+from alignup.node.explain.cause import causes_of, sentence_of
 from alignup.node.explain.explanation import (
     ContainerPart,
     Explanation,
@@ -18,10 +18,10 @@ from alignup.node.explain.explanation import (
     ResourcePart,
     Step,
 )
+from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.missed import admitted_cause, missed_by
 from alignup.node.explain.product import product_of, reachable
-from alignup.node.explain.suggest.manifests import asked_by
-from alignup.node.explain.suggest.suggestions import suggestions_for
+from alignup.node.explain.suggestions import suggestions_for
 from alignup.node.explain.trial import tried
 from alignup.topology_manager.refusal_message import view_of
 

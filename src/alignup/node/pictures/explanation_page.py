@@ -9,9 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.device_inventory import Device
-from alignup.node.pictures.machine_picture import Scene, draw
-from alignup.node.pictures.page import Table, fragment, heading, listed, page, paragraph, scrolling
-from alignup.node.pictures.tables import containers_table, holders_table
+from alignup.node.pictures.page import (
+    Table,
+    containers_table,
+    fragment,
+    heading,
+    holders_table,
+    listed,
+    page,
+    paragraph,
+    scrolling,
+)
+from alignup.node.pictures.picture import Scene, draw
 from alignup.text.byte_sizes import format_bytes, short_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 
     from alignup.node.explain.explanation import Explanation, PlacePart, ResourcePart
     from alignup.node.holdings import Holdings
-    from alignup.node.pictures.signs import Sign
+    from alignup.node.pictures.overlay import Sign
 
 __all__ = ["explanation_html", "explanation_scene", "explanations_page"]
 

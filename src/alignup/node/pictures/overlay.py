@@ -1,18 +1,18 @@
-"""Draws upon a machine what is reserved and what each container holds: CPUs, devices, and shares of memory.
+"""Draws upon a machine what is reserved and what each container holds, and the legend of it.
 
-What a container's CPUs and devices look like depends on the container alone, so that a picture of many moments draws
-them once; bars of memory and of many devices depend on everybody's, and are drawn for each moment.
+Each pod has a sign, a colour and a pattern, which tell it apart in black and white too. What a container's CPUs and
+devices look like depends on the container alone, so that a picture of many moments draws them once; bars of memory and
+of many devices depend on all containers, and are drawn for each moment.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, SubElement
 
-from alignup.node.pictures.boxes import walk
-from alignup.node.pictures.measure import text_width
-from alignup.node.pictures.signs import RESERVED, Sign
+from alignup.node.pictures.boxes import Box, drawable, fitted, framed, in_columns, text_width, walk
+from alignup.node.pictures.layout import CELL_FONT
 from alignup.node.pictures.svg import add, svg_text
 from alignup.text.byte_sizes import format_bytes, short_bytes
 
@@ -20,9 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
-    from alignup.node.pictures.boxes import Box, Key
+    from alignup.node.pictures.boxes import Key
 
-__all__ = ["Layer", "amounts_layer", "holding_layer", "holding_title", "places_of", "reserved_layer"]
+
+__all__ = [
+    "RESERVED",
+    "Layer",
+    "Sign",
+    "amounts_layer",
+    "holding_layer",
+    "holding_title",
+    "legend",
+    "patterns",
+    "places_of",
+    "reserved_layer",
+    "sign_of",
+    "signs_of",
+]
 
 _SIGN_FONT: Final = 10
 _NARROWEST_PART: Final = 3
@@ -214,3 +228,133 @@ def _parts(
         if uid in signs
     ]
     return found
+
+
+_LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
+"""Without I and O, which resemble digits, and R, which stands for what is reserved."""
+_COLOURS: Final = (
+    ("#cfe2f7", "#3b78b8"),
+    ("#fbd9b5", "#c9741a"),
+    ("#cdeacb", "#3f8f3a"),
+    ("#f6cfe2", "#b8407f"),
+    ("#f7eea6", "#a08c00"),
+    ("#c5ecee", "#218a8f"),
+    ("#dfd3f2", "#6f4fae"),
+    ("#e6d5c3", "#80592e"),
+)
+"""A light tint, and the colour of the lines on it."""
+_MOTIFS: Final = (
+    "",
+    "M-1 1L1 -1M-1 7L7 -1M5 7L7 5",
+    "M2 3h2",
+    "M-1 5L1 7M-1 -1L7 7M5 -1L7 1",
+    "M0 3h6",
+    "M3 0v6",
+)
+"""Lines of a tile of 6 by 6 pixels; none: the plain tint."""
+_CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How one holder is shown."""
+
+    text: str
+    """One or more letters."""
+    number: int
+    """Chooses colour and pattern; -1: reserved."""
+
+    @property
+    def fill(self) -> str:
+        """The value of the attribute `fill`."""
+        return f"url(#{self._name})"
+
+    @property
+    def _name(self) -> str:
+        return "au-r" if self.number < 0 else f"au-p{self.number % (len(_COLOURS) * len(_MOTIFS) // 2)}"
+
+    def pattern(self) -> Element:
+        """Return the definition of the pattern that `fill` names."""
+        tint, line = ("#d6d6d6", "#777") if self.number < 0 else _COLOURS[self.number % len(_COLOURS)]
+        motif = _CROSSED if self.number < 0 else _MOTIFS[self.number % len(_MOTIFS)]
+        size = {"width": "6", "height": "6"}
+        made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", **size})
+        SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
+        if motif:
+            SubElement(made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"})
+        return made
+
+
+RESERVED: Final = Sign("R", -1)
+"""The sign of what no pod can have for itself."""
+
+
+def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
+    """Return a sign for each of these, in their order: A, B, ... Z, AA, AB..."""
+    return {holder: sign_of(number) for number, holder in enumerate(dict.fromkeys(holders))}
+
+
+def sign_of(number: int) -> Sign:
+    """Return the sign of the holder that comes at this place, counted from 0."""
+    return Sign(_letters(number), number)
+
+
+def _letters(number: int) -> str:
+    text = ""
+    while number >= 0:
+        number, last = divmod(number, len(_LETTERS))
+        text = _LETTERS[last] + text
+        number -= 1
+    return text
+
+
+def patterns(signs: Iterable[Sign]) -> list[Element]:
+    """Return the definition of each pattern that these signs use, once."""
+    return [one.pattern() for one in {sign.fill: sign for sign in signs}.values()]
+
+
+_WIDEST_NAME: Final = 200
+_HEIGHT: Final = 18
+_SWATCH_HEIGHT: Final = 15
+_FREE: Final = Sign("", 0)
+
+
+def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple[Box, Layer]:
+    """Return the box of a legend and what is drawn in it, from its left upper corner.
+
+    Args:
+        names: of the holders.
+        subject: the holder that is drawn with heavy lines.
+        width: pixels that the legend may have.
+    """
+    listed = {_FREE: "free, or in the shared pool", RESERVED: "reserved", **names}
+    boxes = []
+    for sign, name in listed.items():
+        swatch = _swatch_width(sign)
+        room = min(text_width(drawable(name), CELL_FONT), _WIDEST_NAME)
+        label = fitted(name, room, CELL_FONT)
+        boxes.append(Box("entry", swatch + room + 18, _HEIGHT, label, drawable(name), ("entry", sign.text)))
+    widest = max(box.width for box in boxes)
+    columns = min(len(boxes), max(1, (width - 20) // widest))
+    whole = framed("group", in_columns(boxes, columns, 2), padding=10)
+    layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
+    signs: dict[Key, Sign] = {("entry", sign.text): sign for sign in listed}
+    for box in walk(whole):
+        if box.key:
+            _draw_entry(layer, box, signs[box.key], is_subject=signs[box.key] == subject)
+    return whole, layer
+
+
+def _swatch_width(sign: Sign) -> int:
+    return max(20, text_width(sign.text, CELL_FONT + 1) + 8)
+
+
+def _draw_entry(layer: Layer, box: Box, sign: Sign, *, is_subject: bool) -> None:
+    """Append the swatch and the name of one entry."""
+    width = _swatch_width(sign)
+    classes = "au-held au-subject" if is_subject else "au-held"
+    group = add(layer.shapes, "g", class_=classes, fill=sign.fill if sign.text else "#fff")
+    add(group, "title", box.title)
+    add(group, "path", d=f"M{box.x} {box.y}h{width}v{_SWATCH_HEIGHT}h-{width}z")
+    svg_text(layer.texts, box.x + width - 3, box.y + _SWATCH_HEIGHT - 4, sign.text, "au-sign")
+    svg_text(layer.texts, box.x + width + 5, box.y + _SWATCH_HEIGHT - 4, box.label, "au-label")

@@ -1,21 +1,37 @@
-"""Writes pages of HTML: one self-contained file of headings, tables and pictures, without scripts.
+"""Writes HTML: self-contained pages of headings, tables and pictures, without scripts.
 
-Elements are built with the standard library, which escapes what it is given; text is made drawable before.
+Elements are built with the standard library, which escapes its input; text is made drawable before.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, tostring
 
-from alignup.node.pictures.measure import drawable
+from alignup.node.pictures.boxes import drawable
 from alignup.node.pictures.svg import add
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Table", "fragment", "heading", "listed", "page", "paragraph", "scrolling"]
+    from alignup.node.holdings import Holdings
+    from alignup.node.pictures.overlay import Sign
+    from alignup.topology_manager.admission import Admission
+
+__all__ = [
+    "Table",
+    "admission_html",
+    "containers_table",
+    "fragment",
+    "heading",
+    "holders_table",
+    "listed",
+    "page",
+    "paragraph",
+    "scrolling",
+]
 
 _STYLE: Final = """
 body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
@@ -111,3 +127,65 @@ def fragment(parts: Iterable[Element]) -> str:
     root = Element("div")
     root.extend(parts)
     return tostring(root, encoding="unicode", method="html")
+
+
+def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return what each container got.
+
+    Args:
+        containers: by name, as `Admission.to_dict` has them.
+    """
+    rows = [_container_row(name, got) for name, got in containers.items()]
+    return Table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
+
+
+def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a container got, as cells."""
+    affinity = got["affinity"]
+    nodes = None if affinity is None else affinity["numaNodes"]
+    blocks = [
+        f"{one['type']} {short_bytes(one['size'])} @ {', '.join(map(str, one['numaNodes']))}"
+        for one in got["memory"]
+        if one["size"]
+    ]
+    devices = [f"{resource} {', '.join(ids)}" for resource, ids in got["devices"].items() if ids]
+    return (
+        name,
+        "any" if nodes is None else ", ".join(map(str, nodes)),
+        "-" if affinity is None else "yes" if affinity["preferred"] else "no",
+        (got["cpus"] or "shared").replace(",", ", "),
+        "; ".join(blocks) or "-",
+        "; ".join(devices) or "-",
+    )
+
+
+def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Table:
+    """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
+    rows = []
+    for one in holdings.containers:
+        memory = [
+            f"{kind} {short_bytes(size)} @ {node}"
+            for kind, shares in one.memory.items()
+            for node, size in shares.items()
+            if size
+        ]
+        devices = [f"{resource} {', '.join(ids)}" for resource, ids in one.devices.items() if ids]
+        rows.append(
+            (
+                signs[one.pod_uid].text if one.pod_uid in signs else "-",
+                one.pod,
+                one.container,
+                "shared" if one.cpus is None else str(one.cpus).replace(",", ", "),
+                "; ".join(memory) or "-",
+                "; ".join(devices) or "-",
+            )
+        )
+    return Table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
+
+
+def admission_html(admission: Admission) -> str:
+    """Return the verdict, and what each container got or why the pod was refused."""
+    if not admission.admitted:
+        return fragment([paragraph(f"✗ refused: {admission.reason}"), paragraph(admission.message)])
+    table = containers_table(admission.to_dict()["containers"])
+    return fragment([paragraph("✓ admitted"), table.element()])

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from alignup.node.pictures.boxes import FONT, HEADER, PADDING, walk
-from alignup.node.pictures.device_layout import CELL_FONT
-from alignup.node.pictures.measure import drawable
+from alignup.node.pictures.boxes import FONT, HEADER, PADDING, drawable, walk
+from alignup.node.pictures.layout import CELL_FONT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

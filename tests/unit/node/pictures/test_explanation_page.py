@@ -8,7 +8,7 @@ import pytest
 
 from alignup import Machine, Node
 from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
-from alignup.node.pictures.machine_picture import drawing_of
+from alignup.node.pictures.picture import drawing_of
 from pictures import HOSTILE, pod, read_page, texts_of, used_node
 
 REFUSED = used_node().explain(pod("new", 4, gpu=1))

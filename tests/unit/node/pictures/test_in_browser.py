@@ -8,8 +8,7 @@ import browser
 from alignup import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.explanation_page import explanation_scene
-from alignup.node.pictures.machine_page import machine_page
-from alignup.node.pictures.machine_picture import Scene, drawing_of
+from alignup.node.pictures.picture import Scene, drawing_of, machine_page
 from alignup.replay.report import Report
 from alignup.replay.report_page import replay_page
 from alignup.replay.steps import apply_step, read_steps

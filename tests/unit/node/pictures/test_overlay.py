@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
+from xml.etree.ElementTree import tostring
 
 from alignup.node.holdings import ContainerHolding, holdings_of
-from alignup.node.pictures.machine_layout import lay_out
+from alignup.node.pictures.layout import lay_out
 from alignup.node.pictures.overlay import (
+    RESERVED,
     amounts_layer,
     holding_layer,
     holding_title,
+    legend,
+    patterns,
     places_of,
     reserved_layer,
+    signs_of,
 )
-from alignup.node.pictures.signs import signs_of
-from pictures import texts_of, titles_of, used_node
+from pictures import HOSTILE, texts_of, titles_of, used_node
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -88,3 +93,63 @@ def test_what_the_machine_lacks_is_passed_over() -> None:
     gone = ContainerHolding("pod-0", "default/a", "c", devices={"example.com/gpu": ("gone",)})
 
     assert not corners(holding_layer(PLACES, gone, SIGNS["pod-0"]).shapes)
+
+
+def test_letters_go_on_and_are_all_different() -> None:
+    signs = signs_of(str(number) for number in range(1000))
+    texts = [sign.text for sign in signs.values()]
+
+    assert texts[:2] == ["A", "B"]
+    assert texts[22:24] == ["Z", "AA"]
+    assert len(set(texts)) == 1000
+    assert not set("IOR") & set("".join(texts))
+
+
+def test_a_holder_that_comes_twice_has_one_sign() -> None:
+    assert [sign.text for sign in signs_of(["x", "y", "x"]).values()] == ["A", "B"]
+
+
+def test_neighbours_differ_in_pattern_and_colour() -> None:
+    drawn = [sign.pattern() for sign in signs_of(map(str, range(24))).values()]
+    motifs = [[path.get("d") for path in one] for one in drawn]
+    colours = [one[0].get("fill") for one in drawn]
+
+    assert len({tostring(one) for one in drawn}) == 24
+    assert all(one != other for one, other in pairwise(motifs))
+    assert all(one != other for one, other in pairwise(colours))
+
+
+def test_each_pattern_is_defined_once() -> None:
+    signs = signs_of(map(str, range(100)))
+    defined = {one.get("id") for one in patterns([RESERVED, *signs.values()])}
+
+    assert len(patterns(signs.values())) == 24
+    assert {f"url(#{name})" for name in defined} == {sign.fill for sign in [RESERVED, *signs.values()]}
+
+
+def test_every_holder_has_an_entry_with_its_sign() -> None:
+    signs = signs_of(["a", "b", "c"])
+    box, layer = legend({sign: f"default/{name}" for name, sign in signs.items()}, signs["b"], 400)
+
+    assert texts_of(layer.texts) == [
+        "free, or in the shared pool",
+        *("R", "reserved", "A", "default/a", "B", "default/b", "C", "default/c"),
+    ]
+    assert [one.get("class") for one in layer.shapes].count("au-held au-subject") == 1
+    assert box.width <= 400
+
+
+def test_a_long_name_is_cut_and_told_in_full_by_the_tooltip() -> None:
+    [sign] = signs_of(["a"]).values()
+    _, layer = legend({sign: HOSTILE}, None, 400)
+
+    assert texts_of(layer.texts)[-1].endswith("…")
+    assert list(titles_of(layer.shapes))[-1].endswith("x" * 300)
+
+
+def test_a_hundred_holders_have_room() -> None:
+    signs = signs_of(map(str, range(100)))
+    box, _ = legend({sign: f"default/pod-{name}" for name, sign in signs.items()}, None, 1200)
+
+    assert box.width <= 1200
+    assert box.height < 500

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from alignup.node.pictures.machine_page import machine_page
-from alignup.node.pictures.machine_picture import Scene
-from alignup.node.pictures.page import Table, fragment, heading, page, paragraph
-from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, read_page
+from alignup.node.holdings import holdings_of
+from alignup.node.pictures.overlay import signs_of
+from alignup.node.pictures.page import (
+    Table,
+    containers_table,
+    fragment,
+    heading,
+    holders_table,
+    page,
+    paragraph,
+)
+from alignup.node.pictures.picture import Scene, machine_page
+from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
 
 
 def test_text_is_escaped_and_kept() -> None:
@@ -36,3 +45,22 @@ def test_distances_are_shown_where_they_are_known() -> None:
 
 def test_a_fragment_is_no_page() -> None:
     assert fragment([paragraph("<b>")]) == "<div><p>&lt;b&gt;</p></div>"
+
+
+def test_what_a_container_got() -> None:
+    admission = used_node(0).admit(pod("new", 2, 1, gpu=1))
+    table = containers_table(admission.to_dict()["containers"])
+
+    assert table.rows == [("c0", "0", "yes", "1-2", "memory 1Gi @ 0", "example.com/gpu gpu0")]
+
+
+def test_containers_of_the_shared_pool_hold_nothing() -> None:
+    node = used_node(1)
+    node.admit({"metadata": {"name": "shared"}, "spec": {"containers": [{"name": "c0"}]}})
+    held = holdings_of(node)
+    table = holders_table(held, signs_of(one.pod_uid for one in held.containers if one))
+
+    assert table.rows == [
+        ("A", "default/pod-0", "c0", "1", "memory 2Gi @ 0", "example.com/gpu gpu0"),
+        ("-", "default/shared", "c0", "shared", "-", "-"),
+    ]

@@ -1,6 +1,6 @@
-"""Finds fields of the kubelet's configuration under which the pod would be admitted, and what alignment that costs.
+"""Finds changes to the kubelet's configuration under which a pod would be admitted, and what alignment they cost.
 
-Each is tried on a new node of the same machine and devices, to which the pods that are present came in their order.
+Each is tried on a new node of the same machine and devices, to which the present pods are admitted in their order.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.option_values import set_options
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.placement import nodes_in_words, numa_nodes_of
+from alignup.node.explain.missed import nodes_in_words, numa_nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alignup.node.explain.suggest.attempts import Attempts
+    from alignup.node.explain.attempts import Attempts
     from alignup.node.holdings import Holdings
     from alignup.topology_manager.admission import Admission
 

@@ -1,29 +1,53 @@
-"""Makes whole pictures: a machine, perhaps with what the containers of a node hold, under a title, with a legend."""
+"""Makes whole pictures and pages of a machine, alone or with what the containers of a node hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element
 
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.summary import summary
-from alignup.node.pictures.boxes import FONT
-from alignup.node.pictures.legend import legend
-from alignup.node.pictures.machine_layout import lay_out
-from alignup.node.pictures.measure import fitted, wrapped
-from alignup.node.pictures.overlay import Layer, amounts_layer, holding_layer, places_of, reserved_layer
-from alignup.node.pictures.signs import RESERVED, Sign, patterns, signs_of
+from alignup.node.holdings import holdings_of
+from alignup.node.pictures.boxes import FONT, fitted, wrapped
+from alignup.node.pictures.layout import lay_out
+from alignup.node.pictures.overlay import (
+    RESERVED,
+    Layer,
+    Sign,
+    amounts_layer,
+    holding_layer,
+    legend,
+    patterns,
+    places_of,
+    reserved_layer,
+    signs_of,
+)
+from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
 from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.node.node import Node
     from alignup.node.pictures.boxes import Box, Key
 
-__all__ = ["Scene", "assembled", "draw", "drawing_of"]
+__all__ = [
+    "Scene",
+    "assembled",
+    "draw",
+    "drawing_of",
+    "machine_page",
+    "machine_svg",
+    "machine_tables",
+    "node_scene",
+    "node_svg",
+]
 
 _TITLE_LINE: Final = 20
 _LINE: Final = 15
@@ -147,3 +171,82 @@ def _subtitle(scene: Scene, width: int) -> list[str]:
 def _heading_height(scene: Scene, width: int) -> int:
     """Return the pixels above the machine."""
     return _TITLE_LINE + 8 + _LINE * len(_subtitle(scene, width)) if scene.is_headed else 0
+
+
+def machine_page(scene: Scene) -> str:
+    """Return the page of a scene's machine as the text of an HTML file."""
+    picture = scrolling(draw(replace(scene, is_headed=False)))
+    tables = machine_tables(scene.machine, scene.devices)
+    return page(scene.title, [paragraph(summary(scene.machine)), picture, *tables])
+
+
+def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Iterator[Element]:
+    """Yield the tables of a machine, with their headings."""
+    yield heading("NUMA nodes")
+    yield _nodes_table(machine).element()
+    if devices:
+        yield heading("Devices")
+        yield _devices_table(devices).element()
+    if machine.distance_matrix and len(machine.numa_nodes) > 1:
+        yield heading("Distances")
+        yield scrolling(_distances_table(machine).element())
+
+
+def _nodes_table(machine: Machine) -> Table:
+    columns = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")
+    rows = []
+    for node in machine.numa_nodes:
+        cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
+        pages = ", ".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
+        sockets = CPUSet({core.socket for core in node.cores})
+        rows.append(
+            (
+                str(node.id),
+                str(sockets) or "-",
+                str(len(node.cores)),
+                str(len(cpus)),
+                str(cpus).replace(",", ", ") or "-",
+                short_bytes(node.memory),
+                pages or "-",
+            )
+        )
+    return Table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
+
+
+def _devices_table(devices: Mapping[str, Sequence[Device]]) -> Table:
+    rows = [
+        (
+            resource,
+            one.id,
+            "any" if not one.numa_nodes else ", ".join(map(str, one.numa_nodes)),
+            "yes" if one.healthy else "no",
+        )
+        for resource, found in sorted(devices.items())
+        for one in found
+    ]
+    return Table(("resource", "device", "NUMA nodes", "healthy"), rows)
+
+
+def _distances_table(machine: Machine) -> Table:
+    ids = [str(numa_id) for numa_id in machine.numa_node_ids]
+    rows = [(str(node.id), *map(str, node.distances)) for node in machine.numa_nodes]
+    return Table(("from \\ to", *ids), rows, frozenset(ids))
+
+
+def machine_svg(machine: Machine) -> str:
+    """Return the picture of a machine."""
+    return drawing_of(Scene("Machine", machine))
+
+
+def node_scene(node: Node) -> Scene:
+    """Return the scene of a node with what its containers hold."""
+    devices = (
+        {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
+    )
+    title = f"Node: policy {node.manager.policy.name}, {counted(len(node.pods), 'pod')}"
+    return Scene(title, node.machine, devices, holdings_of(node))
+
+
+def node_svg(node: Node) -> str:
+    """Return the picture of a node and of what its containers hold."""
+    return drawing_of(node_scene(node))

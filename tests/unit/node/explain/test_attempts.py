@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alignup.node.explain.suggest.attempts import fields_of
+from alignup.node.explain.attempts import fields_of
 from explaining import KUBELET, node_of
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from alignup.kubernetes.pod import Pod
-    from alignup.node.explain.suggest.manifests import Manifest
+    from alignup.node.explain.manifests import Manifest
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 

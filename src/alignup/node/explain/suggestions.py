@@ -1,15 +1,14 @@
-"""Puts together what would help: asks the modules beside it for changes that were tried, and orders the best first."""
+"""Collects the changes that would help, each of which was tried, the best first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.node.explain.suggest.attempts import Attempts
-from alignup.node.explain.suggest.manifests import asked_by, manifest_of
-from alignup.node.explain.suggest.options import options
-from alignup.node.explain.suggest.removals import removal
-from alignup.node.explain.suggest.requests import reductions
-from alignup.node.explain.suggest.shapes import pinned_shape, shapes
+from alignup.node.explain.attempts import Attempts
+from alignup.node.explain.kubelet_changes import options
+from alignup.node.explain.manifests import asked_by, manifest_of
+from alignup.node.explain.pod_changes import pinned_shape, reductions, shapes
+from alignup.node.explain.removals import removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

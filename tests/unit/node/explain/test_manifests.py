@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from alignup.kubernetes.pod import Pod
-from alignup.node.explain.suggest.manifests import manifest_of
+from alignup.node.explain.manifests import manifest_of
 from explaining import by_kind, gpu_pod, node_of
 
 

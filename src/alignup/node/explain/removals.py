@@ -1,6 +1,6 @@
-"""Finds running pods whose removal makes room: the smallest set up to two, by number and then by CPUs; greedily beyond.
+"""Finds pods whose removal makes room: the smallest set up to two, by number and then by CPUs; greedily beyond.
 
-A pair is passed over without being tried only where a sum shows that it cannot make room.
+A pair is ruled out without a trial only where sums, over all pairs at once, show that too little would be free.
 """
 
 from __future__ import annotations
@@ -8,18 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.suggest.manifests import asked_by
-from alignup.node.explain.suggest.pair_bounds import NO_NUMA_NODE, possible_pairs
+from alignup.node.explain.manifests import asked_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from alignup.kubernetes.pod import Pod
-    from alignup.node.explain.suggest.attempts import Attempts
+    from alignup.node.explain.attempts import Attempts
     from alignup.node.holdings import Holdings, PlaceAmounts
 
-__all__ = ["removal"]
+__all__ = ["NO_NUMA_NODE", "possible_pairs", "removal"]
 
 MOST_PAIRS_TRIED: Final = 150
 MOST_PAIRED: Final = 256
@@ -176,3 +179,52 @@ def _suggestion(holders: Sequence[_Holder], *, minimal: bool) -> Suggestion:
     )
     text = f"remove {'pod' if len(holders) == 1 else 'pods'} {', '.join(names)}{more}{held}"
     return Suggestion("remove", text, {"remove": [one.uid for one in holders]}, minimal)
+
+
+NO_NUMA_NODE: Final = -1
+"""Stands for the id of a NUMA node where a device is near to none."""
+_LARGEST: Final = 1 << 62
+"""More than any machine has of anything, and twice of it still fits into 64 bits unsigned."""
+
+
+def possible_pairs(
+    held: Sequence[Mapping[str, Mapping[int, int]]],
+    free: Mapping[str, Mapping[int, int]],
+    asked: Iterable[Mapping[str, int]],
+    *,
+    on_one_node: bool,
+) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of pods, by their places in `held`, that are not ruled out.
+
+    Args:
+        held: for each pod by resource and kernel id of the NUMA node what it holds.
+        free: by resource and kernel id, what is free; a device that is near to several NUMA nodes counts for each.
+        asked: for each container by resource, what it asks for.
+        on_one_node: whether each container must get everything from one NUMA node.
+    """
+    possible = np.triu(np.ones((len(held), len(held)), np.bool_), 1)
+    for container in asked:
+        some_node: npt.NDArray[np.bool_] | None = None
+        for resource, amount in container.items():
+            if resource not in free:
+                continue
+            nodes = sorted(free[resource])
+            there = np.array([free[resource][node] for node in nodes], np.int64)
+            rows = [[one.get(resource, {}).get(node, 0) for node in nodes] for one in held]
+            given = np.array(rows, np.int64).reshape(len(held), len(nodes))
+            wanted = min(amount, _LARGEST)
+            totals = given.sum(axis=1)
+            possible &= there.sum() + totals[:, None] + totals[None, :] >= wanted
+            nowhere = nodes.index(NO_NUMA_NODE)
+            if on_one_node and not there[nowhere] and not given[:, nowhere].any():
+                enough = np.stack(
+                    [
+                        there[at] + given[:, None, at] + given[None, :, at] >= wanted
+                        for at in range(len(nodes))
+                    ]
+                )
+                some_node = enough if some_node is None else some_node & enough
+        if some_node is not None:
+            possible &= some_node.any(axis=0)
+    first, second = np.nonzero(possible)
+    yield from zip(first.tolist(), second.tolist(), strict=True)

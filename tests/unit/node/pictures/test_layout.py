@@ -7,10 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from alignup.node.pictures.boxes import FONT, Box, walk
-from alignup.node.pictures.device_layout import CELL_FONT
-from alignup.node.pictures.machine_layout import lay_out
-from alignup.node.pictures.measure import text_width
+from alignup.node.pictures.boxes import FONT, Box, text_width, walk
+from alignup.node.pictures.layout import CELL_FONT, lay_out
 from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
 
 LAYOUTS = {name: lay_out(one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()}

@@ -10,7 +10,7 @@ import pytest
 
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
-from alignup.node.explain.causes import without_requests
+from alignup.node.explain.cause import without_requests
 from alignup.node.holdings import holdings_of
 from explaining import GPU, article, in_conflict, refusals, wish
 from machines import machine_of
