@@ -64,6 +64,8 @@ class ApiStub:
         self.changed = asyncio.Condition()
         self.swallowed: set[int] = set()
         self.refusals: list[int] = []
+        self.forbidden: set[str] = set()
+        """Kinds of which no object may be read or written."""
         self.requests: list[tuple[str, str]] = []
         self.watches = 0
         self.page = 500
@@ -135,8 +137,8 @@ class ApiStub:
         if parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
         kind = f"{prefix}/{parts[0]}"
-        if parts[0] not in KINDS.get(prefix, ()):
-            return self.status(404, "no such kind")
+        if parts[0] not in KINDS.get(prefix, ()) or kind in self.forbidden:
+            return self.status(403 if kind in self.forbidden else 404, "no such kind, or forbidden")
         if len(parts) == 1 and request.method == "GET":
             return await (self.watch if "watch" in request.query else self.list)(request, kind)
         body = json.loads(await request.read() or b"null")

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINDING",
+    "CONFLICT",
     "GONE",
     "JSON",
     "MERGE",
+    "MISSING",
     "NODES",
     "TOPOLOGIES",
     "Api",
@@ -49,6 +51,7 @@ __all__ = [
     "object_path",
     "pod_path",
     "read_credentials",
+    "write_object",
 ]
 
 JSON: Final = "application/json"
@@ -56,8 +59,12 @@ MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
+MISSING: Final = 404
+CONFLICT: Final = 409
 GONE: Final = 410
 _FAILED: Final = 400
+_TOO_MANY: Final = 429
+_FAILING: Final = 500
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
 _SHOWN_LETTERS: Final = 300
@@ -74,6 +81,11 @@ class ApiError(AlignupError):
     def is_gone(self) -> bool:
         """Whether the version that was asked for is too old to be had."""
         return self.status == GONE
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later: no answer, a conflict, too many requests, or a failing server."""
+        return self.status in {0, CONFLICT, _TOO_MANY} or self.status >= _FAILING
 
 
 class _Status(msgspec.Struct):
@@ -196,6 +208,20 @@ class Api:
             raise ApiError(f"expected a token, got: {error}") from error
         found = [one for one in settings.values() if one.get("in") == "header"]
         return {one["key"]: bearer_header(one["value"]) for one in found}
+
+
+async def write_object(api: Api, collection: str, name: str, body: bytes) -> None:
+    """Merge an object into the one of its name, or create it.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        await api.request("PATCH", object_path(collection, name), body, content_type=MERGE)
+    except ApiError as error:
+        if error.status != MISSING:
+            raise
+        await api.request("POST", collection, body)
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

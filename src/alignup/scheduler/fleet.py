@@ -18,13 +18,16 @@ from aiohttp import web
 
 from alignup.errors import AlignupError, InputError, warn
 from alignup.scheduler.api_client import (
+    CONFLICT,
     MERGE,
+    MISSING,
     NODES,
     TOPOLOGIES,
     Api,
     ApiError,
     object_path,
     pod_path,
+    write_object,
 )
 from alignup.scheduler.fleet_node import FleetNode, ended_status, rejected_status, running_status
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
@@ -50,8 +53,6 @@ _LEASES_AT_ONCE: Final = 32
 _LEASE_SECONDS: Final = 40
 _STATUS_EVERY: Final = 30
 """Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes."""
-_EXISTS: Final = 409
-_MISSING: Final = 404
 
 
 class Fleet:
@@ -227,16 +228,16 @@ class Fleet:
         del self._writes[key]
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write until the server has answered; an object that is gone needs nothing."""
+        """Write until the server has taken it or refused it for good; an object that is gone needs nothing."""
         pause = 0.1
         while True:
             try:
                 await write()
             except ApiError as error:
-                if error.status in {_MISSING, _EXISTS}:
+                if error.status == MISSING:
                     return
                 self._complain(str(error))
-                if 0 < error.status < 500:  # noqa: PLR2004  # the same again would be refused again
+                if not error.is_passing:
                     return
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 10.0)
@@ -247,25 +248,32 @@ class Fleet:
         self._changed.discard(node.name)
         body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
         try:
-            await self._api.request("PATCH", object_path(TOPOLOGIES, node.name), body, content_type=MERGE)
+            await write_object(self._api, TOPOLOGIES, node.name, body)
         except ApiError as error:
-            if error.status != _MISSING:
+            if error.is_passing:  # this write is tried again, with what changes until then
                 self._changed.add(node.name)
-                raise
-            await self._api.request("POST", TOPOLOGIES, body)
+            raise
 
     async def _set_status(self, found: PodObject, status: Mapping[str, Any]) -> None:
         metadata = found.metadata
         # the uid lets the server refuse a status that is meant for an earlier pod of the name
         body = msgspec.json.encode({"metadata": {"uid": metadata.uid}, "status": status})
         path = pod_path(metadata.namespace, metadata.name, "status")
-        await self._api.request("PATCH", path, body, content_type=MERGE)
+        try:
+            await self._api.request("PATCH", path, body, content_type=MERGE)
+        except ApiError as error:
+            if error.status != CONFLICT or metadata.uid in self._pods:
+                raise
 
     async def _delete(self, found: PodObject) -> None:
         metadata = found.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         path = pod_path(metadata.namespace, metadata.name)
-        await self._api.request("DELETE", path, msgspec.json.encode(body))
+        try:
+            await self._api.request("DELETE", path, msgspec.json.encode(body))
+        except ApiError as error:
+            if error.status != CONFLICT:  # the pod is gone, and another one has its name
+                raise
 
     # Nodes.
 
@@ -328,7 +336,7 @@ class Fleet:
         try:
             await self._api.request("POST", path, msgspec.json.encode(body))
         except ApiError as error:
-            if error.status != _EXISTS:
+            if error.status != CONFLICT:
                 raise
             return False
         return True

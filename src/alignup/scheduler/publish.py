@@ -14,7 +14,7 @@ import msgspec
 from alignup.errors import AlignupError
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
-from alignup.scheduler.api_client import MERGE, TOPOLOGIES, Api, ApiError, object_path
+from alignup.scheduler.api_client import TOPOLOGIES, Api, write_object
 from alignup.scheduler.report import HOLDINGS, NODE, holdings_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _FIELDS: Final = (
     "featureGates",
 )
 """The fields of a KubeletConfiguration that decide; the others are nobody's concern outside the node."""
-_MISSING: Final = 404
 _SETTLED: Final = 0.05
 
 
@@ -99,7 +98,7 @@ async def publish_node(
             if seen != last:
                 await asyncio.sleep(_SETTLED)
                 if _encoded(name, read) == seen:
-                    await _send(api, name, seen)
+                    await write_object(api, TOPOLOGIES, name, seen)
                     last = seen
                     if once:
                         return
@@ -112,12 +111,3 @@ async def publish_node(
 
 def _encoded(name: str, read: Callable[[], KubeletNode]) -> bytes:
     return msgspec.json.encode(published_object(name, read()))
-
-
-async def _send(api: Api, name: str, body: bytes) -> None:
-    try:
-        await api.request("PATCH", object_path(TOPOLOGIES, name), body, content_type=MERGE)
-    except ApiError as error:
-        if error.status != _MISSING:
-            raise
-        await api.request("POST", TOPOLOGIES, body)

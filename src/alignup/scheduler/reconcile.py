@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.scheduler.api_client import Api, ApiError, pod_path
+from alignup.scheduler.api_client import CONFLICT, MISSING, Api, ApiError, pod_path
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
 
@@ -24,8 +24,6 @@ __all__ = ["FAILED_PODS", "Backoff", "Reconciler", "Rules"]
 
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
-_MISSING: Final = 404
-_CHANGED: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +169,6 @@ class Reconciler:
         try:
             await self._api.request("DELETE", pod_path(metadata.namespace, metadata.name), body)
         except ApiError as error:
-            if error.status not in {_MISSING, _CHANGED}:
+            if error.status not in {MISSING, CONFLICT}:
                 self._complain(str(error))
                 self._known.pop(metadata.uid, None)  # the next list tries it again

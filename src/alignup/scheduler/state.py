@@ -101,7 +101,10 @@ class ClusterState:
         self._assumed.discard(uid)
         if pod is None:
             return
-        self._by_node[pod.node].pop(uid, None)
+        there = self._by_node[pod.node]
+        there.pop(uid, None)
+        if not there:
+            del self._by_node[pod.node]
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
             member.gone(uid, now)

@@ -154,10 +154,11 @@ class Follower(Generic[T]):
     async def _list(self) -> None:
         """Fetch all objects, page by page; only what is decoded of a page stays."""
         found: list[T] = []
+        said, self._passed_over = self._passed_over, {}  # those that are gone are forgotten
         query = {**self._query, "limit": str(_PAGE)}
         while True:
             page = decode_list(await self._api.request("GET", self._path, query=query))
-            found += [one for item in page.items or () if (one := self._read(item)) is not None]
+            found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
             if not page.metadata.next_page:
                 break
             query["continue"] = page.metadata.next_page
@@ -215,7 +216,7 @@ class Follower(Generic[T]):
             status = decode_json(event.object, "a Status", decode=_STATUS.decode)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
         if event.type in {"ADDED", "MODIFIED", "DELETED"}:
-            found = self._read(event.object)
+            found = self._read(event.object, self._passed_over)
             if found is not None:
                 (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
             elif event.type == "DELETED":  # only a list tells which object it was
@@ -224,15 +225,16 @@ class Follower(Generic[T]):
         if version:
             self._version = version
 
-    def _read(self, data: msgspec.Raw) -> T | None:
-        """Return an object; None, and a complaint once for each version of it, if nobody can read it."""
+    def _read(self, data: msgspec.Raw, said: Mapping[str, str]) -> T | None:
+        """Return an object; None, and a complaint if there was none of this version, if it cannot be read."""
         try:
             return self._decode(data)
         except AlignupError as error:
             meta = _meta(data)
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
-            if self._passed_over.get(name) != meta.resource_version:
-                self._passed_over[name] = meta.resource_version
+            known = said.get(name)
+            self._passed_over[name] = meta.resource_version
+            if known != meta.resource_version:
                 self._complain(f"{self._path}: the object {name} is passed over: {error}")
             return None
 

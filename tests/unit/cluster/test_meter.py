@@ -48,3 +48,17 @@ def test_what_is_free_where_a_pod_fits_and_is_refused_is_stranded(totals):
     meter.strand(np.array([True, True]), np.array([True, False]))
     meter.strand(np.array([True, True]), np.array([True, True]))
     assert meter.stranded.tolist() == pytest.approx([0.25] * len(totals.resources))
+
+
+def test_what_is_stranded_is_a_part_of_what_is_free_by_amount_not_by_node(totals):
+    """Nodes with little free count for little, and each moment for as much as any other."""
+    cpu, used = totals.resources.index("cpu"), 3
+    whole = int(totals.allocatable[0, cpu]) // 1000
+    totals.add(0, request(totals, used))
+    meter = Meter(totals)
+    free = [whole - used, whole]
+    meter.strand(np.array([True, True]), np.array([False, True]))  # the first is stranded
+    meter.strand(np.array([True, False]), np.array([False, False]))  # where nothing fits nothing is
+    meter.strand(np.array([True, True]), np.array([False, False]))
+    parts = [free[0] / sum(free), free[0] / sum(free), 1]
+    assert meter.stranded[cpu] == pytest.approx(sum(parts) / 3)

@@ -144,6 +144,23 @@ def test_a_binding_whose_answer_got_lost_is_done() -> None:
     asyncio.run(scenario())
 
 
+def test_a_binding_of_a_pod_that_another_one_of_its_name_replaced_is_an_error() -> None:
+    """The other one is bound to the very node, yet the pod that was asked for is not, and holds nothing."""
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.filter(pod_object("p", cpu=4), "a")
+            other = pod_object("p", "a", cpu=1)
+            other["metadata"]["uid"] = "uid-other"
+            await asked.stub.put(PODS, other)
+            await until(lambda: asked.extender.state.bound("uid-other"))
+            assert "409" in await asked.bind("p", "a")
+            assert asked.extender.state.bound("uid-p") is None
+            assert [one.uid for one in asked.extender.state.members["a"].node.pods] == ["uid-other"]
+
+    asyncio.run(scenario())
+
+
 def test_pods_are_bound_to_one_node_one_after_another() -> None:
     """Two that are on their way at once can arrive in the other order, in which the kubelet then admits them."""
 

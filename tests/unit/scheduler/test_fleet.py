@@ -159,18 +159,36 @@ def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
     assert all("expected" in one and "passed over" in one for one in said)
 
 
-def test_errors_of_the_server_are_said_and_writing_goes_on() -> None:
+@pytest.mark.parametrize("statuses", [(500, 503), (429, 429), (409, 409), (429, 409)])
+def test_passing_errors_of_the_server_are_said_and_tried_again(statuses) -> None:
+    """Too many requests, conflicts and failures: the pod runs and the node is published all the same."""
     said: list[str] = []
 
     async def scenario() -> None:
         stub = ApiStub()
         async with fleet(stub, "a", complain=said.append):
-            stub.refusals = [500, 503]
+            stub.refusals = list(statuses)
             await stub.put(PODS, pod_object("p", "a", cpu=3))
             await until(lambda: phase(stub, "p") == "Running" and held(stub, "a") == ["uid-p"])
 
     check(scenario)
     assert len(said) == 2
+
+
+def test_a_node_whose_report_was_refused_for_good_is_published_again_when_it_changes() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with fleet(stub, "a", complain=said.append):
+            stub.forbidden = {TOPOLOGIES}
+            await stub.put(PODS, pod_object("p", "a", cpu=1))
+            await until(lambda: said and phase(stub, "p") == "Running")
+            stub.forbidden = set()
+            await stub.put(PODS, pod_object("q", "a", cpu=1))
+            await until(lambda: held(stub, "a") == ["uid-p", "uid-q"])
+
+    check(scenario)
 
 
 def test_amounts_only_is_what_other_exporters_publish() -> None:
