@@ -45,7 +45,7 @@ CONVENIENCE = {
     ("topology_manager.admission", "node.pictures.page"): "Admission._repr_html_",
     ("node.node", "node.pictures.picture"): "Node._repr_svg_",
     ("node.explain.explanation", "node.pictures.explanation_page"): "Explanation._repr_html_",
-    ("machine.described", "machine.catalog"): "only a name needs the catalog",
+    ("machine.load", "machine.catalog"): "only a name needs the catalog",
     ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
     ("node.node", "kubelet.read"): "Node.from_kubelet",
     ("node.node", "node.explain.why"): "Node.explain",

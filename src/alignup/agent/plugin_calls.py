@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alignup.agent.service import PluginCalls
-from alignup.machine.device_locality import near_cpu_nodes
+from alignup.machine.device_inventory import near_cpu_nodes
 
 if TYPE_CHECKING:
     import asyncio

@@ -1,4 +1,7 @@
-"""`alignup admit`: admits pods on a machine and prints the resources of each container, or the reason of a refusal."""
+"""`alignup admit`: admits pods on a machine and prints the resources of each container, or the reason of a refusal.
+
+With `--hints` it shows what each provider offered, too; several kubelets are compared by `alignup.cli.comparison`.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from alignup.cli.completion import files
 from alignup.cli.failures import complain
-from alignup.cli.inputs import (
-    config_option,
-    kubelet_node_option,
-    load_node,
-    machine_option,
-    near_cpus_option,
-    node_name_option,
-    read_pods,
-)
-from alignup.cli.options import (
-    device_resource_option,
-    devices_option,
-    kubelet_versions_option,
-    lenient_option,
-    replicas_option,
-)
+from alignup.cli.inputs import asked_pods, load_node
+from alignup.cli.options import files, json_option, kubelet_versions_option, node_source_options
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import short_bytes
@@ -35,14 +23,18 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from alignup.cli.admit_hints import PodHints
     from alignup.cli.inputs import LoadedNode
+    from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.provider import ResourceHints
 
+    PodHints = dict[str | None, dict[str, ResourceHints]]
+    """By container (None: the pod as a whole) and name of the provider."""
     Answer = tuple[Pod, Admission, PodHints | None]
+
 
 __all__ = ["command", "say_what_is_ignored"]
 
@@ -54,34 +46,16 @@ STANDARD_INPUT_TWICE: Final = "expected files, got standard input, which is read
     name="admit",
     epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
 )
-@machine_option
-@kubelet_node_option
-@config_option
-@devices_option
-@device_resource_option
-@near_cpus_option
-@replicas_option("Admit")
-@node_name_option
+@node_source_options
 @kubelet_versions_option
-@lenient_option
 @click.option("--hints", "with_hints", is_flag=True, help="Show what each provider offered, too.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object a pod, or a version, and nothing else."
-)
+@json_option("a pod, or a version")
 @click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
 @click.pass_context
 def command(
     ctx: click.Context,
-    machine: str,
-    kubelet_node: str | None,
-    config: str | None,
-    inventory: str | None,
-    selectors: tuple[str, ...],
-    near_cpus: bool,
-    replicas: int | None,
-    node_name: str | None,
+    source: NodeSource,
     versions: tuple[KubeletVersion, ...],
-    lenient: bool,
     with_hints: bool,
     as_json: bool,
     pods: tuple[str, ...],
@@ -92,24 +66,19 @@ def command(
     pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
     reads standard input.
     """
-    options: dict[str, Any] = {"near_cpus": near_cpus, "lenient": lenient}
-    given = partial(load_node, machine, config, inventory, selectors, kubelet_node=kubelet_node, **options)
-
-    def load(version: KubeletVersion | None) -> LoadedNode:
-        return given(version=version)
 
     def read(loaded: LoadedNode) -> list[Pod]:
-        made = None if pods else loaded.example_pods(replicas)
-        return made or read_pods(pods, replicas=replicas, node_name=node_name)
+        return asked_pods(pods, source, loaded)
 
     if len(versions) > 1:
-        from alignup.cli.admit_versions import compare_versions
+        from alignup.cli.comparison import compare_versions
 
-        if with_hints or "-" in (config, inventory):
+        if with_hints or "-" in (source.config, source.inventory):
             raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
+        load = partial(load_node, source)
         ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
-    loaded = load(versions[0] if versions else None)
-    is_configured = bool(config or kubelet_node)
+    loaded = load_node(source, versions[0] if versions else None)
+    is_configured = bool(source.config or source.kubelet_node)
     answers = admit_all(loaded, read(loaded), is_configured=is_configured, with_hints=with_hints)
     if as_json:
         print_json(loaded.node, answers)
@@ -123,8 +92,6 @@ def print_json(node: Node, answers: Sequence[Answer]) -> None:
     for pod, admission, hints in answers:
         answer = answer_dict(node, pod, admission)
         if hints is not None:
-            from alignup.cli.admit_hints import add_hints
-
             add_hints(answer, hints, node.machine.numa_node_ids)
         click.echo(json.dumps(answer, separators=(",", ":")))
 
@@ -155,8 +122,6 @@ def admitted(node: Node, pod: Pod, *, with_hints: bool) -> Answer:
     """Admit a pod; its hints are looked at before."""
     if not with_hints:
         return pod, node.admit(pod), None
-    from alignup.cli.admit_hints import hints_of
-
     hints = hints_of(node, pod)
     return pod, node.admit(pod), hints
 
@@ -222,8 +187,6 @@ def show(node: Node, title: str, answers: Sequence[Answer]) -> None:
         console.print()
         show_pod(console, node, pod, admission)
         if hints is not None:
-            from alignup.cli.admit_hints import show_hints
-
             console.print()
             show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
@@ -292,3 +255,53 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
         devices or "-",
     )
     return tuple(safe(cell) for cell in cells)
+
+
+def hints_of(node: Node, pod: Pod) -> PodHints:
+    """Return what the providers would offer to the pod now, as far as they would be asked."""
+    from alignup.node.explain.trial import tried
+
+    return {
+        None if asked.container is None else asked.container.name: asked.hints
+        for asked in tried(node, pod).questions
+        if asked.hints
+    }
+
+
+def add_hints(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[int]) -> None:
+    """Add the hints to an answer in JSON's types, where `alignup replay --hints` has them."""
+    from alignup.replay.scenario import hints_dict
+
+    for name, offered in hints.items():
+        told = {provider: hints_dict(resources, numa_node_ids) for provider, resources in offered.items()}
+        if name is None:
+            answer["podHints"] = told
+        else:
+            answer["containers"].setdefault(name, {})["hints"] = told
+
+
+def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) -> None:
+    """Print what was offered to a pod."""
+    from alignup.topology_manager.refusal_message import listed, view_of
+
+    table = make_table("container", "hints for", "preferred", "not preferred")
+    for name, offered in hints.items():
+        for resources in offered.values():
+            for resource, listed_hints in (resources or {}).items():
+                seen = view_of(resource, listed_hints, numa_node_ids)
+                preferred = (
+                    "any"
+                    if seen.anywhere
+                    else listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
+                )
+                other = listed(seen.other, seen.other_count, is_whole=seen.is_whole)
+                table.add_row(
+                    "the whole pod" if name is None else safe(name),
+                    safe(resource),
+                    preferred or "-",
+                    other or "-",
+                )
+    if table.row_count:
+        print_whole(console, table)
+    else:
+        console.print("  no hints: it asks for nothing that is aligned")

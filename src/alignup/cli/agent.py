@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.inputs import machine_option, read_mapping
-from alignup.cli.options import device_resource_option, devices_option, kubelet_version_option, state_option
+from alignup.cli.inputs import read_mapping
+from alignup.cli.options import (
+    device_resource_option,
+    devices_option,
+    kubelet_version_option,
+    machine_option,
+    state_option,
+)
 from alignup.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,36 +1,32 @@
-"""`alignup explain`: says why pods are admitted or refused on a machine, and what would help."""
+"""`alignup explain`: says why pods are admitted or refused on a machine, and what would help.
+
+`alignup.cli.explain_view` prints an explanation.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from alignup.cli.admit import say_what_is_ignored
-from alignup.cli.completion import files
-from alignup.cli.inputs import (
-    config_option,
-    kubelet_node_option,
-    load_node,
-    machine_option,
-    near_cpus_option,
-    node_name_option,
-    read_pods,
-)
+from alignup.cli.inputs import asked_pods, load_node, write_text
 from alignup.cli.options import (
-    device_resource_option,
-    devices_option,
+    files,
+    html_option,
+    json_option,
     kubelet_version_option,
-    lenient_option,
-    replicas_option,
+    node_source_options,
+    svg_option,
 )
-from alignup.cli.output_files import html_option, svg_option, write_text
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.cli.inputs import LoadedNode
+    from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node.explain.explanation import Explanation
@@ -42,16 +38,8 @@ __all__ = ["command"]
     name="explain",
     epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
 )
-@machine_option
-@kubelet_node_option
-@config_option
-@devices_option
-@device_resource_option
-@near_cpus_option
-@replicas_option("Explain")
-@node_name_option
+@node_source_options
 @kubelet_version_option
-@lenient_option
 @click.option(
     "--nodes",
     "-n",
@@ -62,23 +50,15 @@ __all__ = ["command"]
 @click.option(
     "--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@json_option("a pod")
 @svg_option
 @html_option
 @click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
 @click.pass_context
 def command(
     ctx: click.Context,
-    machine: str,
-    kubelet_node: str | None,
-    config: str | None,
-    inventory: str | None,
-    selectors: tuple[str, ...],
-    near_cpus: bool,
-    replicas: int | None,
-    node_name: str | None,
+    source: NodeSource,
     version: KubeletVersion | None,
-    lenient: bool,
     nodes: str | None,
     product: bool,
     as_json: bool,
@@ -92,18 +72,9 @@ def command(
     admitted there if it fits. Every change that is suggested was tried. `-` reads standard input. A picture shows the
     first pod that is refused, or else the last one; a page shows all.
     """
-    loaded = load_node(
-        machine,
-        config,
-        inventory,
-        selectors,
-        kubelet_node=kubelet_node,
-        near_cpus=near_cpus,
-        version=version,
-        lenient=lenient,
-    )
-    asked = read_pods(pods, replicas=replicas, node_name=node_name) if pods else loaded.example_pods(replicas)
-    say_what_is_ignored(loaded, asked, is_configured=bool(config or kubelet_node))
+    loaded = load_node(source, version)
+    asked = asked_pods(pods, source, loaded)
+    say_what_is_ignored(loaded, asked, is_configured=bool(source.config or source.kubelet_node))
     quiet = "-" in (svg, html)
     found = explain_all(loaded, asked, nodes, version, product=product, as_json=as_json, quiet=quiet)
     if svg is not None or html is not None:
@@ -138,7 +109,6 @@ def explain_all(
     quiet: bool,
 ) -> list[Explanation]:
     """Explain each pod and then admit it; `quiet`: print nothing."""
-    from alignup.cli.explain_nodes import OtherNodes, taking_words
     from alignup.cli.explain_view import show_explanation, show_note
 
     others = None if nodes is None else OtherNodes(nodes, version)
@@ -161,3 +131,48 @@ def explain_all(
     if not as_json and not quiet:
         show_note(loaded.title)
     return found
+
+
+MOST_NODES: Final = 10
+
+
+class OtherNodes:
+    """The nodes in a file, as `alignup rank` takes them.
+
+    Raises:
+        InputError: the file holds none.
+    """
+
+    def __init__(self, name: str, version: KubeletVersion | None) -> None:
+        from alignup.cli.rank import load_cluster
+        from alignup.cluster.node_totals import Fit
+
+        self._cluster = load_cluster(name, version)
+        self._fit = Fit(self._cluster)
+
+    def taking(self, pod: Pod) -> dict[str, Any]:
+        """Return how many nodes there are, how many of them would take the pod, and the best ones, in JSON's types."""
+        from alignup.cli.rank import placements
+        from alignup.cluster.ranking import rank
+
+        answer = self._cluster.evaluate(pod)
+        ranking = rank(self._cluster, pod, answer, self._fit)
+        return {
+            "nodes": len(self._cluster),
+            "admitting": len(ranking.order),
+            "best": placements(self._cluster, answer, ranking, MOST_NODES),
+        }
+
+
+def taking_words(taking: dict[str, Any]) -> str:
+    """Return the same as a line for people."""
+    names = ", ".join(
+        one["node"] + ("" if one["exact"] else " (only amounts are known)") for one in taking["best"]
+    )
+    more = taking["admitting"] - len(taking["best"])
+    nodes = counted(taking["nodes"], "other node")
+    return (
+        f"{taking['admitting']} of {nodes} would take it now"
+        + (f": {names}" if names else "")
+        + (f" and {more} more" if more > 0 else "")
+    )

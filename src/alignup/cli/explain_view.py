@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from alignup.cli.terminal import counted, make_console, make_table, mark, print_whole, safe
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.shared_unit import amount_in, shared_unit
+from alignup.cli.terminal import make_console, make_table, mark, print_whole, safe
+from alignup.text.byte_sizes import amount_in, counted, shared_unit, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

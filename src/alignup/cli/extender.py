@@ -7,39 +7,17 @@ import gc
 
 import click
 
-from alignup.cli.completion import files
-from alignup.cli.failures import complain
-from alignup.cli.options import STRATEGIES
+from alignup.cli.failures import complain, need_extra
+from alignup.cli.options import STRATEGIES, files, kubeconfig_option, listen_option, strategy_option
 from alignup.errors import InputError
 
-__all__ = ["command", "keep_from_collection", "kubeconfig_option", "listen_option", "need_extra", "need_text"]
-
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    shell_complete=files,
-    help="How to reach the API server.  [default: the service account of this pod]",
-)
-listen_option = click.option(
-    "--listen",
-    default="127.0.0.1:8080",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to serve HTTP; port 0 is any free one.",
-)
+__all__ = ["command", "keep_from_collection"]
 
 
 @click.command(name="extender")
 @kubeconfig_option
 @listen_option
-@click.option(
-    "--strategy",
-    "-s",
-    default="least-numa-nodes",
-    show_default=True,
-    metavar=f"[{'|'.join(STRATEGIES)}]",
-    help="How placements are scored; see `alignup rank`.",
-)
+@strategy_option
 @click.option(
     "--fail",
     type=click.Choice(["open", "closed"]),
@@ -59,7 +37,7 @@ def command(
     """
     if strategy not in STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-    need_extra("aiohttp", "kubernetes_asyncio", "prometheus_client")
+    need_extra("cluster")
     asyncio.run(serve_extender(kubeconfig, listen, strategy, fail == "open", (tls_cert, tls_key)))
 
 
@@ -96,28 +74,3 @@ def keep_from_collection() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def need_text(option: str, word: str) -> None:
-    """Check that a word of the command line is text, which an API server can be sent.
-
-    Raises:
-        InputError: its bytes are no UTF-8.
-    """
-    try:
-        word.encode()
-    except UnicodeEncodeError as error:
-        raise InputError.at(option, "UTF-8", word) from error
-
-
-def need_extra(*modules: str) -> None:
-    """Check that the libraries of the extra `cluster` are there, without importing them.
-
-    Raises:
-        InputError: one is missing.
-    """
-    from importlib.util import find_spec
-
-    for name in modules:
-        if find_spec(name) is None:
-            raise InputError(f"expected the module {name}, got none; install alignup[cluster]")

@@ -8,21 +8,31 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING
 
 import click
 
-from alignup.errors import AlignupError, one_line
+from alignup.errors import AlignupError, InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CLOSED_PIPE", "complain", "forget_output", "status_of"]
+__all__ = ["CLOSED_PIPE", "complain", "forget_output", "need_extra", "need_text", "status_of"]
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT."""
+
+EXTRAS = {
+    "agent": ("grpc", "google.protobuf", "prometheus_client"),
+    "cluster": ("aiohttp", "kubernetes_asyncio", "prometheus_client", "xxhash"),
+    "kubelet": ("grpc", "google.protobuf", "xxhash"),
+    "metrics": ("prometheus_client",),
+    "nvidia": ("pynvml",),
+}
+"""The modules that each extra of the package brings."""
 
 
 def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
@@ -42,8 +52,8 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     except RecursionError:
         complain("expected input with values of some ten levels, got far more")
     except ImportError as error:
-        # a compiled module that cannot be opened, for one; a missing extra says itself which it is
-        complain(str(error))
+        # also a compiled module that cannot be opened
+        complain(missing_extra(error.name or "") or str(error))
     except OSError as error:
         forget_output()
         complain(os.strerror(error.errno or 0).lower())
@@ -60,3 +70,44 @@ def forget_output(stream: IO[str] | None = None) -> None:
     """Let what is still to be written to a stream, standard output by default, go nowhere."""
     with suppress(OSError):  # too many files may be open, which was said
         os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
+
+
+def need_extra(extra: str) -> None:
+    """Check that the libraries of an extra are installed, without importing them.
+
+    Raises:
+        InputError: one is missing.
+    """
+    for name in EXTRAS[extra]:
+        try:
+            found = find_spec(name)
+        except ImportError:  # of the package that it is in
+            found = None
+        if found is None:
+            raise InputError(needs(extra, name))
+
+
+def missing_extra(module: str) -> str:
+    """Return a sentence about the extra that brings a module; empty: none does."""
+    for extra, modules in EXTRAS.items():
+        for name in modules:
+            if module in {name, name.partition(".")[0]}:
+                return needs(extra, name)
+    return ""
+
+
+def needs(extra: str, module: str) -> str:
+    """Return a sentence about an extra of which a module is not installed."""
+    return f"this needs the module {module}, which is not installed: pip install 'alignup[{extra}]'"
+
+
+def need_text(option: str, word: str) -> None:
+    """Check that a word of the command line is text, which an API server can be sent.
+
+    Raises:
+        InputError: its bytes are no UTF-8.
+    """
+    try:
+        word.encode()
+    except UnicodeEncodeError as error:
+        raise InputError.at(option, "UTF-8", word) from error

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.completion import files
-from alignup.cli.extender import kubeconfig_option, need_extra, need_text
-from alignup.cli.failures import complain
+from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.inputs import read_bytes
+from alignup.cli.options import files, kubeconfig_option
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def command(
     Each node decides exactly as a kubelet of its machine and configuration would; containers do not run. Leases, Node
     status and NodeResourceTopology objects are kept current until SIGTERM. For schedulers under test, and for planning.
     """
-    need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
+    need_extra("cluster")
     pairs = [label.partition("=") for label in labels]
     for word in labels:
         need_text("--label", word)

@@ -1,8 +1,7 @@
-"""Reads the inputs of the subcommands: files, standard input, machines, configurations and pods."""
+"""Reads the inputs of the subcommands (files, standard input, machines, configurations, pods), and writes files."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import sys
@@ -14,34 +13,31 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.completion import files, machines
-from alignup.cli.terminal import counted
 from alignup.errors import InputError
-from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.machine.load import HERE, load_machine
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
 __all__ = [
     "LoadedNode",
-    "config_option",
-    "kubelet_node_option",
+    "asked_pods",
     "load_node",
-    "machine_option",
-    "near_cpus_option",
-    "node_name_option",
     "open_input",
     "read_bytes",
     "read_lines",
     "read_mapping",
     "read_pods",
+    "write_text",
 ]
 
+HERE = "/"
+"""What `--machine` and `--node` name for this machine."""
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
 FILE_LIMIT = 256 << 20
@@ -49,38 +45,6 @@ FILE_LIMIT = 256 << 20
 LINE_LIMIT = 16 << 20
 """The most bytes of a line: as many as the file of a machine may have."""
 BLANK_LIMIT = 1_000_000
-
-
-machine_option = click.option(
-    "--machine",
-    "-m",
-    metavar="NAME|FILE|ROOT",
-    default=HERE,
-    show_default="this machine",
-    shell_complete=machines,
-    help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
-)
-kubelet_node_option = click.option(
-    "--node",
-    "kubelet_node",
-    metavar="ROOT|ARCHIVE",
-    shell_complete=files,
-    help="The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
-    "`alignup node collect`.",
-)
-near_cpus_option = click.option(
-    "--near-cpus",
-    is_flag=True,
-    help="Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).",
-)
-node_name_option = click.option(
-    "--node-name",
-    metavar="NAME",
-    help="The pods of this node, and those that are bound to none; needed where pods are bound to several.",
-)
-config_option = click.option(
-    "--config", "-c", metavar="FILE", shell_complete=files, help="A KubeletConfiguration, YAML or JSON."
-)
 
 
 @contextmanager
@@ -94,14 +58,16 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
         with ExitStack() as stack:
             file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
             if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+                import gzip  # startup counts
+
                 file = gzip.GzipFile(fileobj=file)
             yield file
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"expected a whole gzip file, got {name!r}: {error}") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{name!r} is not a whole gzip file: {error}") from error
     except OSError as error:
-        raise InputError(
-            f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
-        ) from error
+        if error.errno is None:  # gzip's own
+            raise InputError(f"{name!r} is not a whole gzip file: {error}") from error
+        raise InputError(f"cannot read {name!r}: {os.strerror(error.errno).lower()}") from error
 
 
 def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
@@ -202,6 +168,7 @@ class LoadedNode:
         Raises:
             InputError: there are none.
         """
+        from alignup.kubernetes.manifest import pod_from_manifest
         from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
@@ -211,73 +178,57 @@ class LoadedNode:
         return expanded((PodDocument(pod_from_manifest(manifest)) for manifest in self.pods), replicas)
 
 
-def load_node(
-    machine: str,
-    config: str | None,
-    devices: str | None,
-    selectors: Sequence[str] = (),
-    *,
-    near_cpus: bool = False,
-    version: KubeletVersion | None = None,
-    lenient: bool = False,
-    kubelet_node: str | None = None,
-) -> LoadedNode:
+def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node that the options describe.
 
     A catalog machine brings its devices and a configuration that aligns; both give way to the options. So do those of a
     kubelet's node.
 
     Args:
-        machine: what `--machine` takes.
-        config: the file of a KubeletConfiguration.
-        devices: the file of a device inventory; it replaces the devices that come with the machine.
-        selectors: PCI devices that are a resource, as `--device-resource` takes them, beside those devices.
-        near_cpus: count devices on NUMA nodes without CPUs as near the closest ones with CPUs.
+        source: the options.
         version: the kubelet's release; None: the newest known.
-        lenient: let options of the configuration pass whose gates are off by default.
-        kubelet_node: what `--node` takes.
 
     Raises:
         InputError: an input is not what it should be.
     """
-    if kubelet_node is not None:
-        return load_kubelet_node(
-            kubelet_node, machine, config, devices, selectors, near_cpus=near_cpus, version=version
-        )
+    if source.kubelet_node is not None:
+        return load_kubelet_node(source.kubelet_node, source, version)
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
-    from alignup.machine.with_devices import load_with_devices
+    from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
     from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
-        machine,
-        devices=read_mapping(devices) if devices else None,
-        where=devices or "devices",
-        selectors=selectors,
-        near_cpus=near_cpus,
+        source.machine,
+        devices=read_mapping(source.inventory) if source.inventory else None,
+        where=source.inventory or "devices",
+        selectors=source.selectors,
+        near_cpus=source.near_cpus,
     )
-    release = version or NEWEST
+    config, release = source.config, version or NEWEST
     kubelet = (
-        load_config(read_bytes(config, TEXT_LIMIT), config, version=release, lenient=lenient)
+        load_config(read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient)
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
-    return LoadedNode(node, title_of(machine, node), frozenset(loaded.devices), loaded.pods)
+    return LoadedNode(node, title_of(source.machine, node), frozenset(loaded.devices), loaded.pods)
 
 
-def load_kubelet_node(
-    root: str,
-    machine: str,
-    config: str | None,
-    devices: str | None,
-    selectors: Sequence[str] = (),
-    *,
-    near_cpus: bool = False,
-    version: KubeletVersion | None = None,
-) -> LoadedNode:
-    """Return the node of a kubelet, with its pods; arguments as for `load_node`.
+def asked_pods(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Pod]:
+    """Return the pods in some files; without files, the example pods of the machine.
+
+    Raises:
+        InputError: there are none, or a file is not what it should be.
+    """
+    if not names:
+        return loaded.example_pods(source.replicas)
+    return read_pods(names, replicas=source.replicas, node_name=source.node_name)
+
+
+def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
+    """Return the node of a kubelet, with its pods; `root` is what `--node` takes.
 
     Raises:
         InputError: a file is damaged, or options contradict each other.
@@ -285,15 +236,17 @@ def load_kubelet_node(
     from alignup.kubelet.layout import open_node
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
+    from alignup.machine.load import load_machine
 
-    if selectors or near_cpus:
+    if source.selectors or source.near_cpus:
         raise click.UsageError(
             "--node tells the devices; --device-resource and --near-cpus do not go with it"
         )
     files = open_node(root)
-    records = read_records(files, config)
-    at = machine_of(files) if machine == HERE else load_machine(machine).machine
-    inventory = None if devices is None else decode_inventory(read_mapping(devices), at, devices)
+    records = read_records(files, source.config)
+    at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
+    given = source.inventory
+    inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
     found = make_node(records, at, inventory, version).node
     resources = frozenset(found.devices.pools if found.devices else ())
     return LoadedNode(found, title_of(root, found), resources)
@@ -326,3 +279,18 @@ def title_of(machine: str, node: Node) -> str:
         f"{name}: {counted(nodes, 'NUMA node')}, {counted(cpus, 'CPU')}; policy {policy}{scope}, "
         f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}{kubelet}"
     )
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a text file, or to standard output for `-`.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if name == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error

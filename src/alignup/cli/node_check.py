@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.node_options import (
-    kubelet_node_options,
-    machine_of_option,
-)
+from alignup.cli.options import json_option, kubelet_node_options
 from alignup.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from alignup.cli.options import KubeletSource
     from alignup.kubelet.findings import Finding
-    from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = ["command"]
 
@@ -26,15 +23,11 @@ __all__ = ["command"]
     name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input."
 )
 @kubelet_node_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, and nothing else.")
+@json_option("a finding")
 @click.pass_context
 def command(
     ctx: click.Context,
-    root: str,
-    kubelet_dir: str | None,
-    config: str | None,
-    machine: str | None,
-    version: KubeletVersion | None,
+    source: KubeletSource,
     as_json: bool,
 ) -> None:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
@@ -45,8 +38,12 @@ def command(
     from alignup.kubelet.check import check_node
     from alignup.kubelet.layout import open_node
 
-    files = open_node(root, kubelet_dir)
-    options = {"config": config, "machine": machine_of_option(machine), "kubelet_version": version}
+    files = open_node(source.root, source.kubelet_dir)
+    options = {
+        "config": source.config,
+        "machine": source.machine_record(),
+        "kubelet_version": source.version,
+    }
     found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
     if as_json:
         for one in found:

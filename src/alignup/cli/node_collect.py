@@ -8,12 +8,11 @@ from urllib.parse import quote
 
 import click
 
-from alignup.cli.completion import files as complete_files
-from alignup.cli.failures import complain
-from alignup.cli.inputs import config_option, read_bytes
-from alignup.cli.node_options import kubelet_dir_option, node_option
-from alignup.cli.terminal import counted
+from alignup.cli.failures import complain, need_extra
+from alignup.cli.inputs import read_bytes
+from alignup.cli.options import config_option, files, kubelet_dir_option, node_option
 from alignup.errors import InputError
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +38,11 @@ _WORTH = {
 @click.option(
     "--pods",
     metavar="FILE",
-    shell_complete=complete_files,
+    shell_complete=files,
     help="The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them.",
 )
 @click.option(
-    "--kubeconfig", metavar="FILE", shell_complete=complete_files, help="Ask this cluster for pods and Node."
+    "--kubeconfig", metavar="FILE", shell_complete=files, help="Ask this cluster for pods and Node."
 )
 @click.option("--node-name", metavar="NAME", help="The Node's name in the cluster; needed with --kubeconfig.")
 @click.argument("target", metavar="OUT.tar.xz")
@@ -69,9 +68,7 @@ def command(
     given = None if pods is None else read_json(pods)
     node = None
     if kubeconfig is not None and node_name is not None:
-        from alignup.cli.extender import need_extra
-
-        need_extra("aiohttp", "kubernetes_asyncio")
+        need_extra("cluster")
         given, node = asyncio.run(ask_cluster(kubeconfig, node_name))
     found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node)
     complain(f"packed {counted(len(found), 'file')} into {target}")

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.node_options import (
-    kubelet_node_options,
-    read_node,
-)
+from alignup.cli.options import kubelet_node_options
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.cli.options import KubeletSource
 
 __all__ = ["command"]
 
@@ -33,16 +30,12 @@ __all__ = ["command"]
     "--node-name", metavar="NAME", help="The node's name.  [default: that of the Node, else this host's]"
 )
 def command(
-    root: str,
-    kubelet_dir: str | None,
-    config: str | None,
-    machine: str | None,
-    version: KubeletVersion | None,
+    source: KubeletSource,
     form: str,
     node_name: str | None,
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
-    found = read_node(root, kubelet_dir, config, machine, version)
+    found = source.read()
     if form == "prometheus":
         from alignup.kubelet.node_metrics import prometheus_text
 

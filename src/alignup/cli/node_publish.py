@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from alignup.cli.extender import kubeconfig_option, need_extra, need_text
-from alignup.cli.failures import complain
+from alignup.cli.failures import complain, need_extra, need_text
+from alignup.cli.options import kubeconfig_option
 
 __all__ = ["command"]
 
@@ -47,7 +47,7 @@ def command(
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
     whenever the kubelet's state files have changed. Runs until SIGTERM.
     """
-    need_extra("aiohttp", "kubernetes_asyncio", "xxhash")
+    need_extra("cluster")
     need_text("--name", name)
     asyncio.run(publish(kubeconfig, name, (root, config), interval, once))
 

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.node_options import (
-    kubelet_node_options,
-    read_node,
-)
-from alignup.cli.options import devices_text
-from alignup.cli.output_files import html_option, svg_option, write_text
-from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
+from alignup.cli.inputs import write_text
+from alignup.cli.options import html_option, json_option, kubelet_node_options, svg_option
+from alignup.cli.terminal import devices_text, make_console, make_table, nodes_text, print_whole, safe
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from alignup.cli.options import KubeletSource
     from alignup.kubelet.read import KubeletNode
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.node.holdings import ContainerHolding, Holdings
 
 __all__ = ["command"]
@@ -29,7 +25,7 @@ __all__ = ["command"]
 
 @click.command(name="show")
 @kubelet_node_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+@json_option()
 @click.option(
     "--watch",
     type=click.FloatRange(0.1, 86400),
@@ -39,11 +35,7 @@ __all__ = ["command"]
 @svg_option
 @html_option
 def command(
-    root: str,
-    kubelet_dir: str | None,
-    config: str | None,
-    machine: str | None,
-    version: KubeletVersion | None,
+    source: KubeletSource,
     as_json: bool,
     watch: float | None,
     svg: str | None,
@@ -57,7 +49,7 @@ def command(
 
     shown: Holdings | None = None
     while True:
-        found = read_node(root, kubelet_dir, config, machine, version)
+        found = source.read()
         holdings = holdings_of(found.node)
         if holdings != shown:
             if shown is not None and not as_json:

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.node_options import (
-    kubelet_node_options,
-    read_node,
-)
-from alignup.cli.options import state_option
+from alignup.cli.options import json_option, kubelet_node_options, state_option
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from alignup.cli.options import KubeletSource
     from alignup.kubelet.processes import Process
     from alignup.kubelet.verify import Seat
-    from alignup.kubernetes.versions import KubeletVersion
 
 __all__ = ["command"]
 
@@ -35,16 +31,12 @@ __all__ = ["command"]
     "--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers."
 )
 @state_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, and nothing else.")
+@json_option("a finding")
 @click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
 @click.pass_context
 def command(
     ctx: click.Context,
-    root: str,
-    kubelet_dir: str | None,
-    config: str | None,
-    machine: str | None,
-    version: KubeletVersion | None,
+    source: KubeletSource,
     leases: bool,
     state: Path | None,
     as_json: bool,
@@ -58,15 +50,11 @@ def command(
     from alignup.kubelet.processes import all_processes
     from alignup.kubelet.verify import seats_of_kubelet, verify
 
-    if not Path(root).is_dir():
-        raise InputError.at("--node", "the root of a machine, whose processes can be looked at", root)
-    running = list(all_processes(Path(root)))
-    seats = (
-        lease_seats(state, running)
-        if leases
-        else seats_of_kubelet(read_node(root, kubelet_dir, config, machine, version), running)
-    )
-    found = verify(Path(root), seats, running, pids)
+    if not Path(source.root).is_dir():
+        raise InputError.at("--node", "the root of a machine, whose processes can be looked at", source.root)
+    running = list(all_processes(Path(source.root)))
+    seats = lease_seats(state, running) if leases else seats_of_kubelet(source.read(), running)
+    found = verify(Path(source.root), seats, running, pids)
     for one in found:
         click.echo(
             json.dumps(one.to_dict(), separators=(",", ":"))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.options import devices_text, print_table, state_option
-from alignup.cli.terminal import nodes_text
+from alignup.cli.options import json_option, state_option
+from alignup.cli.terminal import devices_text, nodes_text, print_table
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = ["age", "command"]
 
 @click.command(name="ps")
 @state_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a lease, and nothing else.")
+@json_option("a lease")
 def command(state: Path | None, as_json: bool) -> None:
     """List the leases of this user: who holds which CPUs, memory and devices, and for how long.
 

@@ -1,28 +1,45 @@
-"""`alignup rank`: prints the best nodes of a cluster for a pod, and why the others refuse it."""
+"""`alignup rank`: prints the best nodes of a cluster for a pod, and why the others refuse it.
+
+With `--koordinator-profile` it prints how Koordinator's scheduler would filter and score the nodes, and with
+`--replicas` how many replicas of the pod they could take.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import STRATEGIES, WholeNumber, kubelet_version_option
-from alignup.cli.terminal import counted, make_console, make_table, nodes_text, print_whole, safe
+from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option
+from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from rich.console import Console
 
     from alignup.cluster import Cluster, Evaluation
+    from alignup.cluster.koordinator import NodeVerdict
     from alignup.cluster.ranking import Ranking
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.node import Node
 
-__all__ = ["command", "load_cluster"]
+__all__ = [
+    "command",
+    "count_replicas",
+    "load_cluster",
+    "nodes_to_fill",
+    "rank_pods",
+    "replicas_dict",
+    "show_replicas",
+]
 
 SHOWN_NAMES = 5
 
@@ -68,7 +85,7 @@ SHOWN_NAMES = 5
     is_flag=True,
     help="Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pod, and nothing else.")
+@json_option("a pod")
 @click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...", shell_complete=files)
 @click.pass_context
 def command(
@@ -93,15 +110,12 @@ def command(
     """
     import msgspec
 
-    from alignup.cli.rank_replicas import count_replicas, nodes_to_fill, replicas_dict, show_replicas
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
 
     cluster = load_cluster(nodes, version)
     asking = read_pods(pods, replicas=1, one_node=False)
     if koordinator_profile is not None:
-        from alignup.cli.rank_koordinator import rank_pods
-
         ctx.exit(0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1)
     again = partial(load_cluster, nodes, version, can_admit=True)
     members = nodes_to_fill(cluster, nodes, again) if counts else ()
@@ -246,3 +260,131 @@ def show_refusals(console: Console, ranking: Ranking, top: int) -> None:
 def yes_or_no(value: bool) -> str:
     """Return a truth as a table shows it."""
     return "yes" if value else "no"
+
+
+SHOWN_REFUSALS = 10
+"""The number of refused nodes that a person is shown; JSON has them all."""
+
+
+def rank_pods(cluster: Cluster, pods: Iterable[Pod], profile: str, top: int, *, as_json: bool) -> bool:
+    """Print the nodes for each pod, the best first, and return whether any node takes any pod.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    import msgspec
+
+    from alignup.cluster.koordinator import judge_nodes
+
+    found = False
+    for pod in pods:
+        verdicts = judge_nodes(cluster, pod, profile)
+        found = found or any(one.admitted for one in verdicts)
+        if as_json:
+            answer = koordinator_dict(pod, verdicts, profile, top) | {"exact": bool(cluster.nodes)}
+            click.echo(msgspec.json.encode(answer))
+        else:
+            show_koordinator(pod, verdicts, top)
+    return found
+
+
+def best_of(verdicts: Sequence[NodeVerdict], top: int) -> list[NodeVerdict]:
+    """Return the nodes that pass, best score first, then in the cluster's order."""
+    return sorted([one for one in verdicts if one.admitted], key=lambda one: -one.score)[:top]
+
+
+def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, top: int) -> dict[str, Any]:
+    """Return the answer for one pod in JSON's types."""
+    refused = [one for one in verdicts if not one.admitted]
+    return {
+        "pod": pod.name,
+        "namespace": pod.namespace,
+        "koordinatorProfile": profile,
+        "nodes": len(verdicts),
+        "admitting": len(verdicts) - len(refused),
+        "refusals": dict(sorted(Counter(one.verdict.status.code.value for one in refused).items())),
+        "best": [
+            {
+                "node": one.node,
+                "score": round(one.score, 6),
+                "policy": one.verdict.policy or "",
+                "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
+                "preferred": one.verdict.affinity is not None and one.verdict.affinity.preferred,
+            }
+            for one in best_of(verdicts, top)
+        ],
+        "refused": [
+            {"node": one.node, "reason": one.verdict.status.code.value, "message": one.message}
+            for one in refused
+        ],
+    }
+
+
+def show_koordinator(pod: Pod, verdicts: Sequence[NodeVerdict], top: int) -> None:
+    """Print the answer for one pod as a table, and below it the refused nodes."""
+    console = make_console()
+    refused = [one for one in verdicts if not one.admitted]
+    taking = len(verdicts) - len(refused)
+    console.print(f"{safe(f'{pod.namespace}/{pod.name}')}: {taking} of {len(verdicts)} nodes pass")
+    best = best_of(verdicts, top)
+    if best:
+        table = make_table("node", "score", "policy", "NUMA nodes", "preferred", numbers=("score",))
+        for one in best:
+            ids = "any" if one.numa_nodes is None else ",".join(map(str, one.numa_nodes))
+            preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
+            row = (one.verdict.policy or "none", ids, "yes" if preferred else "no")
+            table.add_row(safe(one.node), f"{one.score:.2f}", *row)
+        print_whole(console, table)
+    for one in refused[:SHOWN_REFUSALS]:
+        console.print(
+            f"{safe(one.node)}: {one.verdict.status.code.value}: {safe(one.message)}", soft_wrap=True
+        )
+    if len(refused) > SHOWN_REFUSALS:
+        console.print(f"and {len(refused) - SHOWN_REFUSALS} more refused nodes; --json has them all")
+
+
+def nodes_to_fill(cluster: Cluster, name: str, load_again: Callable[[], Cluster]) -> tuple[Node, ...]:
+    """Return nodes that can admit pods, made up where only amounts are known.
+
+    Args:
+        cluster: as it was read.
+        name: the name of its file.
+        load_again: reads the file into a cluster of nodes.
+
+    Raises:
+        UsageError: they would have to be read from standard input a second time.
+    """
+    if cluster.nodes:
+        return cluster.nodes
+    if name == "-":
+        raise click.UsageError("--replicas needs a file, got standard input, which is read only once")
+    return load_again().nodes
+
+
+def count_replicas(cluster: Cluster, nodes: Sequence[Node], pod: Pod) -> dict[str, int]:
+    """Return how many replicas of a pod each node could take, by name; nothing without nodes."""
+    from alignup.cluster.ranking import replicas_that_fit
+
+    return dict(zip(cluster.names, replicas_that_fit(nodes, pod), strict=False))
+
+
+def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
+    """Return counts of replicas in JSON's types: in all, and by node those that take any; nothing without counts."""
+    if not replicas:
+        return {}
+    return {
+        "replicas": sum(replicas.values()),
+        "replicasByNode": {name: count for name, count in replicas.items() if count},
+    }
+
+
+def show_replicas(replicas: Mapping[str, int], top: int) -> None:
+    """Print how many replicas there is room for, and where the most; nothing without counts."""
+    if not replicas:
+        return
+    console = make_console()
+    most = sorted((item for item in replicas.items() if item[1]), key=lambda item: -item[1])
+    named = ", ".join(f"{count} on {name}" for name, count in most[:top])
+    more = f" and {sum(count for _, count in most[top:])} on others" if len(most) > top else ""
+    where = f": {safe(named)}{more}" if named else ""
+    console.print(f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other{where}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.extender import kubeconfig_option, need_extra
-from alignup.cli.failures import complain
+from alignup.cli.failures import complain, need_extra
+from alignup.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
     from alignup.scheduler.reconcile import Rules
@@ -63,7 +63,7 @@ def command(
 
     Pods without a controller stay. Runs until SIGTERM.
     """
-    need_extra("aiohttp", "kubernetes_asyncio")
+    need_extra("cluster")
     from alignup.scheduler.reconcile import Rules
 
     rules = Rules(frozenset(reasons), backoff, longest, limit)

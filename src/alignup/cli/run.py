@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain, status_of
-from alignup.cli.inputs import machine_option, read_mapping
+from alignup.cli.inputs import read_mapping
 from alignup.cli.options import (
     WholeNumber,
     device_option,
     device_resource_option,
     devices_option,
     kubelet_version_option,
+    machine_option,
     state_option,
     told_options,
 )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.completion import files
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import STRATEGIES, WholeNumber, kubelet_version_option
+from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
@@ -63,7 +62,7 @@ SHOWN_PROGRESS = 2000
     help="Nodes to try before a pod is given up.",
 )
 @kubelet_version_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+@json_option()
 def command(
     nodes: str,
     pods: str | None,

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.inputs import machine_option, read_mapping
+from alignup.cli.inputs import read_mapping
 from alignup.cli.options import (
     WholeNumber,
     device_option,
     device_resource_option,
     devices_option,
-    devices_text,
-    print_table,
+    json_option,
+    machine_option,
     told_options,
 )
-from alignup.cli.terminal import nodes_text
+from alignup.cli.terminal import devices_text, nodes_text, print_table
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ __all__ = ["command"]
 @machine_option
 @device_resource_option
 @devices_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a part, and nothing else.")
+@json_option("a part")
 @click.option("--env", "as_env", is_flag=True, help="Print the environment variables of each part on a line.")
 def command(
     *,

@@ -8,15 +8,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from alignup.text.wording import counted
+from alignup.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["counted", "make_console", "make_table", "mark", "nodes_text", "print_whole", "safe"]
+__all__ = [
+    "devices_text",
+    "make_console",
+    "make_table",
+    "mark",
+    "nodes_text",
+    "print_table",
+    "print_whole",
+    "safe",
+]
 
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
@@ -91,3 +100,18 @@ def safe(text: str) -> str:
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:
     """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
     return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))
+
+
+def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
+    """Return devices in a cell of a table."""
+    return (
+        one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
+    )
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table: as wide as the terminal, or as it needs to be where there is none."""
+    table = make_table(*headings)
+    for row in rows:
+        table.add_row(*map(safe, row))
+    print_whole(make_console(), table)

@@ -16,8 +16,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.text.json_lines import errors_at, numbered_lines
-from alignup.text.json_text import decode_json
+from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

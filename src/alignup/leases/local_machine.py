@@ -1,6 +1,6 @@
 """Loads the machine to place work on, with its devices, restricted to the CPUs and memory this process may use.
 
-Reading the machine and its devices is left to `alignup.machine.with_devices`; here it is decided whether the
+Reading the machine and its devices is left to `alignup.machine.load`; here it is decided whether the
 machine is the one at hand, and how leases of it are told from those of another.
 """
 
@@ -15,17 +15,16 @@ from alignup.errors import InputError
 from alignup.leases.process import host_identity
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.load import HERE
+from alignup.machine.load import HERE, load_with_devices
 from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
-from alignup.machine.with_devices import load_with_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
+    from alignup.machine.load import AskDriver
     from alignup.machine.machine import Machine
-    from alignup.machine.with_devices import AskDriver
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
 

@@ -1,24 +1,35 @@
-"""Reads the machine that a user names by `--machine`: one of the catalog, a folder, or a file of some kind.
+"""Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
 
-Each kind has a module that reads it, which is imported when it is needed: a command on the machine at hand should
-start at once.
+Each kind of source has a module that reads it, which is imported when it is needed: a command on this machine should
+start at once. Devices come from the same source, an inventory, PCI devices or NVIDIA's driver; here it is decided which
+of them counts where several describe a resource.
 """
 
 from __future__ import annotations
 
-import os
+import os  # evaluated by whoever asks for the types of the options
 import reprlib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError
-from alignup.machine.described import described_machine, machine_with_devices_from_dict
+from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.loaded import LoadedMachine
+from alignup.machine.machine import Machine, machine_from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable
 
-__all__ = ["HERE", "load_machine"]
+__all__ = [
+    "HERE",
+    "AskDriver",
+    "described_machine",
+    "load_machine",
+    "load_with_devices",
+    "machine_with_devices_from_dict",
+]
 
 HERE: Final = "/"
 """The source that is the machine at hand."""
@@ -102,3 +113,121 @@ def _kind(document: object) -> str:
     if isinstance(document, dict):
         return f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
     return reprlib.repr(document)[:40]
+
+
+def described_machine(described: object, where: str = "machine") -> LoadedMachine:
+    """Return the machine that a name of the catalog or a machine object describes.
+
+    Args:
+        described: a name, or an object as `Machine.from_dict` takes it, with any of `EXTRA_KEYS`.
+        where: the name of the machine in errors.
+
+    Raises:
+        InputError: there is no machine of that name, or the object is not of its form.
+    """
+    if isinstance(described, str):
+        from alignup.machine.catalog import catalog_entries  # noqa: PLC0415  # most documents name no entry
+
+        entries = catalog_entries()
+        if described not in entries:
+            expected = f"a machine object, or one of the catalog: {', '.join(entries)}"
+            raise InputError.at(where, expected, described)
+        return entries[described]
+    if not isinstance(described, Mapping):
+        raise InputError.at(where, "a mapping", described)
+    return LoadedMachine(machine_from_dict(described, where)).completed(described, f"{where}.")
+
+
+def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") -> LoadedMachine:
+    """Return the machine under `machine`, with `devices`, `preferredSets`, `kubelet` and `pods` beside it.
+
+    All but `machine` may be missing or null. The first three are then those that come with the machine; devices of
+    their own bring their own preferred sets, or none.
+
+    Args:
+        data: a decoded document; other keys are ignored.
+        source: the name of the document in errors; empty: they name the place in it only.
+
+    Raises:
+        InputError: one of the parts is not of its form; see `described_machine`, `decode_inventory` and
+            `decode_preferred_sets`.
+    """
+    before = f"{source}: " if source else ""
+    found = described_machine(data["machine"], f"{before}machine").completed(data, before)
+    return replace(found, pods=tuple(data["pods"])) if data.get("pods") else found
+
+
+AskDriver = Literal["never", "if there", "if missing", "always"]
+"""When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
+
+"if there" is "if missing" for somebody who did not ask for GPUs: a machine without any, and one whose driver does not
+answer, have none then.
+"""
+
+
+def load_with_devices(
+    source: str | Machine | LoadedMachine,
+    *,
+    devices: object = None,
+    where: str = "devices",
+    selectors: Iterable[str] = (),
+    nvidia: AskDriver = "never",
+    near_cpus: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> LoadedMachine:
+    """Return a machine with its devices.
+
+    An inventory takes the place of all devices that come with the machine. Then PCI devices, and then the driver's
+    GPUs, take the place of the devices of the same resource. The preferred sets of devices that are replaced are
+    dropped.
+
+    Args:
+        source: a machine as `load_machine` takes it, or its record, with devices or without.
+        devices: an inventory as `decode_inventory` takes it; None: the devices that come with the machine.
+        where: the name of the inventory in errors.
+        selectors: PCI devices of resources, as `PciSelector.parse` takes them.
+        nvidia: whether to ask NVIDIA's driver, which knows the GPUs of the machine at hand only.
+        near_cpus: whether devices near nodes without CPUs count as near the closest nodes with CPUs.
+        tell: called with a sentence about GPUs that are left out; see "if there" of `AskDriver`.
+
+    Raises:
+        InputError: there is no such machine, a device is described wrongly, a selector selects nothing, or the
+            driver does not answer.
+    """
+    if isinstance(source, str):
+        loaded = load_machine(source)
+    else:
+        loaded = LoadedMachine(source) if isinstance(source, Machine) else source
+    machine = loaded.machine
+    if devices is not None:
+        loaded = replace(loaded, devices=decode_inventory(devices, machine, where), preferred_sets={})
+    chosen = list(selectors)
+    if chosen:
+        from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415  # seldom used
+
+        loaded = loaded.with_devices(devices_from_pci(machine, map(PciSelector.parse, chosen)))
+    if nvidia != "never":
+        loaded = _with_gpus(loaded, nvidia, tell)
+    if near_cpus and loaded.devices:
+        from alignup.machine.device_inventory import near_cpu_nodes  # noqa: PLC0415  # seldom used
+
+        loaded = replace(loaded, devices=near_cpu_nodes(machine, loaded.devices))
+    return loaded
+
+
+def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None]) -> LoadedMachine:
+    """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
+    from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used
+
+    if ask != "always" and GPU_RESOURCE in loaded.devices:
+        return loaded
+    if ask == "if there" and not has_gpus(loaded.machine):
+        return loaded
+    try:
+        gpus = read_gpus(loaded.machine)
+    except InputError as error:
+        if ask != "if there":
+            raise
+        tell(f"the NVIDIA GPUs of this machine are left out: {error}")
+        return loaded
+    return loaded.with_devices(gpus.devices, gpus.preferred_sets)

@@ -1,12 +1,12 @@
 """Holds a machine together with its devices, their preferred sets, and an example of how it is used.
 
-Documents about machines are read by `alignup.machine.described`; which of several descriptions of the devices counts
-is decided in `alignup.machine.with_devices`.
+Documents about machines are read by `alignup.machine.load`; which of several descriptions of the devices counts
+is decided in `alignup.machine.load`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence  # as above
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 

@@ -17,6 +17,7 @@ from alignup.errors import InputError
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPU_LIMIT, CPUSet
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
+from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "check_node_count",
     "machine_from_dict",
     "machine_to_dict",
+    "summary",
 ]
 
 NUMA_NODE_LIMIT: Final = 64
@@ -451,3 +453,18 @@ def _core_to_dict(core: Core) -> dict[str, Any]:
     if core.uncore_cache is not None:
         described["uncoreCache"] = core.uncore_cache
     return described
+
+
+def summary(machine: Machine) -> str:
+    """Return the machine in one line."""
+    l3_groups = {core.l3 for node in machine.numa_nodes for core in node.cores if core.l3 is not None}
+    parts = [
+        counted(len(machine.numa_nodes), "NUMA node"),
+        counted(len(machine.sockets), "socket"),
+        counted(machine.core_count, "core"),
+        counted(machine.cpu_count, "CPU"),
+    ]
+    if l3_groups:
+        parts.append(counted(len(l3_groups), "L3 cache"))
+    parts.append(f"{short_bytes(sum(node.memory for node in machine.numa_nodes))} memory")
+    return ", ".join(parts)

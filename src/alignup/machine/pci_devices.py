@@ -1,6 +1,6 @@
 """Makes a device inventory of the machine's PCI devices, as chosen by class, by vendor and device, or both.
 
-Which container gets the devices is decided in `alignup.providers.devices.provider`.
+Names the kinds and vendors of the PCI devices that placement depends on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import Device
+from alignup.machine.device_inventory import Device  # as above
 from alignup.machine.nvidia import DISPLAY_CLASS, GPU_RESOURCE
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import PciDevice
 
-__all__ = ["PciSelector", "devices_from_pci"]
+__all__ = ["PCI_KINDS", "VENDORS", "PciSelector", "devices_from_pci", "kind_of"]
 
 _EXPECTED: Final = (
     "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
@@ -104,3 +104,35 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
         resource: tuple(devices[address] for address in sorted(devices))
         for resource, devices in inventory.items()
     }
+
+
+PCI_KINDS: Final = (
+    ("0300", "GPU (VGA)"),
+    ("0302", "GPU"),
+    ("03", "display"),
+    ("12", "accelerator"),
+    ("0207", "InfiniBand"),
+    ("02", "network"),
+    ("0108", "NVMe"),
+)
+"""The first digits of the PCI classes that placement depends on, and their names; the first that fits counts."""
+
+VENDORS: Final = {
+    "1002": "AMD",
+    "1022": "AMD",
+    "10de": "NVIDIA",
+    "14e4": "Broadcom",
+    "144d": "Samsung",
+    "15b3": "Mellanox",
+    "1af4": "virtio",
+    "1d0f": "Amazon",
+    "1da3": "Habana",
+    "1e0f": "KIOXIA",
+    "8086": "Intel",
+}
+"""Names of vendors, by the number that PCI gives them."""
+
+
+def kind_of(device: PciDevice) -> str | None:
+    """Return the kind of a PCI device in words; None if placement does not depend on it."""
+    return next((kind for digits, kind in PCI_KINDS if device.class_.startswith(digits)), None)

@@ -14,7 +14,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
-from alignup.machine.described import machine_with_devices_from_dict
+from alignup.machine.load import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
 from alignup.node.inputs import (
     check_container,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.machine.bits import bit_set
-from alignup.machine.described import machine_with_devices_from_dict
+from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.replay.report import Counts, NodeReport, Place, Use

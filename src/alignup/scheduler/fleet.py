@@ -33,8 +33,7 @@ from alignup.scheduler.fleet_node import FleetNode, ended_status, rejected_statu
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import Description, Report, decode_holdings, decode_report, holdings_of
 from alignup.scheduler.watch import Follower, Pauses, decode_list
-from alignup.text.json_lines import errors_at, numbered_lines
-from alignup.text.json_text import decode_json
+from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping

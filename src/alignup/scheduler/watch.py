@@ -17,8 +17,7 @@ import msgspec
 
 from alignup.errors import AlignupError, InputError
 from alignup.scheduler.api_client import GONE, JSON, Api, ApiError
-from alignup.text.json_text import decode_json
-from alignup.text.shallow import without_depths
+from alignup.text.json_text import decode_json, without_depths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

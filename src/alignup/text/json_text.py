@@ -1,10 +1,12 @@
-"""Decodes JSON text from outside the program, or raises an error of one line.
+"""Decodes JSON text and JSON lines from outside the program, or raises an error of one line that names the place.
 
 The meaning of the values is left to the caller.
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -12,9 +14,9 @@ import msgspec
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["decode_json"]
+__all__ = ["decode_json", "errors_at", "numbered_lines", "without_depths"]
 
 _T = TypeVar("_T")
 _SHOWN: Final = 40
@@ -56,3 +58,80 @@ def _in_our_words(complaint: str) -> str:
     """Return a decoder's complaint as a clause of a sentence."""
     words = complaint.replace("Input data was truncated", "the text is truncated: it ends within a value")
     return words.replace("Object missing required field", "it lacks the key")
+
+
+# from the first letter of a line to its end
+_INK: Final = re.compile(r"\S[^\n]*")
+_INK_BYTES: Final = re.compile(rb"\S[^\n]*")
+
+
+def numbered_lines(
+    lines: str | bytes | Iterable[str | bytes], source: str
+) -> Iterator[tuple[str, str | bytes]]:
+    """Yield each line that is not blank, without white space around it, and before it its place: `source:number`.
+
+    Args:
+        lines: a text, or its lines, with or without their ends.
+        source: the name of the text in errors.
+    """
+    if isinstance(lines, str | bytes):
+        yield from _lines_of_text(lines, source)
+        return
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        if stripped:
+            yield f"{source}:{number}", stripped
+
+
+def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the lines of a text as `numbered_lines` does, without a look at each blank one: there may be millions.
+
+    A line ends at a newline only; U+2028, for one, may be in a JSON string.
+    """
+    # two calls and not one, since the type of the pattern is that of the text
+    found = _INK.finditer(text) if isinstance(text, str) else _INK_BYTES.finditer(text)
+    newline = "\n" if isinstance(text, str) else b"\n"
+    number, counted = 1, 0
+    for line in found:
+        number += text.count(newline, counted, line.start())  # type: ignore[arg-type]  # of one type
+        counted = line.start()
+        yield f"{source}:{number}", line[0].strip()
+
+
+@contextmanager
+def errors_at(where: str) -> Iterator[None]:
+    """Put a place before the message of an error.
+
+    Raises:
+        InputError: of the same type as the one that the block raises.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+# a string, to its end or that of the text; or a bracket
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def without_depths(text: bytes, levels: int) -> bytes:
+    """Return a JSON text with null in the place of each list and object below so many others.
+
+    >>> without_depths(b'{"a": [[1], 2], "b": 3}', 2)
+    b'{"a": [null, 2], "b": 3}'
+    """
+    kept: list[bytes] = []
+    depth = start = 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in {b"[", b"{"}:
+            if depth == levels:
+                kept += [text[start : token.start()], b"null"]
+            depth += 1
+        elif token[0] in {b"]", b"}"}:
+            depth -= 1
+            if depth == levels:
+                start = token.end()
+    if depth <= levels:  # else the text ends within what is cut out
+        kept.append(text[start:])
+    return b"".join(kept)

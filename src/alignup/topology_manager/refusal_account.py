@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from alignup.text.shared_unit import amount_in, shared_unit
+from alignup.text.byte_sizes import amount_in, shared_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from alignup.text.shared_unit import ByteUnit
+    from alignup.text.byte_sizes import ByteUnit
     from alignup.topology_manager.hints import HintList, TopologyHint
 
 __all__ = ["Account", "Accounts", "MemoryAccount", "Ties", "in_words"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay_report import progress, sparkline
+from alignup.cli.replay import progress, sparkline
 from traces import scenario
 
 

@@ -7,8 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from alignup.cli.options import print_table
-from alignup.cli.terminal import make_console, mark, nodes_text
+from alignup.cli.terminal import make_console, mark, nodes_text, print_table
 
 
 @pytest.mark.parametrize("kind", ["dumb", "xterm"])

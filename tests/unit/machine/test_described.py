@@ -6,7 +6,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine.catalog import catalog_entries
-from alignup.machine.described import described_machine, machine_with_devices_from_dict
+from alignup.machine.load import described_machine, machine_with_devices_from_dict
 from alignup.machine.machine import Machine
 
 DGX = catalog_entries()["dgx-h100"]

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import Device
-from alignup.machine.device_locality import near_cpu_nodes, nearest_cpu_nodes
+from alignup.machine.device_inventory import Device, near_cpu_nodes, nearest_cpu_nodes
 from alignup.machine.machine import Core, Machine, NumaNode
 
 

@@ -7,10 +7,9 @@ import pytest
 from alignup.errors import InputError
 from alignup.machine import nvidia
 from alignup.machine.device_inventory import Device
-from alignup.machine.load import load_machine
+from alignup.machine.load import load_machine, load_with_devices
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
-from alignup.machine.with_devices import load_with_devices
 
 GPU = nvidia.GPU_RESOURCE
 MACHINE = Machine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import ConfigError, InputError
-from alignup.text.json_lines import errors_at, numbered_lines
+from alignup.text.json_text import errors_at, numbered_lines
 
 
 @pytest.mark.parametrize(

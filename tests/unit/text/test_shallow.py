@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.text.shallow import without_depths
+from alignup.text.json_text import without_depths
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('a"\\[]{}\n,é'),

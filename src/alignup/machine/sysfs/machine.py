@@ -13,10 +13,17 @@ from alignup.machine.cpu_groups import make_cores
 from alignup.machine.cpuset import CPU_COUNT_LIMIT
 from alignup.machine.machine import Machine, check_node_count
 from alignup.machine.numa_node import NumaNode, cores_within
-from alignup.machine.sysfs.caches import l3_groups, with_uncore_caches
-from alignup.machine.sysfs.cpus import cores, cpu_numbers, sockets
-from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
-from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, node_cpus, node_ids
+from alignup.machine.sysfs.cpus import cores, cpu_numbers, l3_groups, sockets, with_uncore_caches
+from alignup.machine.sysfs.nodes import (
+    NODE_FOLDER,
+    distances,
+    hugepages,
+    machine_hugepages,
+    machine_memory,
+    node_cpus,
+    node_ids,
+    node_memory,
+)
 from alignup.machine.sysfs.pci import pci_devices
 from alignup.machine.sysfs.tree import DirectoryTree
 

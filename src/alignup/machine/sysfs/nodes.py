@@ -1,6 +1,6 @@
-"""Reads `sys/devices/system/node`: which NUMA nodes there are, their CPUs, and how far they are apart.
+"""Reads `sys/devices/system/node`: which NUMA nodes there are, their CPUs, memory and hugepages, and their distances.
 
-Memory is read by `alignup.machine.sysfs.memory`. Sets of CPUs and of nodes are ints as bit sets.
+Where the kernel knows no nodes, the machine's memory is read. Sets of CPUs and of nodes are ints as bit sets.
 """
 
 from __future__ import annotations
@@ -9,14 +9,24 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.bits import bit_numbers
-from alignup.machine.sysfs.text import number_list, number_mask, number_row
+from alignup.machine.numa_node import HugePages
+from alignup.machine.sysfs.tree import first_number, meminfo_bytes, number_list, number_mask, number_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = ["NODE_FOLDER", "distances", "node_cpus", "node_ids"]
+__all__ = [
+    "NODE_FOLDER",
+    "distances",
+    "hugepages",
+    "machine_hugepages",
+    "machine_memory",
+    "node_cpus",
+    "node_ids",
+    "node_memory",
+]
 
 NODE_FOLDER: Final = "sys/devices/system/node"
 
@@ -73,3 +83,36 @@ def _columns(row: list[int] | None, ids: Sequence[int], online: list[int]) -> tu
         by_id = dict(zip(online, row, strict=True))
         return tuple(by_id[numa_id] for numa_id in ids if numa_id in by_id)
     return ()
+
+
+_HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
+
+
+def node_memory(tree: KernelTree, folder: str) -> int:
+    """Return `MemTotal` of the node in `folder`, in bytes; 0: it has no memory."""
+    return meminfo_bytes(tree.read(f"{folder}/meminfo"))
+
+
+def machine_memory(tree: KernelTree) -> int:
+    """Return `MemTotal` of `proc/meminfo`, in bytes."""
+    return meminfo_bytes(tree.read("proc/meminfo"))
+
+
+def machine_hugepages(tree: KernelTree) -> tuple[HugePages, ...]:
+    """Return the pages of `sys/kernel/mm/hugepages`, which are those of all nodes together."""
+    return hugepages(tree, "sys/kernel/mm/hugepages")
+
+
+def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
+    """Return the pages of each size that `folder` has a `hugepages-<KiB>kB` for, by size.
+
+    A node without the folder has none: the kernel has kept pages by node for as long as there are such
+    folders, and the machine's total does not tell which node they are in.
+    """
+    sizes = sorted(int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found)
+    return tuple(HugePages.of_bytes(size, _count(tree, folder, size)) for size in sizes if size)
+
+
+def _count(tree: KernelTree, folder: str, size_bytes: int) -> int:
+    """Return `nr_hugepages`; a file that cannot be read is no pages."""
+    return max(first_number(tree.read(f"{folder}/hugepages-{size_bytes >> 10}kB/nr_hugepages")) or 0, 0)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.numa_node import PciDevice
-from alignup.machine.sysfs.text import first_number, hex_number, number_list, number_mask
+from alignup.machine.sysfs.tree import first_number, hex_number, number_list, number_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

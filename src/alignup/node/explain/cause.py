@@ -16,7 +16,7 @@ from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.refusal_account import lacking
-from alignup.text.shared_unit import amount_in, shared_unit
+from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.refusal_cause import blamed
 from alignup.topology_manager.refusal_message import listed, told, view_of
@@ -190,7 +190,7 @@ def _conflict(views: Sequence[ResourceView], policy: str) -> str:
 def _of_allocation(trial: Trial, question: Question) -> Cause:
     """Return why a provider could not allocate."""
     refusal = trial.admission.refusal
-    assert refusal is not None  # noqa: S101  # as above
+    assert refusal is not None  # noqa: S101  # asked of refusals only
     container = next(one for one in trial.pod.all_containers if one.name == refusal.container)
     if question.failed == "memory":
         accounts = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.pci_kinds import VENDORS, kind_of
+from alignup.machine.pci_devices import VENDORS, kind_of
 from alignup.node.pictures.boxes import (
     GAP,
     Box,
@@ -23,8 +23,7 @@ from alignup.node.pictures.boxes import (
     stacked,
     text_width,
 )
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.wording import counted
+from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.summary import summary
+from alignup.machine.machine import summary
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.boxes import FONT, fitted, wrapped
 from alignup.node.pictures.layout import lay_out
@@ -25,8 +25,7 @@ from alignup.node.pictures.overlay import (
 )
 from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
 from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.wording import counted
+from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.machine.machine import HugePages
-from alignup.machine.sysfs.memory import hugepages, machine_hugepages, machine_memory, node_memory
+from alignup.machine.sysfs.nodes import hugepages, machine_hugepages, machine_memory, node_memory
 from alignup.machine.sysfs.tree import MemoryTree
 
 

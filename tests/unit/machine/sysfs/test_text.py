@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.sysfs.text import (
+from alignup.machine.sysfs.tree import (
     first_number,
     hex_number,
     meminfo_bytes,
