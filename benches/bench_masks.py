@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.topology_manager.bitmask import BitMask
-from alignup.topology_manager.hints import HintList, TopologyHint, feasible_hints
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 
 ONE, OTHER = BitMask([0, 2, 5]), BitMask([2, 3])
 

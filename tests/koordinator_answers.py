@@ -11,24 +11,40 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
-from alignup.koordinator.merging import merge
+from alignup.koordinator.effective import BEST_EFFORT, NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
+from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy
-from alignup.koordinator.placement import Demand
 from alignup.koordinator.profiles import Exclusivity, PlacedPod, Profile, SchedulerProfile, make_profile
-from alignup.koordinator.scheduling import NodeView, evaluate
-from alignup.koordinator.scored_merge import ScoredHint
+from alignup.koordinator.scheduling import Demand, NodeView, evaluate
 from alignup.machine.cpuset import CPUSet
 from koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from alignup.koordinator.status import Status
+    from alignup.koordinator.scheduling import Status
 
 __all__ = ["filter_case", "merge_case"]
 
 _MEBIBYTE: Final = 1 << 20
+
+
+def _occupancy(states: Sequence[str]) -> Occupancy:
+    """Return the occupancy that Koordinator's words, one a NUMA node, describe."""
+    for position, name in enumerate(states):
+        if name not in ("idle", "single", "shared"):
+            raise InputError.at(f"node_states[{position}]", "one of 'idle', 'single', 'shared'", name)
+    single, multi = (
+        sum(1 << i for i, state in enumerate(states) if state == word) for word in ("single", "shared")
+    )
+    return Occupancy(single, multi)
+
+
+def _state(occupancy: Occupancy, position: int) -> str:
+    """Return Koordinator's word for the pods in a NUMA node; where both kinds of pods are, `shared` wins."""
+    if occupancy.multi >> position & 1:
+        return "shared"
+    return "single" if occupancy.single >> position & 1 else "idle"
 
 
 def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +66,7 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     if all_nodes.bit_length() > len(asked.node_states):
         expected = f"a state for each NUMA node id up to {all_nodes.bit_length() - 1}"
         raise InputError.at("node_states", expected, list(asked.node_states))
-    exclusivity = Exclusivity(asked.exclusive, Occupancy.from_states(asked.node_states))
+    exclusivity = Exclusivity(asked.exclusive, _occupancy(asked.node_states))
     providers = [None if hints is None else _scored(hints) for hints in asked.providers]
     profile = SchedulerProfile()
     merged = merge(asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity))
@@ -91,7 +107,7 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
     annotations = {} if asked.pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: asked.pod.numa_spec}
     verdict = evaluate(annotations, _demands(asked, present), node, rules)
     return {
-        "node_states": [occupancy.state(position).value for position in range(len(asked.numa))],
+        "node_states": [_state(occupancy, position) for position in range(len(asked.numa))],
         "effective_policy": verdict.policy,
         "prefilter": _status_json(verdict.prefilter),
         "filter": _status_json(verdict.filter),
@@ -99,7 +115,7 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
         "hints": {
             resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()
         },
-        "affinity_after_filter": _hint_json(verdict.affinity_after_filter),
+        "affinity_after_filter": _hint_json(None if verdict.policy == BEST_EFFORT else verdict.affinity),
         "affinity": _hint_json(verdict.affinity),
         "allocation": [
             {

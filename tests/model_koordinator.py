@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from alignup.koordinator.scored_merge import ScoredHint
+from alignup.koordinator.merging import ScoredHint
 
 
 def walk(lists, all_nodes, violates):

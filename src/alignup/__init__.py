@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation, MemoryBlock
-    from alignup.topology_manager.bitmask import BitMask
-    from alignup.topology_manager.hints import HintList, TopologyHint
+    from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.policy import Merger, Policy, make_policy
     from alignup.topology_manager.provider import HintProvider, ResourceHints
@@ -82,7 +81,7 @@ _HOMES = {
     "AlignupError": "errors",
     "AlignupWarning": "errors",
     "AllocationError": "errors",
-    "BitMask": "topology_manager.bitmask",
+    "BitMask": "topology_manager.hints",
     "CPUSet": "machine.cpuset",
     "Cluster": "cluster",
     "ConfigError": "errors",

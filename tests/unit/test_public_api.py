@@ -57,7 +57,6 @@ def test_other_names_are_not_there() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "topology_manager.bitmask",
         "topology_manager.hints",
         "topology_manager.policy",
         "topology_manager.scope",

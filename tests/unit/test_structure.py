@@ -55,7 +55,7 @@ CONVENIENCE = {
 TYPES_ONLY = {
     ("kubelet.verify", "leases.record"): "leases are verified as containers are",
     ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
-    ("node.node", "kubelet.options"): "the options of Node.from_kubelet",
+    ("node.node", "kubelet.read"): "the options of Node.from_kubelet",
     ("node.node", "node.explain.explanation"): "the return type of Node.explain",
 }
 """Imports for annotations that go against the order or close a circle."""

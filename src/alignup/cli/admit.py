@@ -216,7 +216,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
 
 def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
     """Yield why containers share CPUs although the node's CPU manager gives some away."""
-    from alignup.kubernetes.shared_pool import why_shared
+    from alignup.kubernetes.pod_requests import why_shared
 
     if node.cpu is None:
         return

@@ -133,7 +133,7 @@ def read_pods(
     Raises:
         InputError: a file has no pods, or they are bound to several nodes and `node_name` is None.
     """
-    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.manifest import expanded, live_pods, read_pod_documents
     from alignup.text.documents import TEXT_LIMIT
 
     found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
@@ -154,7 +154,7 @@ class LoadedNode:
     @property
     def option_names(self) -> tuple[str, ...]:
         """The options of policies that are set to something but their default."""
-        from alignup.kubernetes.option_values import set_options
+        from alignup.kubernetes.policy_options import set_options
 
         config = self.node.config
         return (
@@ -168,8 +168,7 @@ class LoadedNode:
         Raises:
             InputError: there are none.
         """
-        from alignup.kubernetes.manifest import pod_from_manifest
-        from alignup.kubernetes.pod_documents import PodDocument, expanded
+        from alignup.kubernetes.manifest import PodDocument, expanded, pod_from_manifest
 
         if not self.pods:
             raise InputError(

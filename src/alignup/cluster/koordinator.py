@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Totals
 from alignup.errors import InputError
-from alignup.koordinator.annotation import declared_node_policy
+from alignup.koordinator.effective import Status, StatusCode, declared_node_policy
 from alignup.koordinator.occupancy import NOTHING_HELD
-from alignup.koordinator.placement import Demand
 from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
-from alignup.koordinator.scheduling import NodeView, Verdict, evaluate
-from alignup.koordinator.status import Status, StatusCode
+from alignup.koordinator.scheduling import Demand, NodeView, Verdict, evaluate
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
 

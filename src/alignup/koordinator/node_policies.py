@@ -2,7 +2,7 @@
 
 This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole (pod scope) under
 the policy that its annotation names, and kept apart from pods of the other kind as exclusively as it asks for. The
-rules are in `alignup.koordinator.effective` and `alignup.koordinator.exclusivity`.
+rules are in `alignup.koordinator.effective` and `alignup.koordinator.occupancy`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from alignup.koordinator.annotation import REQUIRED
-from alignup.koordinator.effective import PolicyMismatch, effective_policy, pod_policy
-from alignup.koordinator.exclusivity import (
+from alignup.koordinator.effective import REQUIRED, PolicyMismatch, effective_policy, pod_policy
+from alignup.koordinator.occupancy import (
     NOTHING_AVOIDED,
     Avoidance,
+    Occupancy,
+    OccupancyTracker,
     exclusivity_sentence,
     holding_words,
     mixes,
     permitted,
+    pod_occupancy,
     rounds,
 )
-from alignup.koordinator.occupancy import Occupancy, OccupancyTracker, pod_occupancy
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal
 
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
-    from alignup.topology_manager.scope import Scope
-    from alignup.topology_manager.store import Store
+    from alignup.topology_manager.scope import Scope, Store
 
 __all__ = ["ExclusivePolicy", "ExclusiveScope", "PodPolicies", "Ruling"]
 

@@ -1,31 +1,39 @@
-"""Counts which NUMA nodes of a machine pods under SingleNUMANode hold, and which pods across several hold.
+"""Counts which NUMA nodes pods under SingleNUMANode hold, and which pods across several; exclusivity keeps them apart.
 
-The consequences for a further pod are decided in `alignup.koordinator.exclusivity` and
-`alignup.koordinator.profiles`.
+The design document's rules are functions over masks here; the policies of one node apply them in
+`alignup.koordinator.node_policies`, a scheduler in `alignup.koordinator.scheduling`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import InputError
+from alignup.koordinator.effective import PREFERRED, REQUIRED
+from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeAlias
 
     from alignup.topology_manager.hints import TopologyHint
 
-__all__ = ["NOTHING_HELD", "NumaNodeState", "Occupancy", "OccupancyTracker", "pod_occupancy"]
+    Hints: TypeAlias = HintList | Sequence[TopologyHint]
 
-
-class NumaNodeState(StrEnum):
-    """Koordinator's words for the pods in a NUMA node."""
-
-    IDLE = "idle"
-    SINGLE = "single"
-    SHARED = "shared"
+__all__ = [
+    "NOTHING_AVOIDED",
+    "NOTHING_HELD",
+    "Avoidance",
+    "Occupancy",
+    "OccupancyTracker",
+    "document_score",
+    "exclusivity_sentence",
+    "holding_words",
+    "mixes",
+    "permitted",
+    "pod_occupancy",
+    "rounds",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +46,8 @@ class Occupancy:
     single: int = 0
     multi: int = 0
 
-    @classmethod
-    def from_states(cls, states: Iterable[str]) -> Occupancy:
-        """Return the occupancy that a list of states, one a NUMA node, describes.
-
-        Raises:
-            InputError: a state is none of `idle`, `single`, `shared`.
-        """
-        single = multi = 0
-        for position, name in enumerate(states):
-            try:
-                state = NumaNodeState(name)
-            except ValueError:
-                expected = "one of 'idle', 'single', 'shared'"
-                raise InputError.at(f"node_states[{position}]", expected, name) from None
-            single |= (state is NumaNodeState.SINGLE) << position
-            multi |= (state is NumaNodeState.SHARED) << position
-        return cls(single, multi)
-
     def __or__(self, other: Occupancy) -> Occupancy:
         return Occupancy(self.single | other.single, self.multi | other.multi)
-
-    def state(self, position: int) -> NumaNodeState:
-        """Return the state of the NUMA node at `position`; where both kinds of pods are, `shared` wins."""
-        if self.multi >> position & 1:
-            return NumaNodeState.SHARED
-        return NumaNodeState.SINGLE if self.single >> position & 1 else NumaNodeState.IDLE
 
 
 NOTHING_HELD: Final = Occupancy()
@@ -155,3 +139,137 @@ class OccupancyTracker:
             for uid, held in self._by_pod.items()
             if held.single & wanted.single or held.multi & wanted.multi
         }
+
+
+MOST_NAMED: Final = 4
+"""The number of pods that a sentence names before it counts the rest."""
+
+_MOST_LISTED: Final = 4096
+"""Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Avoidance:
+    """The NUMA nodes, as masks, that hints may not name."""
+
+    alone: int = 0
+    """For hints of exactly one node."""
+    across: int = 0
+    """For hints of several nodes."""
+
+    def allows(self, mask: int) -> bool:
+        """Return whether a hint with this mask may stay."""
+        return not mask & (self.alone if mask.bit_count() == 1 else self.across)
+
+
+NOTHING_AVOIDED: Final = Avoidance()
+
+
+def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
+    """Return whether a pod on these NUMA nodes would share one with a pod of the other kind.
+
+    Args:
+        mask: the NUMA nodes of a hint of the pod, or those that it holds.
+        occupancy: what the other pods hold.
+        single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else it keeps away from
+            pods under SingleNUMANode where it spans several NUMA nodes itself.
+    """
+    if single:
+        return bool(mask & occupancy.multi)
+    return mask.bit_count() > 1 and bool(mask & occupancy.single)
+
+
+def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool) -> tuple[Avoidance, ...]:
+    """Return what to leave out of the hints, one merge after the other: the first preferred result is taken.
+
+    A kubelet's merge has no scores, so what the document says in scores becomes an order of merges:
+
+    - `Required` skips hints that mix (see `mixes`), in every round.
+    - `Preferred` scores them 0, the worst: they are left out at first, and taken when nothing else is preferred.
+    - Pods under SingleNUMANode attract each other, so that room remains for pods across NUMA nodes: the first round
+      leaves them only nodes that such pods hold already.
+
+    Args:
+        exclusive: `Required`, `Preferred`, or "" for a pod without an annotation: nothing is left out.
+        occupancy: what the other pods hold.
+        all_nodes: the mask of all NUMA nodes.
+        single: the pod runs under SingleNUMANode.
+    """
+    if exclusive not in (REQUIRED, PREFERRED):
+        return (NOTHING_AVOIDED,)
+    found = []
+    if single:
+        together = occupancy.single & ~occupancy.multi
+        apart = Avoidance(alone=occupancy.multi)
+        if together:
+            found.append(Avoidance(alone=all_nodes & ~together))
+    else:
+        apart = Avoidance(across=occupancy.single)
+    found.append(apart)
+    if exclusive == PREFERRED and apart != NOTHING_AVOIDED:
+        found.append(NOTHING_AVOIDED)
+    return tuple(found)
+
+
+def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
+    """Return the hints that may stay; the same object if nothing is to be avoided.
+
+    Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go
+    too: that policy passes over them anyway. The result may be empty, which a merge reads as "cannot be satisfied".
+    Hints without a mask stay.
+    """
+    if avoidance == NOTHING_AVOIDED:
+        return hints
+    packed = hints if isinstance(hints, HintList) else HintList(hints)
+    if avoidance.alone:
+        return HintList([hint for hint in _narrow_hints(packed) if _may_stay(hint, avoidance)])
+    return packed.avoiding(avoidance.across)
+
+
+def exclusivity_sentence(holders: Mapping[str, str]) -> str:
+    """Return why exclusivity refuses a pod, naming the pods that it keeps away from.
+
+    Args:
+        holders: what each pod in the way is called, and the NUMA nodes that it holds, in words.
+    """
+    named = [f"pod {name!r} {where}" for name, where in holders.items()]
+    more = len(named) - MOST_NAMED
+    told = ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from {told or 'the pods there'}"
+
+
+def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
+    """Return the NUMA nodes that a pod holds as one that runs under SingleNUMANode, or as one across NUMA nodes."""
+    mask = held.single if single else held.multi
+    ids = [str(numa_id) for position, numa_id in enumerate(numa_ids) if mask >> position & 1]
+    nodes = ("node " if len(ids) == 1 else "nodes ") + "+".join(ids)
+    return f"on NUMA {nodes} under SingleNUMANode" if single else f"across NUMA {nodes}"
+
+
+def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:
+    """Return the design document's score: (100 - 10 x NUMA nodes) + 10 x requested / allocated.
+
+    The document explains the second term as utilisation, so `requested` includes what is already given away.
+
+    Args:
+        numa_nodes: how many NUMA nodes the placement spans.
+        requested: what pods on these nodes ask for of a resource, the new one included.
+        allocatable: how much of it these nodes have; without any, the term is 0.
+    """
+    utilisation = requested / allocatable if allocatable else 0.0
+    return 100 - 10 * numa_nodes + 10 * utilisation
+
+
+def _may_stay(hint: TopologyHint, avoidance: Avoidance) -> bool:
+    if hint.affinity is None:
+        return True
+    return hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity))
+
+
+def _narrow_hints(hints: HintList) -> Sequence[TopologyHint]:
+    """Return hints among which are all that name one node or none; of a description, those of one node."""
+    total = hints.total()
+    if total is not None and total <= _MOST_LISTED:
+        return hints.hints()
+    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
+    return hints.sample(_MOST_LISTED)

@@ -27,10 +27,11 @@ what a "single" pod has, and a node with pods of both kinds counts as shared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import (
+from alignup.koordinator.effective import (
+    ANNOTATIONS,
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
     PREFERRED,
@@ -40,17 +41,15 @@ from alignup.koordinator.annotation import (
     check_policy,
     check_spec,
     decode_spec,
+    mismatch_sentence,
     present_place,
 )
-from alignup.koordinator.effective import ANNOTATIONS, mismatch_sentence
-from alignup.koordinator.exclusivity import document_score, mixes
-from alignup.koordinator.occupancy import Occupancy
+from alignup.koordinator.occupancy import Occupancy, document_score, mixes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from alignup.koordinator.placement import Utilisations
-    from alignup.koordinator.scored_merge import ScoredHint
+    from alignup.koordinator.merging import ScoredHint
 
 __all__ = [
     "PROFILES",
@@ -59,8 +58,13 @@ __all__ = [
     "PlacedPod",
     "Profile",
     "SchedulerProfile",
+    "Utilisations",
     "make_profile",
 ]
+
+
+Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
+"""(requested including the new pod, capacity) of each resource on one set of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Profile(Protocol):
         """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
 
         A merge takes the narrowest hints, and of these a later one if its score is higher *or* its mask
-        smaller (`alignup.koordinator.scored_merge`). So their order counts.
+        smaller (`alignup.koordinator.merging`). So their order counts.
         """
 
 

@@ -6,31 +6,45 @@ profile of `alignup.koordinator.profiles` answers. The caller says what a node h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import (
+from alignup.koordinator.effective import (
     BEST_EFFORT,
     REQUIRED,
     RESTRICTED,
     SINGLE_NUMA_NODE,
+    SUCCESS,
     NumaTopologySpec,
+    Status,
+    StatusCode,
+    default_exclusive,
+    joined_policy,
 )
-from alignup.koordinator.effective import default_exclusive, joined_policy
-from alignup.koordinator.exclusivity import exclusivity_sentence, holding_words
-from alignup.koordinator.merging import merge
-from alignup.koordinator.placement import Demand, Split, offered_hints, split
-from alignup.koordinator.profiles import Exclusivity, Profile
-from alignup.koordinator.status import SUCCESS, Status, StatusCode
+from alignup.koordinator.merging import ScoredHint, merge
+from alignup.koordinator.occupancy import exclusivity_sentence, holding_words
+from alignup.koordinator.profiles import Exclusivity, Profile, Utilisations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.koordinator.occupancy import Occupancy
-    from alignup.koordinator.scored_merge import ScoredHint
 
-__all__ = ["NodeView", "Verdict", "evaluate"]
+__all__ = [
+    "MAX_NODES",
+    "Demand",
+    "NodeView",
+    "Split",
+    "Verdict",
+    "evaluate",
+    "masks_by_size",
+    "offered_hints",
+    "split",
+    "utilisations",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,6 @@ class Verdict:
     policy: str | None = None
     """The effective policy."""
     hints: Mapping[str, Sequence[ScoredHint]] = field(default_factory=dict)
-    affinity_after_filter: ScoredHint | None = None
     affinity: ScoredHint | None = None
     allocation: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """By NUMA node and resource; empty if no NUMA node is charged."""
@@ -89,7 +102,7 @@ def evaluate(
 
     Raises:
         InputError: the effective policy does not exist, the node's policy is one that the profile does not know, or
-            the node has more NUMA nodes than can be looked at (`alignup.koordinator.placement`).
+            the node has more NUMA nodes than can be looked at (`alignup.koordinator.scheduling`).
     """
     try:
         spec = profile.spec(annotations)
@@ -129,7 +142,7 @@ class _Alignment:
         if self.policy == BEST_EFFORT:
             return replace(aligned, reserve=status)
         if status is SUCCESS:
-            return replace(aligned, reserve=SUCCESS, affinity_after_filter=aligned.affinity)
+            return replace(aligned, reserve=SUCCESS)
         return replace(aligned, filter=status)
 
     def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, Status]:
@@ -181,3 +194,120 @@ class _Alignment:
                 if mask & (held.single if single else held.multi)
             }
         )
+
+
+MAX_NODES: Final = 16
+"""Every set of NUMA nodes is looked at, in the order of the definition. More would take too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One resource on one machine: per NUMA node how much there is and how much is free, and the request."""
+
+    resource: str
+    capacity: tuple[int, ...]
+    free: tuple[int, ...]
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The amounts that each NUMA node gives, by position and resource, and the resources that left a rest (sorted)."""
+
+    amounts: Mapping[int, Mapping[str, int]]
+    insufficient: tuple[str, ...]
+
+
+def masks_by_size(nodes: int) -> Iterator[int]:
+    """Yield all sets of `nodes` positions, as masks: smallest first, then in lexicographic order.
+
+    Raises:
+        InputError: there are more than `MAX_NODES`.
+    """
+    if nodes > MAX_NODES:
+        raise InputError.at("numa", f"at most {MAX_NODES} NUMA nodes", nodes)
+    for size in range(1, nodes + 1):
+        for positions in combinations(range(nodes), size):
+            yield sum(1 << position for position in positions)
+
+
+def split(demands: Sequence[Demand], mask: int) -> Split:
+    """Return how requests are spread over the nodes of `mask`.
+
+    Each resource goes to its nodes from the least free to the most, ties by position; each node takes an even
+    share of what remains (rounded down), or all that it has. A resource of which a rest remains is insufficient.
+    """
+    nodes = [position for position in range(mask.bit_length()) if mask >> position & 1]
+    amounts: dict[int, dict[str, int]] = {}
+    insufficient = []
+    for demand in demands:
+        remaining = demand.request
+        for taken, node in enumerate(sorted(nodes, key=demand.free.__getitem__)):
+            share = min(demand.free[node], remaining // (len(nodes) - taken))
+            if share:
+                amounts.setdefault(node, {})[demand.resource] = share
+                remaining -= share
+        if remaining:
+            insufficient.append(demand.resource)
+    return Split(dict(sorted(amounts.items())), tuple(sorted(insufficient)))
+
+
+def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
+    """Return how full the nodes of `mask` would be, for each resource that they have."""
+    nodes = [position for position in range(mask.bit_length()) if mask >> position & 1]
+    found = []
+    for demand in demands:
+        capacity = sum(demand.capacity[node] for node in nodes)
+        if capacity:
+            free = sum(demand.free[node] for node in nodes)
+            found.append((capacity - free + demand.request, capacity))
+    return found
+
+
+def offered_hints(
+    demands: Sequence[Demand],
+    nodes: int,
+    *,
+    score: Callable[[int, Utilisations], float],
+    skips: Callable[[int], bool],
+    all_preferred: bool,
+) -> dict[str, list[ScoredHint]]:
+    """Return the hints of each requested resource, by name of the resource.
+
+    A set of nodes is offered if all requests split over it and none of its nodes is without the resource. Its
+    hint is preferred if it has the smallest size of those that the resource offers.
+
+    Args:
+        demands: all resources; those without a request take part in the score, and in nothing else.
+        nodes: how many NUMA nodes there are.
+        score: the weight of a set of nodes, given how full it would be.
+        skips: whether a set of nodes is not to be offered.
+        all_preferred: prefer every hint, regardless of its size.
+
+    Raises:
+        InputError: there are more than `MAX_NODES` NUMA nodes.
+    """
+    requested = [demand for demand in demands if demand.request]
+    without = {demand.resource: _empty_nodes(demand.free) for demand in requested}
+    offered: dict[str, list[tuple[int, float]]] = {demand.resource: [] for demand in requested}
+    for mask in masks_by_size(nodes):
+        if skips(mask) or split(requested, mask).insufficient:
+            continue
+        weight = score(mask, utilisations(demands, mask))
+        for resource, masks in offered.items():
+            if not mask & without[resource]:
+                masks.append((mask, weight))
+    return {resource: _hints(masks, all_preferred=all_preferred) for resource, masks in offered.items()}
+
+
+def _empty_nodes(free: Sequence[int]) -> int:
+    return sum(1 << position for position, amount in enumerate(free) if not amount)
+
+
+def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:
+    """Return the hints for masks in ascending size."""
+    smallest = masks[0][0].bit_count() if masks else 0
+    return [
+        ScoredHint(mask, all_preferred or mask.bit_count() == smallest, unsatisfied=False, score=weight)
+        for mask, weight in masks
+    ]

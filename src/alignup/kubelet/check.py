@@ -1,41 +1,51 @@
 """Checks the files of a kubelet against each other, the machine, the configuration and the pods; writes nothing.
 
-What is wrong with one file is found in the modules `check_cpus`, `check_memory` and `check_pods` beside this one; what
-a finding means is said in `findings`.
+The states of CPU manager and memory manager are checked as `validateState` of `pkg/kubelet/cm/cpumanager` and
+`memorymanager/policy_static.go` does, with its messages letter for letter. `findings` says what a finding means.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError
-from alignup.kubelet.check_cpus import check_cpus
-from alignup.kubelet.check_memory import check_memory
-from alignup.kubelet.check_pods import check_devices, check_pods, check_stale
 from alignup.kubelet.cpu_state import read_cpu_state
 from alignup.kubelet.device_checkpoint import read_device_checkpoint
 from alignup.kubelet.findings import finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles
-from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.memory_state import MemoryTable, NumaNodeState, read_memory_state
 from alignup.kubelet.read import config_of, machine_of, read_records, stale_entries
 from alignup.kubelet.state import KubeletState
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubelet.cpu_state import CpuState
+    from alignup.kubelet.device_checkpoint import DeviceCheckpoint
     from alignup.kubelet.findings import Finding
     from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.options import KubeletOptions
-    from alignup.kubelet.read import NodeRecords
+    from alignup.kubelet.memory_state import MemoryState
+    from alignup.kubelet.pod_resources import Allocatable
+    from alignup.kubelet.read import KubeletOptions, NodeRecords
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
 
-__all__ = ["check_node"]
+__all__ = [
+    "check_cpus",
+    "check_devices",
+    "check_memory",
+    "check_node",
+    "check_pods",
+    "check_stale",
+    "fresh_nodes",
+]
 
 _READERS: dict[str, tuple[str, Any]] = {
     CPU_STATE: ("cpu", read_cpu_state),
@@ -170,3 +180,330 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
     yield from check_pods(
         state, [pod.read_as(config.profile.pods) for pod in running], config, resources, place
     )
+
+
+def check_cpus(
+    state: CpuState, file: str, config: KubeletConfig, reserved: CPUSet, cpus: CPUSet | None
+) -> Iterator[Finding]:
+    """Yield what is wrong.
+
+    Args:
+        state: what is written.
+        file: its name.
+        config: the kubelet's configuration.
+        reserved: the CPUs that it reserves.
+        cpus: the CPUs of the machine that are online; None: not known.
+    """
+    if state.policy != config.cpu_manager_policy:
+        wanted = config.cpu_manager_policy
+        message = f'configured policy "{wanted}" differs from state checkpoint policy "{state.policy}"'
+        yield finding("cpu-policy", file, f"written under the policy {state.policy or 'of no name'}", message)
+        return
+    if config.cpu_manager_policy != "static":
+        return
+    if not state.shared:
+        if state.entries:
+            yield finding("cpus-changed", file, "the shared pool is empty", "default cpuset cannot be empty")
+        return
+    strict = config.cpu_manager_policy_options.strict_cpu_reservation
+    yield from _reserved(state, file, reserved, strict=strict)
+    yield from _overlaps(state, file)
+    if cpus is not None:
+        yield from _changed_cpus(state, file, CPUSet(cpus - reserved) if strict else cpus)
+
+
+def _reserved(state: CpuState, file: str, reserved: CPUSet, *, strict: bool) -> Iterator[Finding]:
+    """Yield that reserved CPUs are not where they must be."""
+    inside = CPUSet(reserved & state.shared)
+    if strict and inside:
+        yield finding(
+            "reserved-cpus",
+            file,
+            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
+            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{state.shared}"',
+        )
+    elif not strict and inside != reserved:
+        yield finding(
+            "reserved-cpus",
+            file,
+            f"CPUs {CPUSet(reserved - state.shared)} are reserved now, and were given to containers before",
+            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{state.shared}"',
+        )
+
+
+def _overlaps(state: CpuState, file: str) -> Iterator[Finding]:
+    """Yield CPUs that are in the shared pool and a container's, or two pods'."""
+    for uid, containers in state.entries.items():
+        for name, cpus in containers.items():
+            both = CPUSet(cpus & state.shared)
+            if both:
+                yield finding(
+                    "cpu-overlap",
+                    file,
+                    f"CPUs {both} of container {name} of pod {uid} are in the shared pool too",
+                    f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default cpuset "{state.shared}"',
+                )
+    pods = [
+        (uid, CPUSet(cpu for cpus in containers.values() for cpu in cpus))
+        for uid, containers in state.entries.items()
+    ]
+    for (one, mine), (other, theirs) in combinations(pods, 2):
+        if int(mine) & int(theirs):
+            yield finding(
+                "cpus-given-twice",
+                file,
+                f"CPUs {CPUSet(mine & theirs)} are both pod {one}'s and pod {other}'s",
+            )
+
+
+def _changed_cpus(state: CpuState, file: str, cpus: CPUSet) -> Iterator[Finding]:
+    """Yield that the machine's CPUs are not those of the state."""
+    known = int(state.shared)
+    for containers in state.entries.values():
+        for one in containers.values():
+            known |= int(one)
+    for one in state.pods.values():
+        known |= int(one)
+    written = CPUSet.from_int(known)
+    if written == cpus:
+        return
+    gone, more = CPUSet(written - cpus), CPUSet(cpus - written)
+    words = [
+        f"{words} {some}"
+        for some, words in ((gone, "the machine has no CPUs"), (more, "nobody holds or shares CPUs"))
+        if some
+    ]
+    yield finding(
+        "cpus-changed",
+        file,
+        " and ".join(words),
+        f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"',
+    )
+
+
+def check_memory(
+    state: MemoryState, file: str, config: KubeletConfig, machine: Machine | None
+) -> Iterator[Finding]:
+    """Yield what is wrong.
+
+    Args:
+        state: what is written.
+        file: its name.
+        config: the kubelet's configuration.
+        machine: the machine; None: not known.
+    """
+    policy = config.memory_manager_policy
+    if state.policy != policy:
+        message = f'[memorymanager] configured policy "{policy}" differs from state checkpoint policy "{state.policy}"'
+        yield finding(
+            "memory-policy", file, f"written under the policy {state.policy or 'of no name'}", message
+        )
+        return
+    if policy != "Static" or not state.nodes:
+        return
+    fresh = state.nodes if machine is None else fresh_nodes(machine, config)
+    unknown = list(_unknown(state, file, fresh))
+    yield from unknown
+    changed = list(_changed_memory(state, file, fresh))
+    yield from changed
+    if not unknown and not changed:
+        yield from _books(state, file)
+
+
+def fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, NumaNodeState]:
+    """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`)."""
+    kept = {(one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits}
+    found = {}
+    for node in machine.numa_nodes:
+        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in node.hugepages}
+        tables: dict[str, MemoryTable | None] = {}
+        for kind, total in (*pages.items(), ("memory", node.memory)):
+            reserved = kept.get((node.id, kind), 0)
+            there = total - reserved - (sum(pages.values()) if kind == "memory" else 0)
+            tables[kind] = MemoryTable(total, reserved, there, 0, there)
+        found[node.id] = NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
+    return found
+
+
+def _unknown(state: MemoryState, file: str, nodes: Mapping[int, NumaNodeState]) -> Iterator[Finding]:
+    """Yield blocks on NUMA nodes, or of types, that the machine does not have."""
+    for uid, containers in state.entries.items():
+        for name, blocks in containers.items():
+            for block in blocks:
+                where = f"container {name} of pod {uid} has {block.type}"
+                told = f"[memorymanager] (pod: {uid}, container: {name}) the memory assignment uses"
+                strange = [one for one in block.numa_nodes if one not in nodes]
+                if strange:
+                    text = f"{where} of NUMA node {strange[0]}, which the machine does not have"
+                    yield finding("memory-unknown", file, text, f"{told} the NUMA that does not exist")
+                elif any(block.type not in (nodes[one].tables or {}) for one in block.numa_nodes):
+                    text = f"{where}, which the machine does not have"
+                    yield finding("memory-unknown", file, text, f"{told} memory resource that does not exist")
+
+
+def _changed_memory(state: MemoryState, file: str, fresh: Mapping[int, NumaNodeState]) -> Iterator[Finding]:
+    """Yield what there is on the machine, or reserved, and is not what was written."""
+    for numa_id in sorted({*state.nodes, *fresh}):
+        if numa_id not in fresh or numa_id not in state.nodes:
+            who = "the machine has no" if numa_id not in fresh else "the file has no"
+            yield finding("memory-changed", file, f"{who} NUMA node {numa_id}")
+            continue
+        then, now = state.nodes[numa_id], fresh[numa_id]
+        for kind in sorted({*(then.tables or {}), *(now.tables or {})}):
+            before, after = then.table(kind), now.table(kind)
+            for what, old, new in (
+                (kind, before.total, after.total),
+                (f"{kind} that is reserved", before.system_reserved, after.system_reserved),
+                (f"{kind} for pods", before.allocatable, after.allocatable),
+            ):
+                if old != new:
+                    yield finding("memory-changed", file, _difference(numa_id, what, new, old))
+                    break
+            else:
+                if (kind in (then.tables or {})) != (kind in (now.tables or {})):
+                    yield finding(
+                        "memory-changed",
+                        file,
+                        f"NUMA node {numa_id} has {kind} in one of file and machine only",
+                    )
+
+
+def _difference(numa_id: int, what: str, now: int, then: int) -> str:
+    """Return two amounts in words; in bytes where short ones look alike."""
+    new, old = short_bytes(now), short_bytes(then)
+    if new == old:
+        new, old = f"{now} bytes", f"{then} bytes"
+    return f"NUMA node {numa_id} has {new} of {what}, and had {old} when the file was written"
+
+
+def _books(state: MemoryState, file: str) -> Iterator[Finding]:
+    """Yield where free and held memory do not follow from the blocks of containers."""
+    held = _held(state)
+    for numa_id, node in sorted(state.nodes.items()):
+        count = sum(numa_id in one for blocks in held.values() for one, _, _ in blocks)
+        if count != node.assignments:
+            text = f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks lie on it"
+            yield finding("memory-books", file, text)
+            continue
+        cells = [one for one in node.cells or () if one in state.nodes]
+        for kind in node.tables or {}:
+            reserved = sum(state.nodes[one].table(kind).reserved for one in cells)
+            free = sum(state.nodes[one].table(kind).free for one in cells)
+            there = sum(state.nodes[one].table(kind).allocatable for one in cells)
+            sizes = sum(
+                size
+                for blocks in held.values()
+                for one, type_, size in blocks
+                if type_ == kind and {*one} & {*cells}
+            )
+            if reserved != min(sizes, there) or free != there - reserved:
+                where = ",".join(map(str, cells))
+                text = (
+                    f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; "
+                    f"containers hold {sizes} of {there}"
+                )
+                yield finding("memory-books", file, text)
+
+
+def _held(state: MemoryState) -> dict[str, list[tuple[tuple[int, ...], str, int]]]:
+    """Return by pod uid the blocks that count: those of the pod as a whole, or of its containers."""
+    return {
+        uid: [
+            (block.numa_nodes, block.type, block.size)
+            for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
+            for block in blocks
+        ]
+        for uid, containers in state.entries.items()
+    }
+
+
+def check_devices(
+    checkpoint: DeviceCheckpoint, file: str, allocatable: Allocatable | None
+) -> Iterator[Finding]:
+    """Yield devices that are held twice, or that no plugin reports.
+
+    Args:
+        checkpoint: what is written.
+        file: its name.
+        allocatable: what PodResources tells of the devices; None: not known.
+    """
+    holders: dict[tuple[str, str], str] = {}
+    for entry in checkpoint.entries:
+        for identity in entry.ids:
+            other = holders.setdefault((entry.resource, identity), entry.pod_uid)
+            if other != entry.pod_uid:
+                text = f"{entry.resource} {identity} is both pod {other}'s and pod {entry.pod_uid}'s"
+                yield finding("device-given-twice", file, text)
+    if allocatable is None:
+        return
+    for resource in checkpoint.registered:
+        if resource not in allocatable.devices:
+            yield finding("resource-gone", file, f"{resource} is registered and has no healthy device")
+    for entry in checkpoint.entries:
+        there = {device.id for device in allocatable.devices.get(entry.resource, ())}
+        gone = [identity for identity in entry.ids if identity not in there]
+        if gone:
+            what = f"{entry.resource} {', '.join(gone)}, which no plugin reports as healthy"
+            text = f"container {entry.container} of pod {entry.pod_uid} holds {what}"
+            yield finding("device-gone", file, text)
+
+
+def check_stale(
+    state: KubeletState, stale: Mapping[str, Sequence[str]], place: Callable[[str], str]
+) -> Iterator[Finding]:
+    """Yield entries of pods or containers that are gone."""
+    devices = state.device_ids()
+    for uid, names in stale.items():
+        for name in names:
+            words = f"container {name} of pod {uid}, which is gone, has"
+            cpus, blocks = state.cpus(uid, name), state.blocks(uid, name)
+            if cpus is not None:
+                yield finding("stale-cpus", place(CPU_STATE), f"{words} CPUs {cpus}")
+            if blocks:
+                kinds = ", ".join(sorted({one.type for one in blocks}))
+                yield finding("stale-memory", place(MEMORY_STATE), f"{words} {kinds}")
+            for resource, ids in devices.get((uid, name), {}).items():
+                text = f"{words} {resource} {', '.join(ids)}"
+                yield finding("stale-devices", place(DEVICE_CHECKPOINT), text)
+
+
+def check_pods(
+    state: KubeletState,
+    pods: Sequence[Pod],
+    config: KubeletConfig,
+    resources: frozenset[str],
+    place: Callable[[str], str],
+) -> Iterator[Finding]:
+    """Yield pods that run and whose files have not what they ask for.
+
+    Init containers are passed over: what they held may be others' by now.
+
+    Args:
+        state: what is written.
+        pods: those that run.
+        config: the kubelet's configuration.
+        resources: those that plugins have devices of.
+        place: returns where a file is.
+    """
+    devices = state.device_ids()
+    wants_cpus = state.cpu is not None and config.cpu_manager_policy == "static"
+    wants_memory = state.memory is not None and config.memory_manager_policy == "Static"
+    for pod in pods:
+        for one in pod.containers:
+            words = f"container {one.name} of pod {pod.namespace}/{pod.name} ({pod.uid}) runs and has no"
+            if wants_cpus and one.exclusive_cpus and state.cpus(pod.uid, one.name) is None:
+                yield finding("pod-without-cpus", place(CPU_STATE), f"{words} CPUs of its own there")
+            if wants_memory and one.memory and not state.blocks(pod.uid, one.name):
+                yield finding("pod-without-memory", place(MEMORY_STATE), f"{words} memory there")
+            if state.devices:
+                missing = _not_held(one, devices.get((pod.uid, one.name), {}), resources)
+                if missing:
+                    text = f"{words} {', '.join(missing)} there"
+                    yield finding("pod-without-devices", place(DEVICE_CHECKPOINT), text)
+
+
+def _not_held(
+    container: Container, held: Mapping[str, Sequence[str]], resources: frozenset[str]
+) -> list[str]:
+    """Return the resources that a container asks for and has no device of."""
+    return [name for name, count in container.devices if count and name in resources and not held.get(name)]

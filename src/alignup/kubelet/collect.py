@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubelet.answers import ask_kubelet, socket_of
 from alignup.kubelet.config import read_configuration, running_kubelet
 from alignup.kubelet.layout import (
     ALLOCATABLE,
@@ -23,6 +22,7 @@ from alignup.kubelet.layout import (
     PODS,
 )
 from alignup.kubelet.node_objects import STATIC_UID
+from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
 from alignup.machine.archive import write_archive
 from alignup.machine.sysfs.files import find_kernel_files
 from alignup.text.json_text import decode_json

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import decode_checkpoint
-from alignup.kubelet.checksums import map_text, matching_sum
+from alignup.kubelet.checkpoints import decode_checkpoint, map_text, matching_sum
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import decode_checkpoint
-from alignup.kubelet.checksums import checksum_of, list_text, map_text
+from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, list_text, map_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

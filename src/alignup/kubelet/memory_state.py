@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import decode_checkpoint
-from alignup.kubelet.checksums import list_text, map_text, matching_sum
+from alignup.kubelet.checkpoints import decode_checkpoint, list_text, map_text, matching_sum
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.topology_manager.admission import MemoryBlock
 

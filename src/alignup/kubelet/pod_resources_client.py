@@ -1,20 +1,37 @@
-"""Asks a running kubelet for its PodResources answers, over the unix socket in its folder.
+"""Gets the PodResources answers of a node: recorded ones, or those of the kubelet that runs, over its unix socket.
 
-Needs the extra `kubelet`. What the answers mean is read in `alignup.kubelet.pod_resources`.
+Asking needs the extra `kubelet`. What the answers mean is read in `alignup.kubelet.pod_resources`.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
+from stat import S_ISSOCK
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
+from alignup.kubelet import layout
+from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire, read_answer
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+    from pathlib import Path
 
-__all__ = ["ALLOCATABLE", "LIST", "PodResourcesClient", "connected"]
+    from alignup.kubelet.layout import NodeFiles
+    from alignup.kubelet.pod_resources import Allocatable, PodResources
+
+__all__ = [
+    "ALLOCATABLE",
+    "LIST",
+    "Answers",
+    "PodResourcesClient",
+    "ask_kubelet",
+    "connected",
+    "find_answers",
+    "socket_of",
+]
 
 LIST: Final = "List"
 ALLOCATABLE: Final = "GetAllocatableResources"
@@ -23,6 +40,8 @@ _SERVICE: Final = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
 """As many bytes as the kubelet's own clients take."""
 _SECONDS: Final = 5.0
+
+SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
 
 
 class PodResourcesClient:
@@ -81,3 +100,57 @@ def connected(socket: str | os.PathLike[str]) -> Iterator[PodResourcesClient]:
         yield PodResourcesClient(channel, str(socket))
     finally:
         channel.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of PodResources; None where it was not asked, or has not answered."""
+
+    listed: tuple[PodResources, ...] | None
+    allocatable: Allocatable | None
+
+
+def find_answers(files: NodeFiles) -> Answers:
+    """Return the recorded answers of a node; without any, those of the kubelet whose socket is in its folder.
+
+    A kubelet that does not answer, and a missing extra, are warned of.
+
+    Raises:
+        InputError: a recorded answer is damaged.
+    """
+    listed, allocatable = read_answer(files, layout.LIST), read_answer(files, layout.ALLOCATABLE)
+    if listed is None and allocatable is None:
+        socket = socket_of(files)
+        if socket is None:
+            return Answers(None, None)
+        try:
+            listed, allocatable = ask_kubelet(socket)
+        except InputError as error:
+            warn(f"no PodResources answers: {error}")
+            return Answers(None, None)
+        listed, allocatable = plain_answer(listed), plain_answer(allocatable)
+    return Answers(
+        None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
+        None if allocatable is None else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
+    )
+
+
+def socket_of(files: NodeFiles) -> Path | None:
+    """Return the socket of PodResources in the kubelet's folder; None: there is none."""
+    if not isinstance(files, layout.FolderFiles):
+        return None
+    path = files.path_of(SOCKET)
+    try:
+        return path if S_ISSOCK(path.stat().st_mode) else None
+    except OSError:
+        return None
+
+
+def ask_kubelet(socket: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the answers to List and GetAllocatableResources, as protobuf's JSON.
+
+    Raises:
+        InputError: the extra `kubelet` is not installed, or nobody answers.
+    """
+    with connected(socket) as kubelet:
+        return kubelet.ask(LIST), kubelet.ask(ALLOCATABLE)

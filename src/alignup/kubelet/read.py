@@ -6,47 +6,46 @@ warnings what the answer lacks because something was not there.
 
 from __future__ import annotations
 
+import os  # noqa: TC003  # evaluated by whoever asks for the types of the options
+from collections.abc import Mapping, Sequence  # noqa: TC003  # as above
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, warn
-from alignup.kubelet.answers import find_answers
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.layout import NODE, PODS, open_node
-from alignup.kubelet.naming import pods_by_uid
 from alignup.kubelet.node_objects import NodePod, read_node_object, read_node_pods
+from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
-from alignup.kubernetes.versions import NEWEST, parse_version
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.options import KubeletOptions
-    from alignup.kubelet.pod_resources import Allocatable, PodResources
+    from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
-    from alignup.kubernetes.versions import KubeletVersion
-    from alignup.machine.machine import Machine
 
 __all__ = [
     "KubeletNode",
+    "KubeletOptions",
     "NodeRecords",
     "config_of",
     "machine_of",
     "make_node",
+    "pods_by_uid",
     "read_kubelet_node",
     "read_records",
     "stale_entries",
 ]
-
 
 _LISTS_ACTIVE_PODS: Final = 34
 """From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
@@ -353,3 +352,78 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
             namespace, name = (told.namespace, told.name) if told else ("", uid)
             found.append(held_pod(uid, namespace, name, names, state))
     return found
+
+
+class KubeletOptions(TypedDict, total=False):
+    """Replacements of things that are not in their place beneath the root; all may be missing."""
+
+    kubelet_dir: str | os.PathLike[str] | None
+    """The kubelet's folder where it is not `var/lib/kubelet` beneath the root."""
+    config: str | os.PathLike[str] | None
+    """The kubelet's configuration where it is elsewhere."""
+    config_dir: str | os.PathLike[str] | None
+    """The folder of its drop-ins where it is elsewhere."""
+    machine: Machine | None
+    """The machine, in place of the one that `sys` beneath the root describes."""
+    devices: Mapping[str, Sequence[Device]] | None
+    """By resource, the devices that plugins report, in place of those that the kubelet tells."""
+    kubelet_version: KubeletVersion | str | None
+    """The kubelet's release; None: what `node.json` says, or the newest known."""
+
+
+_Holding = tuple[str, int, tuple[object, ...], tuple[object, ...]]
+
+
+def pods_by_uid(state: KubeletState, pods: Iterable[PodResources]) -> dict[str, PodResources]:
+    """Return the pod of each uid that some pod's answer fits.
+
+    A pod fits a uid if both name the same CPUs, memory and devices for each of its containers, and any at all. Pods
+    that hold the same amounts of memory, and nothing else, cannot be told apart; they are dealt out in order.
+    """
+    waiting: dict[frozenset[_Holding], list[PodResources]] = {}
+    for pod in pods:
+        key = frozenset(filter(None, map(_told, pod.containers)))
+        if key:
+            waiting.setdefault(key, []).append(pod)
+    devices = state.device_ids()
+    found = {}
+    for uid, names in state.containers().items():
+        written = [_written(state, uid, name, devices.get((uid, name), {})) for name in names]
+        holdings = frozenset(filter(None, written))
+        fitting = next((key for key in _candidates(holdings, waiting) if waiting[key]), None)
+        if fitting is not None:
+            found[uid] = waiting[fitting].pop(0)
+    return found
+
+
+def _candidates(
+    holdings: frozenset[_Holding], waiting: dict[frozenset[_Holding], list[PodResources]]
+) -> Iterable[frozenset[_Holding]]:
+    """Yield the answers that fit: the same holdings, or fewer, since init containers are not in the answers."""
+    if holdings in waiting:
+        yield holdings
+    else:
+        yield from (key for key in waiting if key < holdings)
+
+
+def _told(container: ContainerResources) -> _Holding | None:
+    """Return what an answer says of a container, in a form that can be compared; None: nothing."""
+    memory = tuple(sorted((one.type, one.numa_nodes, one.size) for one in container.memory))
+    devices = tuple(sorted(container.devices.items()))
+    if not (container.cpus or memory or devices):
+        return None
+    return container.name, int(container.cpus), memory, devices
+
+
+def _written(
+    state: KubeletState, uid: str, name: str, devices: dict[str, tuple[str, ...]]
+) -> _Holding | None:
+    """Return what the files say of a container, in the same form."""
+    cpus = int(state.cpus(uid, name) or 0)
+    memory = tuple(
+        sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in state.blocks(uid, name))
+    )
+    held = tuple(sorted((resource, ids) for resource, ids in devices.items() if ids))
+    if not (cpus or memory or held):
+        return None
+    return name, cpus, memory, held

@@ -8,36 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubernetes.feature_gates import effective_gates, not_followed
-from alignup.kubernetes.kubelet_fields import check_fields
-from alignup.kubernetes.option_values import (
-    CpuOptions,
-    TopologyOptions,
-    parse_cpu_options,
-    parse_topology_options,
-    set_options,
-)
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
     CPU_FAMILY,
     CPU_OPTIONS,
     TOPOLOGY_FAMILY,
     TOPOLOGY_OPTIONS,
+    CpuOptions,
+    TopologyOptions,
     check_available,
+    parse_cpu_options,
+    parse_topology_options,
+    set_options,
 )
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.text.documents import read_documents
+from alignup.text.known_keys import unknown_keys
 from alignup.text.typed import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "CPU_OPTIONS",
+    "KUBELET_FIELDS",
     "TOPOLOGY_OPTIONS",
     "TOPOLOGY_POLICIES",
     "TOPOLOGY_SCOPES",
@@ -45,6 +47,7 @@ __all__ = [
     "KubeletConfig",
     "ReservedMemory",
     "TopologyOptions",
+    "check_fields",
     "config_from_document",
     "load_config",
     "parse_cpu_options",
@@ -258,7 +261,7 @@ def _check_gates(
     """
     if not given:
         return
-    from alignup.kubernetes.other_gates import gate_complaints  # noqa: PLC0415  # few configurations set gates
+    from alignup.kubernetes.feature_gates import gate_complaints  # noqa: PLC0415  # few configurations set gates
 
     for complaint in gate_complaints(given, version):
         if is_strict:
@@ -345,3 +348,64 @@ def _check_together(config: KubeletConfig, cpu_options: Mapping[str, Any]) -> No
     ):
         expected = "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
         raise ConfigError.at("topologyManagerPolicy", expected, config.topology_manager_policy)
+
+
+KUBELET_FIELDS: Final = frozenset(
+    """
+    apiVersion kind metadata
+    address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS
+    clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize
+    containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint contentType cpuCFSQuota
+    cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff
+    defaultPodSysctls enableContentionProfiling enableControllerAttachDetach enableDebugFlagsHandler
+    enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler enableSystemLogQuery
+    enforceNodeAllocatable eventBurst eventRecordQPS evictionHard evictionMaxPodGracePeriod
+    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1
+    failSwapOn featureGates fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
+    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
+    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReserved kubeReservedCgroup kubeletCgroups
+    localStorageCapacityIsolation logging makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls maxPods
+    memoryManagerPolicy memoryReservationPolicy memorySwap memoryThrottlingFactor mergeDefaultEvictionSettings
+    nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj
+    podCIDR podLogsDir podPidsLimit podsPerCore port preloadedImagesVerificationAllowlist protectKernelDefaults
+    providerID qosReserved readOnlyPort registerNode registerWithTaints registryBurst registryPullQPS
+    reservedMemory reservedSystemCPUs resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
+    serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod
+    shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill staticPodPath
+    staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups systemReserved
+    systemReservedCgroup tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion tlsPrivateKeyFile
+    topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope tracing userNamespaces
+    volumePluginDir volumeStatsAggPeriod
+    """.split()  # noqa: SIM905  # so many names read better without quotes
+)
+"""The fields of `kubelet.config.k8s.io/v1beta1`."""
+
+
+def check_fields(names: Iterable[object], known: Iterable[str], source: str = "") -> None:
+    """Warn of names that are no fields of a KubeletConfiguration.
+
+    Args:
+        names: those that a configuration has.
+        known: the fields that matter here.
+        source: where it stands, such as a file's name.
+
+    Raises:
+        InputError: a field that matters is spelt as in Python.
+    """
+    spelt = {"".join(_snake(name)): name for name in known}
+    where = f" in {source}" if source else ""
+    for name, nearest in unknown_keys(names, KUBELET_FIELDS):
+        if name in spelt:
+            raise InputError.at(
+                "the configuration", f"the field {spelt[name]}, as in a KubeletConfiguration", name
+            )
+        hint = f"; {nearest} is" if nearest else ""
+        warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
+
+
+def _snake(name: str) -> str:
+    """Return a camel-case name as a Python name."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace(
+        "c_p_us", "cpus"
+    )

@@ -1,8 +1,7 @@
 """Derives exclusive CPUs, pinned memory and devices of a pod from parsed requests and limits.
 
-Follows Kubernetes 1.36 with default feature gates, and beside it what other releases make of a pod.
-`alignup.kubernetes.manifest` parses and checks the quantities, and `alignup.kubernetes.qos` decides the QoS class; the
-providers allocate.
+Says why a container runs in the shared pool of CPUs instead. `alignup.kubernetes.manifest` parses and checks the
+quantities, and `alignup.kubernetes.qos` decides the QoS class; the providers allocate.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, Stat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+
 __all__ = [
     "Wish",
     "build_pod",
@@ -28,6 +28,8 @@ __all__ = [
     "is_hugepages",
     "is_pinned_memory",
     "peak",
+    "why_not_guaranteed",
+    "why_shared",
 ]
 
 _HUGEPAGES: Final = "hugepages-"
@@ -280,3 +282,40 @@ def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
             raise InputError.at(
                 "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
             )
+
+
+_COMPUTE: Final = ("cpu", "memory")
+
+
+def why_shared(pod: Pod, container: Container) -> str:
+    """Return why a container gets no CPUs of its own, as a clause; empty if it does.
+
+    Args:
+        pod: as the kubelet reads it that decides.
+        container: one of its containers.
+    """
+    if container.exclusive_cpus:
+        return ""
+    if pod.qos is not QOSClass.GUARANTEED:
+        return f"its pod is {pod.qos}: {why_not_guaranteed(pod)}"
+    asked = container.requests.get("cpu", 0)
+    if asked % 1000:
+        return f"it requests {asked}m CPU, which is not a whole number"
+    return "spec.resources of its pod, or its pod's status, count instead of its own requests"
+
+
+def why_not_guaranteed(pod: Pod) -> str:
+    """Return what makes a pod Burstable or BestEffort, as a clause: the first container and resource that do."""
+    of_pod = "the resources of the pod as a whole (spec.resources) decide that"
+    if any(
+        other.qos != pod.qos for other in pod.readings.values()
+    ):  # kubelets that do not know them see another class
+        return of_pod
+    for container in pod.all_containers:
+        for resource in _COMPUTE:
+            limit, request = container.limits.get(resource, 0), container.requests.get(resource, 0)
+            if not limit:
+                return f"container {container.name!r} has no limit of {resource}"
+            if request != limit:
+                return f"container {container.name!r} requests less {resource} than its limit"
+    return of_pod

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
-from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
 from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.policy_options import TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, TOPOLOGY_OPTION_STAGES, option_stage
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST
 from alignup.leases.record import LeaseRecord, MemoryShare
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from alignup.leases.request import Request
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.plugin import Preference
+    from alignup.providers.devices.pool import Preference
 
 __all__ = ["LeaseNode", "Tenant"]
 

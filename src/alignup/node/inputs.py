@@ -15,13 +15,13 @@ from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine, machine_from_dict
-from alignup.providers.devices.plugin import PreferredSets
+from alignup.providers.devices.pool import PreferredSets
 from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import make_policy
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
-    from alignup.providers.devices.plugin import DevicePlugin
+    from alignup.providers.devices.pool import DevicePlugin
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
@@ -189,8 +189,7 @@ def labelled(config: KubeletConfig, labels: Mapping[str, str], exclusive: str) -
     Raises:
         InputError: a label cannot be read, or `exclusive` is no exclusivity.
     """
-    from alignup.koordinator.annotation import check_default_exclusive  # noqa: PLC0415  # few nodes need it
-    from alignup.koordinator.effective import labelled_config  # noqa: PLC0415  # as above
+    from alignup.koordinator.effective import check_default_exclusive, labelled_config  # noqa: PLC0415  # few nodes need it
 
     check_default_exclusive(exclusive, "singleNUMANodeExclusive")
     return labelled_config(config, labels)

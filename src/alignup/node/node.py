@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
-    from alignup.kubelet.options import KubeletOptions
+    from alignup.kubelet.read import KubeletOptions
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node.explain.explanation import Explanation
-    from alignup.providers.devices.plugin import DevicePlugin, Preference
+    from alignup.providers.devices.pool import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
     from alignup.topology_manager.scope import Refusal
 
@@ -168,7 +168,7 @@ class Node:
 
         Args:
             root: the root of the machine, or of a copy, or an archive of `alignup node collect`.
-            options: see `alignup.kubelet.options`.
+            options: see `alignup.kubelet.read`.
 
         Raises:
             InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.

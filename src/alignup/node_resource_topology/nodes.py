@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.option_values import DEFAULT_MAXIMUM
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device

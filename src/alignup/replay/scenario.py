@@ -16,7 +16,7 @@ from alignup.replay.steps import Admit, apply_step, errors_of_step, read_step, s
 from alignup.topology_manager.admission import admission_dict as verdict_dict
 from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import HintList
-from alignup.topology_manager.recording import RecordingProvider
+from alignup.topology_manager.provider import RecordingProvider
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

@@ -16,7 +16,7 @@ from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.replay.report import Counts, NodeReport, Place, Use
 from alignup.replay.steps import Admit, apply_step, errors_of_step
-from alignup.topology_manager.refusal_cause import blamed
+from alignup.topology_manager.refusal_message import blamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,8 +18,7 @@ from alignup.cluster.evaluation import Evaluation
 from alignup.cluster.reasons import Layouts, layouts_of, refusal_texts
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn
-from alignup.koordinator.annotation import NODE_LABEL
-from alignup.koordinator.effective import pod_policy
+from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
 from alignup.scheduler.members import AmountsMember, ExactMember, emptied

@@ -1,15 +1,15 @@
-"""Hints, packed lists of hints, and the functions that make them from amounts.
+"""Hints, packed lists of hints, sets of NUMA nodes, and the functions that make hints from amounts.
 
-The only module that imports the compiled `alignup.core.hints` and `alignup.core.feasible`.
+The only module that imports the compiled `alignup.core.bitmask`, `alignup.core.hints` and `alignup.core.feasible`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alignup.core.bitmask import BitMask
 from alignup.core.feasible import MAX_NUMA_NODES, feasible_hints, smallest_size
 from alignup.core.hints import HintList, TopologyHint
-from alignup.topology_manager.bitmask import BitMask
 
 __all__ = [
     "IMPOSSIBLE",

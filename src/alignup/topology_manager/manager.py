@@ -1,4 +1,4 @@
-"""The Topology Manager: admits a pod, or refuses it and takes back all that it was given.
+"""The Topology Manager: admits a pod, or refuses it and releases all that it was given.
 
 Puts scope, policy, providers and Store together and reports to an observer. The sentence about a refusal is made in
 `alignup.topology_manager.refusal_message`.
@@ -6,24 +6,26 @@ Puts scope, policy, providers and Store together and reports to an observer. The
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from alignup.errors import PodExistsError, UnknownPodError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.manager_lock import ManagerLock
 from alignup.topology_manager.provider import HintProvider
-from alignup.topology_manager.scope import Refusal, Scope, make_scope
-from alignup.topology_manager.store import Store
+from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
 
-__all__ = ["Observer", "TopologyManager"]
+__all__ = ["ManagerLock", "Observer", "TopologyManager"]
 
 
 class Observer(Protocol):
@@ -97,7 +99,7 @@ class TopologyManager:
             self._providers = (*self._providers, checked_provider(provider))
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
-        """Admit the pod, or refuse it and take back all that it was given.
+        """Admit the pod, or refuse it and release all that it was given.
 
         A provider may keep something after it has released a container: like the kubelet's, the memory provider can
         leave a memory binding behind.
@@ -157,17 +159,17 @@ class TopologyManager:
             try:
                 refusal = scope.admit(pod, policy, self._providers, self._store)
             except BaseException:
-                self._take_back(pod)
+                self._release(pod)
                 raise
             if refusal is None:
                 self._pods[pod.uid] = pod
             else:
-                self._take_back(pod)
+                self._release(pod)
         finally:
             self.lock.end_change()
         return refusal
 
-    def _take_back(self, pod: Pod) -> None:
+    def _release(self, pod: Pod) -> None:
         """Release all containers of the pod in reverse order, so that each provider retraces its states.
 
         If a provider fails, the others are still called; the first error is raised at the end.
@@ -197,7 +199,7 @@ class TopologyManager:
         return pod
 
     def remove(self, pod_uid: str) -> Pod:
-        """Take back everything that a pod holds, and return the pod.
+        """Release everything that a pod holds, and return the pod.
 
         Raises:
             UnknownPodError: no such pod is admitted.
@@ -208,7 +210,7 @@ class TopologyManager:
             try:
                 pod = self.pod(pod_uid)
                 del self._pods[pod_uid]
-                self._take_back(pod)
+                self._release(pod)
             finally:
                 self.lock.end_change()
             return pod
@@ -256,3 +258,57 @@ def checked_provider(provider: object) -> HintProvider:
     methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
     missing = ", ".join(name for name in methods if not hasattr(provider, name))
     raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
+
+
+_PATIENCE: Final = 1.0
+"""Seconds in which other threads of a new process are done with their first look at the lock."""
+
+
+class ManagerLock:
+    """A lock that its thread can take again, and that knows whether a change is under way; a context manager.
+
+    A process that is forked while another thread has the lock gets a copy that nobody will ever release, of a manager
+    that is half changed. Taking it there is an error.
+    """
+
+    __slots__ = ("_is_changing", "_lock", "_pid")
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._pid = os.getpid()
+        self._is_changing = False
+
+    def __enter__(self) -> None:
+        if self._pid != os.getpid():
+            self._look_after_fork()
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def begin_change(self) -> None:
+        """Note that a change is under way; the lock must be held.
+
+        Raises:
+            RuntimeError: one is already, so that it is a provider that calls.
+        """
+        if self._is_changing:
+            raise RuntimeError(
+                "expected no call from within a provider, got one while a pod is admitted or removed"
+            )
+        self._is_changing = True
+
+    def end_change(self) -> None:
+        """Note that the change is over."""
+        self._is_changing = False
+
+    def _look_after_fork(self) -> None:
+        if self._lock.acquire(timeout=_PATIENCE):
+            self._pid = os.getpid()
+            self._lock.release()
+        elif self._pid != os.getpid():
+            raise RuntimeError(
+                "expected a manager that no other thread used when this process was forked, got one in mid-change"
+            )

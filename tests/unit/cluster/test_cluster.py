@@ -17,7 +17,7 @@ import alignup
 from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
-from alignup.koordinator.exclusivity import document_score
+from alignup.koordinator.occupancy import document_score
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest

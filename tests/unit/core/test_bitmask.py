@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.topology_manager.bitmask import BitMask
+from alignup.topology_manager.hints import BitMask
 
 MASKS = [BitMask.from_int(value) for value in range(256)]
 SETS = [{bit for bit in range(8) if value >> bit & 1} for value in range(256)]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import (
+from alignup.koordinator.effective import (
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,

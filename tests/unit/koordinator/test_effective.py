@@ -7,8 +7,10 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import NODE_LABEL, NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from alignup.koordinator.effective import (
+    NODE_LABEL,
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
     EffectivePolicy,
     PodPolicy,
     PolicyMismatch,

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.koordinator.exclusivity import (
+from alignup.koordinator.occupancy import (
     NOTHING_AVOIDED,
+    NOTHING_HELD,
     Avoidance,
+    Occupancy,
     document_score,
     exclusivity_sentence,
     holding_words,
@@ -16,7 +18,6 @@ from alignup.koordinator.exclusivity import (
     permitted,
     rounds,
 )
-from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 
 BUSY = Occupancy(single=0b0001, multi=0b1100)

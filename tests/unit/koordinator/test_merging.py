@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.merging import mask_text, merge
-from alignup.koordinator.scored_merge import ScoredHint
+from alignup.koordinator.merging import ScoredHint, mask_text, merge
 
 ONE, TWO, BOTH = ScoredHint(1, True), ScoredHint(2, True), ScoredHint(3, False)
 

@@ -6,27 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.errors import InputError
 from alignup.koordinator.occupancy import (
     NOTHING_HELD,
-    NumaNodeState,
     Occupancy,
     OccupancyTracker,
     pod_occupancy,
 )
 from fakes import hint
-
-
-def test_states():
-    occupancy = Occupancy(single=0b0101, multi=0b1100)
-    states = [occupancy.state(position) for position in range(4)]
-    assert states == [NumaNodeState.SINGLE, NumaNodeState.IDLE, NumaNodeState.SHARED, NumaNodeState.SHARED]
-
-
-def test_states_by_name():
-    assert Occupancy.from_states(["idle", "single", "shared"]) == Occupancy(single=0b010, multi=0b100)
-    with pytest.raises(InputError, match=r"got 'busy' at node_states\[1\]"):
-        Occupancy.from_states(["idle", "busy"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.koordinator.placement import Demand, masks_by_size, offered_hints, split, utilisations
+from alignup.koordinator.scheduling import Demand, masks_by_size, offered_hints, split, utilisations
 
 AMOUNTS = st.lists(st.integers(0, 50), min_size=1, max_size=6)
 

@@ -7,12 +7,10 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.annotation import NUMA_TOPOLOGY_SPEC
+from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC
 from alignup.koordinator.occupancy import Occupancy
-from alignup.koordinator.placement import Demand
 from alignup.koordinator.profiles import DocumentProfile
-from alignup.koordinator.scheduling import NodeView, evaluate
-from alignup.koordinator.status import SUCCESS
+from alignup.koordinator.scheduling import SUCCESS, Demand, NodeView, evaluate
 from koordinator_answers import filter_case, merge_case
 
 SINGLE = json.dumps({"numaTopologyPolicy": "SingleNUMANode"})

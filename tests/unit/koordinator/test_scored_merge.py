@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from alignup.koordinator.scored_merge import ScoredHint, best_in_order
+from alignup.koordinator.merging import ScoredHint, best_in_order
 from model_koordinator import walk
 
 MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))

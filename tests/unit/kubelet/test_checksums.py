@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alignup.kubelet.checksums import checksum_of, list_text, map_text
+from alignup.kubelet.checkpoints import checksum_of, list_text, map_text
 from alignup.kubelet.cpu_state import read_cpu_state
 from alignup.kubelet.device_checkpoint import read_device_checkpoint
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, ArchiveFiles

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alignup.kubelet.cpu_state import CpuState
 from alignup.kubelet.device_checkpoint import DeviceCheckpoint, DeviceEntry
 from alignup.kubelet.memory_state import MemoryState
-from alignup.kubelet.naming import pods_by_uid
 from alignup.kubelet.pod_resources import ContainerResources, PodResources
+from alignup.kubelet.read import pods_by_uid
 from alignup.kubelet.state import KubeletState
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock

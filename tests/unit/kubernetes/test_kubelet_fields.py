@@ -7,8 +7,7 @@ import warnings
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-from alignup.kubernetes.kubelet_fields import KUBELET_FIELDS
+from alignup.kubernetes.kubelet_config import KUBELET_FIELDS, KubeletConfig, load_config
 
 
 @pytest.mark.parametrize("name", ["topologyManagerPolciy", "topologyPolicy", "topology-manager-policy"])

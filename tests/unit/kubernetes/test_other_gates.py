@@ -1,13 +1,12 @@
-"""Behaviour of `alignup.kubernetes.other_gates`, and of configurations that set such gates."""
+"""Behaviour of `alignup.kubernetes.feature_gates`, and of configurations that set such gates."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup.errors import AlignupWarning, ConfigError
-from alignup.kubernetes.feature_gates import FEATURE_GATES, gate_stage
+from alignup.kubernetes.feature_gates import FEATURE_GATES, gate_complaints, gate_stage, gates_of
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-from alignup.kubernetes.other_gates import gate_complaints, gates_of
 from alignup.kubernetes.versions import KNOWN_VERSIONS, KubeletVersion
 
 COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240}

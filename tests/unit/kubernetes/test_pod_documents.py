@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
+from alignup.kubernetes.manifest import PodDocument, expanded, live_pods, read_pod_documents
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 

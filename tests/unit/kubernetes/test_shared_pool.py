@@ -1,11 +1,11 @@
-"""Behaviour of `alignup.kubernetes.shared_pool`."""
+"""Behaviour of `alignup.kubernetes.pod_requests`."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup.kubernetes.pod import Pod
-from alignup.kubernetes.shared_pool import why_shared
+from alignup.kubernetes.pod_requests import why_shared
 
 WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 

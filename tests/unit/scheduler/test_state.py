@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning
-from alignup.koordinator.annotation import NODE_LABEL
+from alignup.koordinator.effective import NODE_LABEL
 from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description
 from alignup.scheduler.state import SLOWEST_REPORT, ClusterState

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from alignup.errors import PodExistsError
-from alignup.topology_manager import manager_lock as module
-from alignup.topology_manager.manager import TopologyManager
-from alignup.topology_manager.manager_lock import ManagerLock
+from alignup.topology_manager import manager as module
+from alignup.topology_manager.manager import ManagerLock, TopologyManager
 from alignup.topology_manager.policy import make_policy
 from fakes import Licences, pod_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.node import Node
-from alignup.topology_manager.refusal_cause import blamed
+from alignup.topology_manager.refusal_message import blamed
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
 from machines import GIBI, machine_of
 

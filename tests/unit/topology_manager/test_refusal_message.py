@@ -10,8 +10,7 @@ import pytest
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.refusal_message import explain, refusal_message
-from alignup.topology_manager.scope import Refusal, make_scope
-from alignup.topology_manager.store import Store
+from alignup.topology_manager.scope import Refusal, Store, make_scope
 from fakes import Saying, hint, pod_of
 
 ANY = TopologyHint(None, True)

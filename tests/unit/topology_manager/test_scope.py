@@ -13,9 +13,9 @@ from alignup.topology_manager.scope import (
     NoneScope,
     PodScope,
     Scope,
+    Store,
     make_scope,
 )
-from alignup.topology_manager.store import Store
 from fakes import Licences, Saying, hint, pod_of
 
 RESTRICTED = make_policy("restricted", 2)

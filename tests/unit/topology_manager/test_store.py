@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.topology_manager.hints import TopologyHint
-from alignup.topology_manager.store import Store
+from alignup.topology_manager.scope import Store
 from fakes import hint
 
 UNDECIDED = TopologyHint(None, False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import AlignupError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.option_values import set_options
+from alignup.kubernetes.policy_options import set_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
 """Says in one plain sentence why a pod was refused, and names the resources to blame.
 
-Which resources are to blame is found in `alignup.topology_manager.refusal_cause`; the amounts are those of the moment
+Which resources are to blame is found in `alignup.topology_manager.refusal_message`; the amounts are those of the moment
 of the refusal. Without the resources that one cause names the pod is tried again for the next cause, so the container
 passes, or the pod as a whole does, if none of the resources named were requested.
 """
@@ -15,11 +15,10 @@ from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
-from alignup.providers.memory.refusal_account import lacking
+from alignup.providers.memory.provider import lacking
 from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
-from alignup.topology_manager.refusal_cause import blamed
-from alignup.topology_manager.refusal_message import listed, told, view_of
+from alignup.topology_manager.refusal_message import blamed, listed, told, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

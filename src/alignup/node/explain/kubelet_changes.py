@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.option_values import set_options
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.policy_options import set_options
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.missed import nodes_in_words, numa_nodes_of
 

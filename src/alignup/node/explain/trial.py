@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from alignup.errors import AllocationError
 from alignup.node.holdings import holdings_of
 from alignup.node.inputs import has_policy
-from alignup.topology_manager.recording import RecordingProvider
+from alignup.topology_manager.provider import RecordingProvider
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.kubernetes.shared_pool import why_shared
+from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
 from alignup.node.explain.cause import causes_of, sentence_of
 from alignup.node.explain.explanation import (
     ContainerPart,

@@ -13,9 +13,8 @@ from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.capacity import cpu_capacity
 from alignup.providers.cpu.distribution import distribute
-from alignup.providers.cpu.topology import CpuTopology, cpu_topology
+from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:

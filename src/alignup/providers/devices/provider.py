@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from alignup.errors import AllocationError, InputError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, checked_devices
-from alignup.providers.devices.plugin import DevicePlugin, preference_of
-from alignup.providers.devices.pool import DevicePool
+from alignup.providers.devices.pool import DevicePlugin, DevicePool, preference_of
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.plugin import Preference
+    from alignup.providers.devices.pool import Preference
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 
