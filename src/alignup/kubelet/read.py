@@ -179,7 +179,7 @@ def make_node(
     config = config_of(records, machine, kubelet_version)
     _check_policies(records, config)
     reported = devices if devices is not None else _devices(records)
-    node = Node(machine, config, reported)
+    node = Node(machine, config, reported, node_object=records.node_object)
     active = _active(records)
     stale = _stale(records, active)
     dropped = {(uid, name) for uid, names in stale.items() for name in names}

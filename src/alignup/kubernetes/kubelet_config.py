@@ -45,6 +45,7 @@ __all__ = [
     "TOPOLOGY_SCOPES",
     "CpuOptions",
     "KubeletConfig",
+    "NodeReserve",
     "ReservedMemory",
     "TopologyOptions",
     "check_fields",
@@ -73,6 +74,19 @@ class ReservedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReserve:
+    """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on."""
+
+    amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The sum of `kubeReserved` and `systemReserved`: CPU in thousandths, all else in units."""
+    eviction_memory: str = "100Mi"
+    """`memory.available` of `evictionHard`: a quantity or a percentage; empty: none."""
+    max_pods: int = 110
+    pods_per_core: int = 0
+    """0: any number."""
+
+
+@dataclass(frozen=True, slots=True)
 class KubeletConfig:
     """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults."""
 
@@ -88,6 +102,8 @@ class KubeletConfig:
     reserved_memory: tuple[ReservedMemory, ...] = ()
     feature_gates: Mapping[str, bool] = field(default_factory=dict, hash=False)
     """Those that are given; with none, the gates of policy options are on."""
+    node_reserve: NodeReserve = NodeReserve()  # immutable
+    """Only `whole_verdict` of a node looks at it."""
     version: KubeletVersion = NEWEST
     """The kubelet's release; a text such as `v1.33.4` is parsed."""
     profile: VersionProfile = field(init=False, repr=False, compare=False)
@@ -164,6 +180,7 @@ class KubeletConfig:
             memory_manager_policy=_memory_policy(wire.memory_manager_policy, gates),
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
+            node_reserve=_node_reserve(wire),
             version=release,
         )
         _check_together(made, cpu_options)
@@ -192,6 +209,9 @@ class _Configuration(msgspec.Struct, rename="camel"):
     memory_manager_policy: str | None = None
     reserved_memory: list[_ReservedMemory] | None = None
     feature_gates: dict[str, bool] | None = None
+    eviction_hard: dict[str, Any] | None = None
+    max_pods: int | None = None
+    pods_per_core: int | None = None
 
 
 _FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(_Configuration))
@@ -306,6 +326,36 @@ def _reserved_cpu_count(wire: _Configuration) -> int:
             "kubeReserved and systemReserved", "CPUs that are not negative", min(kube, system)
         )
     return whole_units(thousandths(kube + system) * 10**6)
+
+
+def _node_reserve(wire: _Configuration) -> NodeReserve:
+    """Return what is reserved of the node as a whole."""
+    amounts: dict[str, int] = {}
+    for where, reserved in (("kubeReserved", wire.kube_reserved), ("systemReserved", wire.system_reserved)):
+        for resource, value in (reserved or {}).items():
+            amount = parse_quantity(value, where, resource)
+            whole = thousandths(amount) if resource == "cpu" else whole_units(amount)
+            amounts[resource] = amounts.get(resource, 0) + whole
+    default = NodeReserve()
+    eviction = default.eviction_memory
+    if wire.eviction_hard is not None:
+        eviction = str(wire.eviction_hard.get("memory.available") or "")
+        _check_threshold(eviction)
+    return NodeReserve(
+        amounts,
+        eviction,
+        default.max_pods if wire.max_pods is None else wire.max_pods,
+        wire.pods_per_core or default.pods_per_core,
+    )
+
+
+def _check_threshold(text: str) -> None:
+    """Refuse a threshold of `memory.available` that is neither a quantity nor a percentage."""
+    where = 'evictionHard["memory.available"]'
+    if not text.endswith("%"):
+        parse_quantity(text or 0, where)
+    elif not text[:-1].replace(".", "", 1).isdecimal():
+        raise ConfigError.at(where, "a quantity or a percentage", text)
 
 
 def _reserved_memory(entries: Sequence[_ReservedMemory]) -> tuple[ReservedMemory, ...]:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.errors import InputError, warn
+from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
-from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from alignup.kubernetes.pod import Pod
 
@@ -33,6 +34,9 @@ _POD_PLACES: Final = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
 ) | {"CronJob": "spec.jobTemplate.spec.template"}
 """The field of objects of other kinds that holds their pod."""
+_OS_LABEL: Final = "kubernetes.io/os"
+_CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+"""The priority of the classes that every cluster has."""
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 
 
@@ -57,6 +61,7 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     name: str | None = None
     resources: _Resources | None = None
     restart_policy: str | None = None
+    ports: list[dict[str, Any]] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
@@ -66,6 +71,15 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     init_containers: list[_Container] | None = None
     resources: _Resources | None = None
     resource_claims: list[Any] | None = None
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    host_network: bool | None = None
+    os: dict[str, Any] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    overhead: dict[str, Any] | None = None
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
@@ -90,6 +104,7 @@ class _Metadata(msgspec.Struct, rename="camel", gc=False):
     namespace: str | None = None
     uid: str | None = None
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Manifest(msgspec.Struct, rename="camel", gc=False):
@@ -139,7 +154,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
 
     Args:
         manifest: the manifest as plain objects; fields that do not matter here are ignored, as are
-            `spec.overhead` and ephemeral containers.
+            ephemeral containers.
         place: the place of the manifest that errors put before the field's, such as `items[2]`.
 
     Raises:
@@ -183,7 +198,65 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         wishes=wishes,
         pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
         allocated={} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
+        constraints=_constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), before),
     )
+
+
+def _constraints(spec: _Spec, os_label: str, before: str) -> NodeConstraints:
+    """Return what a pod demands of the node as a whole."""
+    demands = (
+        spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.os, spec.priority,
+        spec.priority_class_name, spec.overhead, os_label,
+    )  # fmt: skip
+    containers = [
+        *(one for one in spec.init_containers or () if one.restart_policy == "Always"),
+        *(spec.containers or ()),
+    ]
+    if not any(demands) and spec.priority is None and not any(one.ports for one in containers):
+        return ANY_NODE
+    overhead = _quantities(spec.overhead or {}, f"{before}spec.overhead")
+    priority = spec.priority
+    if priority is None:
+        priority = _CRITICAL_CLASSES.get(spec.priority_class_name or "")
+    return NodeConstraints(
+        node_name=spec.node_name or "",
+        node_selector=spec.node_selector or {},
+        node_affinity=_required_terms(spec.affinity or {}, f"{before}spec.affinity"),
+        tolerations=tuple(spec.tolerations or ()),
+        host_ports=tuple(_host_ports(containers, is_host_network=bool(spec.host_network))),
+        os=str((spec.os or {}).get("name") or ""),
+        os_label=os_label,
+        priority=priority,
+        overhead={
+            name: thousandths(amount) if name == "cpu" else whole_units(amount)
+            for name, amount in overhead.items()
+        },
+    )
+
+
+def _required_terms(affinity: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], ...] | None:
+    """Return the required terms of a node affinity; None if there are none."""
+    found: Any = affinity
+    for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        where = f"{where}.{key}"
+        found = found.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, Mapping):
+            raise InputError.at(where, "a mapping", found)
+    terms = found.get("nodeSelectorTerms")
+    if not isinstance(terms, list) or not all(isinstance(one, Mapping) for one in terms):
+        raise InputError.at(f"{where}.nodeSelectorTerms", "a list of terms", terms)
+    return tuple(terms)
+
+
+def _host_ports(containers: Iterable[_Container], *, is_host_network: bool) -> Iterator[tuple[str, str, int]]:
+    """Yield the ports of the host that containers take; on the host's network, all that they declare."""
+    for container in containers:
+        for port in container.ports or ():
+            number = port.get("hostPort") or (port.get("containerPort") if is_host_network else 0)
+            if isinstance(number, int) and number > 0:
+                yield str(port.get("protocol") or "TCP"), str(port.get("hostIP") or "0.0.0.0"), number  # noqa: S104  # as the API has it
 
 
 def _allocated(status: _Status, wishes: Iterable[Wish], before: str) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Reads a Node object of the Kubernetes API, as `kubectl get node -o json` prints it: name, labels and release.
+"""Reads a Node object of the Kubernetes API, as `kubectl get node -o json` prints it: name, labels, taints, amounts.
 
 `alignup.kubernetes.versions` reads the release itself.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from alignup.errors import InputError
+from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.text.typed import decode
 
 __all__ = ["NodeObject", "node_object"]
@@ -26,13 +28,21 @@ class NodeObject:
     labels: Mapping[str, str] = field(default_factory=dict)
     kubelet_version: str | None = None
     """`status.nodeInfo.kubeletVersion` as it stands there, such as `v1.33.4-eks-1`; None: not known."""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """`status.allocatable`: CPU in thousandths, all else in units (bytes, devices, pods); empty: not known."""
+    taints: tuple[Mapping[str, str], ...] = ()
 
 
 class _NodeInfo(msgspec.Struct, rename="camel"):
     kubelet_version: str | None = None
 
 
+class _Spec(msgspec.Struct):
+    taints: list[dict[str, Any]] | None = None
+
+
 class _Status(msgspec.Struct, rename="camel"):
+    allocatable: dict[str, Any] | None = None
     node_info: _NodeInfo | None = None
 
 
@@ -46,6 +56,7 @@ class _Node(msgspec.Struct):
 
     kind: str = _KIND
     metadata: _Metadata | None = None
+    spec: _Spec | None = None
     status: _Status | None = None
 
 
@@ -65,5 +76,16 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     if wire.kind != _KIND:
         raise InputError.at(f"{where}.kind", _KIND, wire.kind)
     metadata = wire.metadata or _Metadata()
-    info = (wire.status or _Status()).node_info or _NodeInfo()
-    return NodeObject(metadata.name, metadata.labels or {}, info.kubelet_version or None)
+    status = wire.status or _Status()
+    info = status.node_info or _NodeInfo()
+    amounts = {
+        name: parse_quantity(value, f"{where}.status.allocatable", name)
+        for name, value in (status.allocatable or {}).items()
+    }
+    return NodeObject(
+        metadata.name,
+        metadata.labels or {},
+        info.kubelet_version or None,
+        {name: thousandths(one) if name == "cpu" else whole_units(one) for name, one in amounts.items()},
+        tuple((wire.spec or _Spec()).taints or ()),
+    )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.versions import PodReading
 
-__all__ = ["Container", "Pod"]
+__all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,32 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeConstraints:
+    """What a pod's spec demands of a node as a whole, beyond what the resource managers look at."""
+
+    node_name: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    node_affinity: tuple[Mapping[str, Any], ...] | None = field(default=None, hash=False)
+    """The required terms of the node affinity, of which one has to match; None: there are none."""
+    tolerations: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    """(protocol, IP address, port)."""
+    os: str = ""
+    """`spec.os.name`; empty: not given."""
+    os_label: str = ""
+    """The pod's own label `kubernetes.io/os`; empty: not given."""
+    priority: int | None = None
+    requests: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`."""
+    overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """`spec.overhead`, in the same units."""
+
+
+ANY_NODE = NodeConstraints()
+"""The constraints of a pod that demands nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container."""
 
@@ -59,6 +85,8 @@ class Pod:
     devices: tuple[tuple[str, int], ...] = ()
     all_containers: tuple[Container, ...] = ()
     """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
+    constraints: NodeConstraints = field(default=ANY_NODE, repr=False, compare=False)
+    """What the pod demands of the node as a whole: only `whole_verdict` of a node looks at it."""
     readings: Mapping[PodReading, Pod] = field(default_factory=dict, repr=False, compare=False)
     """The same pod as kubelets of other releases read it, where that can differ; the pod itself is as 1.36 reads it."""
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
 from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
 from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
@@ -75,6 +75,7 @@ def build_pod(
     wishes: Sequence[Wish],
     pod_wish: Wish | None,
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
+    constraints: NodeConstraints = ANY_NODE,
 ) -> Pod:
     """Return the record of a pod, with what kubelets of other releases make of it where that can differ.
 
@@ -89,11 +90,14 @@ def build_pod(
             They decide the QoS class; and the CPU and memory managers leave such a pod to the shared pool, as
             long as PodLevelResourceManagers, an alpha feature gate, is off.
         allocated: by container, what the pod's status says that it was allocated, where that is not its request.
+        constraints: what it demands of the node as a whole.
     """
     if pod_wish:
         _default_requests(pod_wish, init_wishes, wishes)
+        as_whole = {name: _amount(name, value) for name, value in pod_wish.requests.items()}
+        constraints = replace(constraints, requests=as_whole)
 
-    named = (uid, name, namespace, annotations)
+    named = (uid, name, namespace, annotations, constraints)
     newest = _read_pod(named, init_wishes, wishes, pod_wish)
     if pod_wish is None and not allocated:
         return newest
@@ -112,14 +116,14 @@ def build_pod(
 
 
 def _read_pod(
-    named: tuple[str, str, str, Mapping[str, str]],
+    named: tuple[str, str, str, Mapping[str, str], NodeConstraints],
     init_wishes: Sequence[Wish],
     wishes: Sequence[Wish],
     pod_wish: Wish | None,
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
     reading: PodReading = _NEWEST_READING,
 ) -> Pod:
-    """Return the record of a pod as some kubelets read it; see `build_pod`, whose first four arguments are `named`."""
+    """Return the record of a pod as some kubelets read it; `named` are arguments of `build_pod`."""
     deciding = [pod_wish] if pod_wish else [*init_wishes, *wishes]
     qos = qos_class([(one.requests, one.limits) for one in deciding])
     shares = pod_wish is not None and reading.pod_level is PodLevel.SHARES
@@ -133,7 +137,9 @@ def _read_pod(
         init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
         containers = tuple([_container(wish, is_exclusive) for wish in wishes])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
-    uid, name, namespace, annotations = named
+    uid, name, namespace, annotations, constraints = named
+    if pod_wish is None and constraints.requests:
+        constraints = replace(constraints, requests={})
     return Pod(
         uid=uid,
         name=name,
@@ -146,6 +152,7 @@ def _read_pod(
         memory=memory,
         devices=devices,
         all_containers=init_containers + containers,
+        constraints=constraints,
     )
 
 

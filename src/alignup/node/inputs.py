@@ -32,7 +32,7 @@ __all__ = [
     "checked_machine",
     "copied_provider",
     "has_policy",
-    "keeps_bindings",
+    "is_set",
     "labelled",
     "node_labels",
     "node_object_of",
@@ -50,6 +50,7 @@ KEYS: Final = (
     "labels",
     "singleNUMANodeExclusive",
     "keepRefusedBindings",
+    "wholeVerdict",
     "kubeletVersion",
     "nodeObject",
     "name",
@@ -139,16 +140,16 @@ def node_object_of(data: Mapping[str, Any]) -> NodeObject | None:
     return None if found is None else node_object(found)
 
 
-def keeps_bindings(data: Mapping[str, Any]) -> bool:
-    """Return the value of `keepRefusedBindings`, true if it is missing.
+def is_set(data: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """Return the value of a key that is true or false.
 
     Raises:
-        InputError: it is neither true nor false.
+        InputError: it is neither.
     """
-    keeps = data.get("keepRefusedBindings", True)
-    if not isinstance(keeps, bool):
-        raise InputError.at("keepRefusedBindings", "true or false", keeps)
-    return keeps
+    value = data.get(key, default)
+    if not isinstance(value, bool):
+        raise InputError.at(key, "true or false", value)
+    return value
 
 
 def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.node_fit import NodeLimits, misfit_of, node_limits
+from alignup.kubernetes.node_object import node_object as decode_node_object
 from alignup.kubernetes.pod import Pod
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.machine.loaded import mapping_under
@@ -23,7 +26,7 @@ from alignup.node.inputs import (
     checked_machine,
     copied_provider,
     has_policy,
-    keeps_bindings,
+    is_set,
     labelled,
     node_labels,
     node_object_of,
@@ -37,6 +40,7 @@ from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager import Observer, TopologyManager
+from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
     import os
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
     from alignup.kubelet.read import KubeletOptions
+    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
@@ -51,7 +56,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.explanation import Explanation
     from alignup.providers.devices.pool import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
-    from alignup.topology_manager.scope import Refusal
 
 __all__ = ["Node", "plugins_of"]
 
@@ -69,6 +73,8 @@ class Node:
         wrap: called with each built-in provider; returns the provider to use in its place.
         keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
         kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or the newest known.
+        node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and allocatable amounts.
+        whole_verdict: let the kubelet's own checks follow those of its managers, see `whole_verdict`.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -77,7 +83,7 @@ class Node:
 
     __slots__ = (
         "_keeps_bindings", "_pod_policies", "config", "cpu", "devices", "labels", "machine", "manager", "memory",
-        "single_numa_node_exclusive",
+        "node_object", "single_numa_node_exclusive", "whole_verdict",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +100,8 @@ class Node:
         single_numa_node_exclusive: str = "Required",
         keep_refused_bindings: bool = True,
         kubelet_version: KubeletVersion | str | None = None,
+        node_object: NodeObject | Mapping[str, Any] | None = None,
+        whole_verdict: bool = False,
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = checked_machine(machine).disjoint()
@@ -118,6 +126,12 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
+        self.node_object = (
+            decode_node_object(node_object) if isinstance(node_object, Mapping) else node_object
+        )
+        self.whole_verdict = whole_verdict
+        """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
+        amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time."""
 
     @classmethod
     def from_dict(
@@ -156,7 +170,9 @@ class Node:
             wrap=wrap,
             labels=node_labels(mapping_under(data, "labels")) or (known.labels if known else None),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
-            keep_refused_bindings=keeps_bindings(data),
+            keep_refused_bindings=is_set(data, "keepRefusedBindings", default=True),
+            node_object=known,
+            whole_verdict=is_set(data, "wholeVerdict", default=False),
         )
 
     @classmethod
@@ -238,10 +254,13 @@ class Node:
         pod = self._read(pod)
         with self.manager.lock:
             restore = None if self._keeps_bindings else self._bindings()
-            refusal = self._decide(pod, observed=True)
+            refusal, preempted = self._decide(pod, observed=True)
             if refusal is not None and restore is not None:
                 restore()
-            return self._admission(pod, refusal)
+            admission = self._admission(pod, refusal, preempted)
+            for one in preempted:
+                self.remove(one.uid)
+            return admission
 
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Return the admission that `admit` would give, and leave the node exactly as it is.
@@ -258,12 +277,13 @@ class Node:
         """
         pod = self._read(pod)
         with self.manager.lock:
-            if can_preview(self.manager, own := (self.devices, self.cpu, self.memory), pod):
+            own = (self.devices, self.cpu, self.memory)
+            if not self.whole_verdict and can_preview(self.manager, own, pod):
                 return preview(self.manager, own, pod, self.machine.numa_node_ids)
             restore = self._bindings()
             try:
-                refusal = self._decide(pod, observed=False)
-                admission = self._admission(pod, refusal)
+                refusal, preempted = self._decide(pod, observed=False)
+                admission = self._admission(pod, refusal, preempted)
                 if refusal is None:
                     self.remove(pod.uid)
             finally:
@@ -301,6 +321,7 @@ class Node:
             other.machine, other.config, other.labels = self.machine, self.config, self.labels
             other.single_numa_node_exclusive = self.single_numa_node_exclusive
             other._keeps_bindings = self._keeps_bindings
+            other.node_object, other.whole_verdict = self.node_object, self.whole_verdict
             other.devices = None if self.devices is None else self.devices.copy()
             other.cpu = None if self.cpu is None else self.cpu.copy()
             other.memory = None if self.memory is None else self.memory.copy()
@@ -355,23 +376,50 @@ class Node:
             {resource: pool.preference for resource, pool in pools.items() if pool.preference},
             labels=self.labels,
             single_numa_node_exclusive=self.single_numa_node_exclusive,
+            node_object=self.node_object,
+            whole_verdict=self.whole_verdict,
         )
 
     __copy__ = copy  # two nodes that share their books would spoil them
 
-    def _decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
-        """Return the refusal, None for an admission."""
-        if pod.annotations and has_policy(pod):
-            return self.pod_policies.decide(pod, observed=observed)
+    def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
+        """Return the refusal, None for an admission, and the pods that have to go for it."""
         manager = self.manager
-        return manager.decide(pod, manager.policy, manager.scope, observed=observed)
+        if pod.annotations and has_policy(pod):
+            refusal = self.pod_policies.decide(pod, observed=observed)
+        else:
+            refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)
+        if refusal is not None or not self.whole_verdict:
+            return refusal, ()
+        misfit = misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self._limits(pod))
+        if not misfit.reason:
+            return None, misfit.preempted
+        self.remove(pod.uid)
+        return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
 
-    def _admission(self, pod: Pod, refusal: Refusal | None) -> Admission:
+    def _limits(self, pod: Pod) -> NodeLimits:
+        """Return what the node as a whole offers to pods, now that the managers have admitted this one."""
+        pools = {} if self.devices is None else self.devices.pools
+        devices = {name: pool.healthy.bit_count() for name, pool in pools.items()}
+        limits = node_limits(self.machine, self.config, devices, self.node_object)
+        if not pod.devices:
+            return limits
+        # a kubelet counts devices that are held as allocatable, though they have become unhealthy
+        held: dict[str, set[str]] = {}
+        for one in self.pods:
+            for container in one.all_containers:
+                for name, ids in self.allocation(one.uid, container.name).devices.items():
+                    held.setdefault(name, set()).update(ids)
+        most = {name: max(limits.allocatable.get(name, 0), len(ids)) for name, ids in held.items()}
+        return replace(limits, allocatable={**limits.allocatable, **most})
+
+    def _admission(self, pod: Pod, refusal: Refusal | None, preempted: Sequence[Pod] = ()) -> Admission:
         """Return the record of a decision, with what each container has now."""
         if refusal is not None:
             return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
-        return Admission(True, "", got, None, self.machine.numa_node_ids)
+        names = tuple(f"{one.namespace}/{one.name}" for one in preempted)
+        return Admission(True, "", got, None, self.machine.numa_node_ids, names)
 
     def _bindings(self) -> Callable[[], None]:
         """Return a function that takes the memory ledger back to how it is now."""

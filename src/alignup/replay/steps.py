@@ -122,21 +122,23 @@ def read_step(step: Any) -> Step:
 def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
     """Let a step happen on a node, and return the verdict on a pod that came.
 
-    To start or remove a pod that was refused is no error and changes nothing.
+    To start or remove a pod that was refused or preempted is no error and changes nothing.
 
     Args:
         node: the node.
         step: the step.
-        refused: uids of the pods that were refused and have not come again; kept up to date.
+        refused: uids of the pods that were refused or preempted and have not come again; kept up to date.
 
     Raises:
         PodExistsError: a pod comes that is there.
         UnknownPodError: a pod that never came is started or removed.
     """
     if isinstance(step, Admit):
+        before = {pod.uid for pod in node.pods} if node.whole_verdict else set()
         admission = node.admit(step.pod)
         if admission.admitted:
             refused.discard(step.pod.uid)
+            refused.update(before - {pod.uid for pod in node.pods})
         else:
             refused.add(step.pod.uid)
         return admission

@@ -82,6 +82,8 @@ class Admission:
     """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
     """The kernel's ids of the NUMA nodes, in the order of the bits of a mask."""
+    preempted: tuple[str, ...] = ()
+    """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
 
     def __bool__(self) -> bool:
         return self.admitted
@@ -120,7 +122,7 @@ class Admission:
     def to_dict(self) -> dict[str, Any]:
         """Return the admission in JSON's types: a step of `alignup replay --json` without `sharedCpus`.
 
-        `exact` is there only if it is False.
+        `exact` is there only if it is False, `preempted` only if it is not empty.
         """
         return admission_dict(self, self.numa_node_ids)
 
@@ -133,4 +135,6 @@ def admission_dict(admission: Admission, numa_node_ids: Sequence[int] | None) ->
         "message": admission.message,
         "containers": {name: got.to_dict(numa_node_ids) for name, got in admission.containers.items()},
     }
+    if admission.preempted:
+        described["preempted"] = list(admission.preempted)
     return described if admission.exact else {**described, "exact": False}

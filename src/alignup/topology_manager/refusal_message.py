@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from alignup.errors import one_line
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
+from alignup.topology_manager.scope import KUBELET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -173,7 +174,12 @@ def ids_of(mask: int, numa_node_ids: Sequence[int] | None) -> NodeSet:
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
-    """Return the cause of a refusal as a sentence that names the resources and NUMA nodes concerned."""
+    """Return the cause of a refusal as a sentence that names the resources and NUMA nodes concerned.
+
+    Of a refusal by the kubelet's own checks it is the kubelet's message.
+    """
+    if refusal.provider == KUBELET:
+        return refusal.detail
     explanation = explain(refusal, numa_node_ids)
     subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
     if explanation.detail:

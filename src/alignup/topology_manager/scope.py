@@ -7,7 +7,7 @@ allocate. It knows no resource.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
 __all__ = [
+    "KUBELET",
     "TOPOLOGY_AFFINITY_ERROR",
     "ContainerScope",
     "NoneScope",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+KUBELET: Final = "kubelet"
+"""Stands for a provider's name where the kubelet's own checks refused a pod."""
 ANYWHERE = TopologyHint(None, False)
 
 
@@ -54,7 +57,10 @@ class Refusal:
     accounts: Accounts = field(default_factory=dict, compare=False, repr=False)
     """By resource, the requested and free amounts at that moment; not compared."""
     provider: str = field(default="", compare=False)
-    """The name of the provider that failed; empty when the policy refused, or the provider has no name."""
+    """The name of the provider that failed; empty when the policy refused, or the provider has no name. `KUBELET`: the
+    providers admitted the pod, and the kubelet's own checks refused it."""
+    resources: tuple[str, ...] = field(default=(), compare=False)
+    """Of a refusal by the kubelet's own checks: the resources of which the node as a whole has too little left."""
 
 
 class Scope(Protocol):

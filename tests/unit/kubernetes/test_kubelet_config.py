@@ -13,6 +13,7 @@ from alignup.kubernetes.kubelet_config import (
     CPU_OPTIONS,
     CpuOptions,
     KubeletConfig,
+    NodeReserve,
     ReservedMemory,
     TopologyOptions,
     load_config,
@@ -58,6 +59,7 @@ def test_a_configuration_is_read_whole():
             ReservedMemory(33, (("memory", 1500),)),
         ),
         feature_gates={"PodLevelResources": True},
+        node_reserve=NodeReserve(max_pods=FULL["maxPods"]),
     )
     assert load_config(json.dumps(FULL), "t") == config
     assert load_config("---\n" + json.dumps(FULL) + "\n---\n", "t") == config

@@ -207,6 +207,7 @@ def test_a_search_that_ended_at_its_limit_says_so() -> None:
         admitted = True
         reason = message = ""
         containers: dict[str, Any] = {}  # noqa: RUF012 - never changed
+        preempted = ()
 
     assert admission_dict(node, node.pods[0], Cut())["exact"] is False
 

@@ -1,0 +1,360 @@
+"""The kubelet's own checks of a pod, which come after its resource managers: amounts, ports, node name, labels, OS.
+
+Follows `predicateAdmitHandler.Admit` (pkg/kubelet/lifecycle/predicate.go), the scheduler's `AdmissionCheck` that it
+calls, and the preemption for critical pods (pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the
+resources of device plugins in random order; here they are in the order of their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
+from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.pod import Pod
+    from alignup.machine.machine import Machine
+
+__all__ = ["Misfit", "NodeLimits", "is_critical", "misfit_of", "node_limits", "requests_of"]
+
+UNEXPECTED: Final = "UnexpectedAdmissionError"
+CRITICAL_PRIORITY: Final = 2_000_000_000
+_CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+_CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+_OS_LABEL: Final = "kubernetes.io/os"
+_OS: Final = "linux"
+_POD_LEVEL: Final = ("cpu", "memory")
+_REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods"}
+_FIELD_NAME: Final = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """What a node as a whole offers to pods."""
+
+    allocatable: Mapping[str, int]
+    """CPU in thousandths, all else in units; `pods` among them. A resource that is missing is not known."""
+    name: str = ""
+    """Empty: not known."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    knows_labels: bool = False
+    """True: there is a Node object, so a label that is missing is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a kubelet rejects a pod that its managers admitted, or whom it evicts to admit it."""
+
+    reason: str = ""
+    """The reason in the pod's status; empty: the pod is admitted."""
+    message: str = ""
+    resources: tuple[str, ...] = ()
+    """The resources of which too little is left; empty: the pod does not suit the node."""
+    preempted: tuple[Pod, ...] = ()
+
+
+def node_limits(
+    machine: Machine, config: KubeletConfig, devices: Mapping[str, int], node: NodeObject | None = None
+) -> NodeLimits:
+    """Return what a node as a whole offers to pods.
+
+    Args:
+        machine: the machine.
+        config: the kubelet's configuration.
+        devices: how many healthy devices of each resource there are.
+        node: the Node object of the API; its allocatable amounts win.
+    """
+    known = {**_allocatable(machine, config), **devices, **({} if node is None else node.allocatable)}
+    if node is None:
+        return NodeLimits(known, labels={_OS_LABEL: _OS})
+    return NodeLimits(known, node.name, {_OS_LABEL: _OS, **node.labels}, node.taints, knows_labels=True)
+
+
+def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
+    """Return what a kubelet reports as allocatable: what there is less what is reserved."""
+    reserve = config.node_reserve
+    total = sum(one.memory for one in machine.numa_nodes)
+    pages: dict[str, int] = {}
+    for numa_node in machine.numa_nodes:
+        for one in numa_node.hugepages:
+            name = f"hugepages-{one.size}"
+            pages[name] = pages.get(name, 0) + one.size_bytes * one.count
+    kept = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
+        by_node = [size for one in config.reserved_memory for kind, size in one.limits if kind == "memory"]
+        kept = max(kept, sum(by_node))
+    cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
+    per_core = reserve.pods_per_core * machine.cpu_count
+    return {
+        "cpu": max(0, 1000 * machine.cpu_count - cpus),
+        "memory": max(0, total - kept - sum(pages.values())),
+        "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
+        **{name: max(0, size - reserve.amounts.get(name, 0)) for name, size in pages.items()},
+    }
+
+
+def _eviction_memory(threshold: str, total: int) -> int:
+    """Return the bytes of `evictionHard`'s `memory.available`: a quantity, or a percentage of all memory."""
+    if threshold.endswith("%"):
+        return int(total * float(threshold[:-1]) / 100)
+    return whole_units(parse_quantity(threshold or 0, "evictionHard"))
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """Return what a pod requests as a whole, as the scheduler and the kubelet count it.
+
+    The peak of its containers, or what the pod as a whole requests of CPU, memory and hugepages; and its overhead.
+    """
+    demands = pod.constraints
+    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+    asked |= {
+        name: amount
+        for name, amount in demands.requests.items()
+        if name in _POD_LEVEL or is_pinned_memory(name)
+    }
+    for name, amount in demands.overhead.items():
+        asked[name] = asked.get(name, 0) + amount
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def is_critical(pod: Pod) -> bool:
+    """Return whether a kubelet makes room for the pod: static pods, mirror pods, and those of a critical priority."""
+    source = pod.annotations.get(_CONFIG_SOURCE, "api")
+    priority = pod.constraints.priority
+    return (
+        source != "api"
+        or _CONFIG_MIRROR in pod.annotations
+        or (priority is not None and priority >= CRITICAL_PRIORITY)
+    )
+
+
+def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Misfit:
+    """Return why a kubelet rejects a pod after its managers; without a reason: it is admitted.
+
+    Args:
+        pod: the pod.
+        others: the pods on the node.
+        node: what the node offers.
+    """
+    demands = pod.constraints
+    if demands.os_label and demands.os_label != _OS:
+        return Misfit(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        )
+    if demands.os and demands.os != _OS:
+        return Misfit("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    short = list(_insufficient(pod, others, node))
+    failed = next(_failed_predicates(pod, others, node), None)
+    if is_critical(pod) and failed is None and short:
+        return _preemption(pod, others, {one.resource: one.lacking for one in short})
+    if short and not is_critical(pod):
+        first = short[0]
+        reason = _REASONS.get(first.resource, f"OutOf{first.resource}")
+        return Misfit(reason, first.message, tuple(one.resource for one in short))
+    if failed is not None:
+        name, description = failed
+        return Misfit(name, f"Predicate {name} failed: {description}")
+    return Misfit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Insufficient:
+    """A resource of which too little is left."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def lacking(self) -> int:
+        return self.requested - (self.capacity - self.used)
+
+    @property
+    def message(self) -> str:
+        amounts = f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
+        return f"Node didn't have enough resource: {self.resource}, {amounts}"
+
+
+def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Iterator[_Insufficient]:
+    """Yield the resources of which too little is left, in the scheduler's order."""
+    if len(others) + 1 > node.allocatable["pods"]:
+        yield _Insufficient("pods", 1, len(others), node.allocatable["pods"])
+    asked = requests_of(pod)
+    if not asked:
+        return
+    used: dict[str, int] = {}
+    for other in others:
+        for name, amount in requests_of(other).items():
+            used[name] = used.get(name, 0) + amount
+    basic = [name for name in ("cpu", "memory", "ephemeral-storage") if name in asked]
+    for name in [*basic, *sorted(asked.keys() - set(basic))]:
+        capacity = node.allocatable.get(name)
+        if capacity is None:
+            if is_device(name) or not is_pinned_memory(name):
+                continue  # the kubelet ignores devices that the node does not have; of disks nothing is known
+            capacity = 0
+        if asked[name] > capacity - used.get(name, 0):
+            yield _Insufficient(name, asked[name], used.get(name, 0), capacity)
+
+
+def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Iterator[tuple[str, str]]:
+    """Yield the checks that a pod fails for another reason than amounts, in the kubelet's order."""
+    demands = pod.constraints
+    if not _selects(pod, node):
+        yield "NodeAffinity", "node(s) didn't match Pod's node affinity/selector"
+    if demands.node_name and node.name and demands.node_name != node.name:
+        yield "NodeName", "node(s) didn't match the requested node name"
+    taken = [port for other in others for port in other.constraints.host_ports]
+    if any(_collide(port, other) for port in demands.host_ports for other in taken):
+        yield "NodePorts", "node(s) didn't have free ports for the requested pod ports"
+    is_static = pod.annotations.get(_CONFIG_SOURCE, "api") != "api"
+    if not is_static and not all(_tolerates(demands.tolerations, taint) for taint in node.taints):
+        yield "TaintToleration", "node(s) had taints that the pod didn't tolerate"
+
+
+def _collide(port: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
+    """Return whether two ports of the host are the same one."""
+    return (
+        port[0] == other[0]
+        and port[2] == other[2]
+        and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
+    )
+
+
+def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, str]) -> bool:
+    """Return whether a pod may stay on a node with this taint; the kubelet looks at `NoExecute` only."""
+    if taint.get("effect") != "NoExecute":
+        return True
+    return any(
+        one.get("effect") in (None, "", "NoExecute")
+        and (one.get("key") in (None, "") or one.get("key") == taint.get("key"))
+        and (
+            one.get("operator") == "Exists"
+            or (one.get("key") and (one.get("value") or "") == (taint.get("value") or ""))
+        )
+        for one in tolerations
+    )
+
+
+def _selects(pod: Pod, node: NodeLimits) -> bool:
+    """Return whether a pod's node selector and its required node affinity match the node."""
+    demands = pod.constraints
+    known = node.labels
+    if not all(
+        known.get(key) == value
+        for key, value in demands.node_selector.items()
+        if node.knows_labels or key in known
+    ):
+        return False
+    terms = demands.node_affinity
+    return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
+
+
+def _matches(term: Mapping[str, object], node: NodeLimits) -> bool:
+    """Return whether a term of a node affinity matches; a term without requirements matches no node."""
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    assert isinstance(expressions, list | tuple)  # noqa: S101  # as the API server has checked
+    assert isinstance(fields, list | tuple)  # noqa: S101
+    return bool(expressions or fields) and (
+        all(_holds(one, node.labels.get(str(one.get("key")))) for one in expressions)
+        and all(one.get("key") == _FIELD_NAME and _holds(one, node.name) for one in fields)
+    )
+
+
+def _holds(requirement: Mapping[str, object], value: str | None) -> bool:
+    """Return whether the value of a label, None if it is missing, meets a requirement."""
+    operator, listed = requirement.get("operator"), requirement.get("values") or ()
+    assert isinstance(listed, list | tuple)  # noqa: S101  # as above
+    if operator in ("NotIn", "DoesNotExist"):
+        return value is None or (operator == "NotIn" and value not in listed)
+    if value is None:
+        return False
+    if operator in ("Gt", "Lt"):
+        try:
+            number, bound = int(value), int(str(listed[0]))
+        except (ValueError, IndexError):
+            return False
+        return number > bound if operator == "Gt" else number < bound
+    return operator == "Exists" or (operator == "In" and value in listed)
+
+
+def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Misfit:
+    """Return whom a kubelet evicts to admit a critical pod, or that it finds nobody."""
+    by_class: dict[QOSClass, list[Pod]] = {one: [] for one in QOSClass}
+    for other in others:
+        if _is_preemptable(pod, other):
+            by_class[other.qos].append(other)
+    best_effort, burstable, guaranteed = (
+        by_class[one] for one in (QOSClass.BEST_EFFORT, QOSClass.BURSTABLE, QOSClass.GUARANTEED)
+    )
+    left = _less(lacking, [*best_effort, *burstable, *guaranteed])
+    if left:
+        listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
+        return Misfit(
+            UNEXPECTED,
+            "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of "
+            f"pods to preempt: no set of running pods found to reclaim resources: [{listed}]",
+            tuple(left),
+        )
+    # each class gives only what the lower ones, all of them evicted, would not
+    first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
+    second = _nearest(burstable, _less(lacking, [*best_effort, *first]))
+    third = _nearest(best_effort, _less(lacking, [*second, *first]))
+    return Misfit(preempted=(*third, *second, *first))
+
+
+def _is_preemptable(pod: Pod, other: Pod) -> bool:
+    if is_critical(pod) and not is_critical(other):
+        return True
+    mine, theirs = pod.constraints.priority, other.constraints.priority
+    return mine is not None and theirs is not None and mine > theirs
+
+
+def _amount(pod: Pod, resource: str) -> int:
+    return 1 if resource == "pods" else requests_of(pod).get(resource, 0)
+
+
+def _less(lacking: Mapping[str, int], pods: Iterable[Pod]) -> dict[str, int]:
+    """Return what would still be lacking if these pods were gone."""
+    left = dict(lacking)
+    for pod in pods:
+        left = {name: amount - _amount(pod, name) for name, amount in left.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _nearest(pods: Iterable[Pod], lacking: Mapping[str, int]) -> list[Pod]:
+    """Return pods that give what is lacking, by turns the one that leaves the smallest part of it lacking."""
+    left, chosen, candidates = dict(lacking), [], list(pods)
+
+    def distance(pod: Pod) -> float:
+        rest = {name: amount - _amount(pod, name) for name, amount in left.items()}
+        return sum((amount / left[name]) ** 2 for name, amount in rest.items() if amount > 0)
+
+    while left and candidates:
+        best = 0
+        least = len(left) + 1.0
+        for index, pod in enumerate(candidates):
+            far = distance(pod)
+            if far < least or (far == least and _is_smaller(pod, candidates[best])):
+                best, least = index, far
+        chosen.append(candidates[best])
+        left = _less(left, [candidates[best]])
+        candidates[best] = candidates[-1]  # as the kubelet does, which decides between equal pods
+        candidates.pop()
+    return chosen
+
+
+def _is_smaller(pod: Pod, other: Pod) -> bool:
+    """Return whether a pod requests less memory, or as much and less CPU; equal pods count as smaller."""
+    mine, theirs = ([_amount(one, name) for name in ("memory", "cpu")] for one in (pod, other))
+    return mine <= theirs
