@@ -22,6 +22,25 @@ settings.register_profile("any load", deadline=None, suppress_health_check=[Heal
 settings.load_profile("any load")
 
 
+LONGEST = (
+    "tests/conformance/test_cluster.py",
+    "tests/conformance/test_kubelet.py",
+    "tests/state/test_node_machine.py",
+    "tests/unit/cli/test_agent.py",
+    "tests/unit/koordinator/test_scored_merge.py",
+    "tests/campaign/test_many_runs.py",
+    "tests/test_readme.py",
+)
+"""Files whose tests take longest in all, though few of them are many: begun first, lest a worker ends alone with one."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, where several processes share the work."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file in one process, unless the command line says otherwise.
@@ -33,6 +52,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - the tests run without pytest-xdist, too
 
+    config.option.loadscopereorder = False  # which would begin with the files of the most tests
     return LoadFileScheduling(config, log)
 
 

@@ -15,7 +15,7 @@ def report_of(**ratios: float) -> dict:
 
 
 def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None:
-    """Recorded ratios are the measure; a benchmark that was not run is reported, a new one is not."""
+    """Recorded ratios are the measure; a benchmark that was not run is reported unless a part is, a new one is not."""
     report, recorded = tmp_path / "bench.json", tmp_path / "recorded.json"
     monkeypatch.setattr(check_ratios, "RECORDED", recorded)
     monkeypatch.setattr(check_ratios, "run_again", lambda names: dict.fromkeys(names, 1.0))
@@ -32,6 +32,9 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
         "a: expected a ratio of at least 50 (recorded 100), got 49",
         "b: expected a ratio of at least 5, but it was not run",
     ]
+    assert check_ratios.main([str(report), "--part"]) == 1
+    report.write_text(json.dumps(report_of(a=60.0)), encoding="utf-8")
+    assert check_ratios.main([str(report), "--part"]) == 0
 
 
 def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
