@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from strategies import QUICK
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,7 +20,10 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 # the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
 os.environ.pop("COLUMNS", None)
 
-settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", settings.get_profile("any load"), max_examples=20 * QUICK)
 settings.load_profile("any load")
 
 
@@ -31,7 +36,7 @@ LONGEST = (
     "tests/campaign/test_many_runs.py",
     "tests/test_readme.py",
 )
-"""Files whose tests take longest in all, though few of them are many: begun first, lest a worker ends alone with one."""
+"""Files that take longest: begun first, so that no process ends alone with one of them."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,10 +1,23 @@
-"""Hypothesis strategies for hints: pairs, lists, requests that providers turn into lists, distances."""
+"""Hypothesis strategies for hints: pairs, lists, requests that providers turn into lists, distances.
+
+And how many examples a property is tried with.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
+
+QUICK = 60
+"""Examples of a property, where nothing else is said; the profile `nightly` tries twenty times as many."""
+
+
+def examples(count: int) -> settings:
+    """Try a property with so many examples, and in proportion more under the profile `nightly`."""
+    return settings(max_examples=count * settings.default.max_examples // QUICK, deadline=None)
+
 
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 

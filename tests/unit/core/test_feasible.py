@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model
 from alignup.topology_manager.hints import feasible_hints, smallest_size
-from strategies import cases, demands
+from strategies import cases, demands, examples
 
 NARROW = cases(1, 8)
 WIDE = cases(9, 10)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(NARROW)
 def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
     """Up to 8 nodes: the same masks, the same preference, narrowest first."""
@@ -27,7 +27,7 @@ def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[A
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(50)
 @given(WIDE)
 def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
     case: tuple[int, list[Any], dict[str, Any]],
@@ -49,7 +49,7 @@ def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
         lambda n: st.tuples(st.just(n), st.lists(demands(n), max_size=2), st.integers(0, 2**n - 1))
     )
 )
-@settings(max_examples=200, deadline=None)
+@examples(100)
 def test_the_smallest_size_is_that_of_a_plain_enumeration(case: tuple[int, list[Any], int]) -> None:
     """The size is found over any universe, and 0 says that no mask will do."""
     assert smallest_size(*case) == model.smallest(*case)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model
@@ -19,7 +19,7 @@ from alignup.topology_manager.hints import (
     TopologyHint,
     feasible_hints,
 )
-from strategies import cases, pairs
+from strategies import cases, examples, pairs
 
 NARROW = cases(1, 8)
 
@@ -104,7 +104,7 @@ def test_a_list_takes_hints_only(wrong: object) -> None:
 
 
 @given(cases(1, 10), st.integers(0, 1023))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner: int) -> None:
     """`best` and `best_containing` agree with looking at every hint, for narrow, wide and listed families."""
     numa_nodes, wanted, options = case
@@ -153,7 +153,7 @@ def test_a_list_too_varied_to_count_says_so() -> None:
 
 
 @given(cases(1, 10), st.integers(0, 1023))
-@settings(max_examples=100, deadline=None)
+@examples(60)
 def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: int) -> None:
     """Masks of several nodes of which one is avoided are left out; single nodes stay, and so does any node."""
     numa_nodes, wanted, options = case
@@ -229,7 +229,7 @@ def test_a_list_from_arrays_is_the_one_they_came_from(given_pairs: list[tuple[in
 
 
 @given(NARROW)
-@settings(max_examples=50)
+@examples(50)
 def test_arrays_of_computed_lists(case: tuple[int, list[Any], dict[str, Any]]) -> None:
     numa_nodes, wanted, options = case
     hints = feasible_hints(numa_nodes, wanted, **options)

@@ -15,7 +15,7 @@ from alignup.core.merge import Merger
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
 from fakes import hint
-from strategies import POLICIES, distance_matrices, pairs
+from strategies import POLICIES, distance_matrices, examples, pairs
 
 ANY_POLICY = st.sampled_from(POLICIES)
 
@@ -29,14 +29,14 @@ def narrow_cases(draw: st.DrawFn, most_lists: int = 3, most_hints: int = 6) -> A
     return numa_nodes, lists, draw(st.none() | distance_matrices(numa_nodes))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(150)
 @given(ANY_POLICY, narrow_cases())
 def test_a_merge_is_the_best_of_the_product(policy: str, case: Any) -> None:
     """Whatever the lists, each policy agrees with walking every permutation."""
     model.merged_lists(policy, *case)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(80)
 @given(narrow_cases(), st.randoms(use_true_random=False))
 def test_the_order_of_lists_and_hints_never_matters(case: Any, random: Random) -> None:
     numa_nodes, lists, distances = case
@@ -47,7 +47,7 @@ def test_the_order_of_lists_and_hints_never_matters(case: Any, random: Random) -
         )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(narrow_cases(most_lists=3))
 def test_folding_agrees_with_the_product(case: Any) -> None:
     """The quicker model, which the longer tests compare with, agrees with the literal one."""
@@ -190,7 +190,7 @@ def test_a_merger_that_failed_to_change_is_as_before() -> None:
 # ---- many groups at once ----
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(st.integers(1, 10), st.booleans(), st.booleans(), st.data())
 def test_many_merges_are_those_of_one_after_another(
     numa_nodes: int, single: bool, closest: bool, data: Any

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from alignup.koordinator.merging import ScoredHint, best_in_order
 from model_koordinator import walk
+from strategies import examples
 
 MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
 SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])
@@ -22,7 +23,7 @@ def never(_mask):
     return False
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(300)
 @given(lists=LISTS, all_nodes=st.integers(0, 15), violating=st.sets(st.integers(0, 15)))
 @example(lists=[], all_nodes=3, violating={3})
 @example(lists=[[]], all_nodes=3, violating=set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model_assignment
@@ -14,6 +14,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of, machines, odd_machines
+from strategies import examples
 
 
 def bits(cpus: str) -> int:
@@ -117,7 +118,7 @@ def requests(draw, *, even):
 
 
 @given(requests(even=True))
-@settings(max_examples=150)
+@examples(60)
 def test_packing_agrees_with_the_plain_model(case):
     machine, free, count = case
     got = cpu_topology(machine).pack(int(CPUSet(free)), count, 0)
@@ -125,7 +126,7 @@ def test_packing_agrees_with_the_plain_model(case):
 
 
 @given(requests(even=False), st.booleans(), st.booleans())
-@settings(max_examples=150)
+@examples(60)
 def test_as_many_as_asked_and_nothing_that_is_held(case, spread, by_l3):
     machine, free, count = case
     topology = cpu_topology(machine)
@@ -147,7 +148,7 @@ def odd_requests(draw):
 
 
 @given(odd_requests(), st.booleans(), st.booleans())
-@settings(max_examples=400, deadline=None)
+@examples(150)
 def test_any_request_agrees_with_the_model_in_python(case, spread, by_l3):
     topology, free, count, held = case
     got = topology.pack(free, count, held, spread=spread, by_l3=by_l3)
@@ -155,7 +156,7 @@ def test_any_request_agrees_with_the_model_in_python(case, spread, by_l3):
 
 
 @given(odd_requests())
-@settings(max_examples=100, deadline=None)
+@examples(60)
 def test_nodes_come_in_the_order_of_the_model(case):
     topology, free, _, _ = case
     expected = dict.fromkeys(node.id for node in model_assignment.node_order(topology, free))
