@@ -15,6 +15,7 @@ import numpy as np
 from alignup.errors import InputError
 from alignup.kubernetes.node_sums import allocatable_sums, requested
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.machine.machine import MEMORY_LIMIT
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-alloca
 """The strategies that need no NUMA nodes."""
 
 _SCORED: Final = ("cpu", "memory")
+_MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
+"""No node has so much of anything; a request of more is one of so much."""
+_MOST_COUNTED: Final = 1 << 56
+"""More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number of 64 bits."""
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
 
@@ -67,7 +72,7 @@ class Totals:
         wanted = requested(pod)
         if not wanted.keys() <= self._numbers.keys():
             return None
-        return np.array([wanted.get(name, 0) for name in self.resources], np.int64)
+        return np.array([min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64)
 
     def add(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
         """Count what a pod requests that came to a node."""
@@ -81,6 +86,7 @@ class Totals:
 
     def _change(self, index: int, request: npt.NDArray[np.int64]) -> None:
         """Let a node's pods request more, or less."""
+        request = np.clip(request, -_MOST_COUNTED, _MOST_COUNTED)
         self.used[index] += request
         self._left[:, index] -= request
         for number, amount in enumerate(request.tolist()):

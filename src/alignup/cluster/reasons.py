@@ -1,7 +1,7 @@
 """Says in a few words why nodes refuse a pod, equal for nodes that refuse it alike, since a scheduler counts texts.
 
-The words come from the free amounts of the nodes, for all nodes at once, and name the commonest causes only.
-`Node.explain` and `Admission.message` say more of one node.
+Nodes are asked, and blame what `Node.explain` blames. Where only amounts are known, or more nodes refuse than may be
+asked, the words come from the free amounts by NUMA node, for all nodes at once, and name the commonest causes only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import numpy as np
 
 from alignup.cluster.evaluation import REASONS
 from alignup.cluster.rows import request_of
+from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
+from alignup.node.explain.cause import MOST_CAUSES, cause_of, kind_of, without_requests
+from alignup.node.explain.trial import tried
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,17 +30,22 @@ if TYPE_CHECKING:
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.evaluation import Evaluation
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.node import Node
+    from alignup.topology_manager.refusal_message import Offer
+    from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Layout", "Layouts", "layouts_of", "refusal_causes", "refusal_texts"]
+__all__ = ["Layout", "Layouts", "layouts_of", "refusal_causes", "refusal_texts", "told_by"]
 
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
-_SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
+_NONE, _SINGLE = TOPOLOGY_POLICIES.index("none"), TOPOLOGY_POLICIES.index("single-numa-node")
+_OTHER_POLICY: Final = "the pod's policy is not the node's"
+_WHOLE_CORES: Final = "cpu asks for no whole number of cores"
 _OTHERS: Final = {
-    "UnexpectedAdmissionError": "NUMA: too little is left on the node",
-    "SMTAlignmentError": "NUMA: cpu asks for no whole number of cores",
-    "UnschedulableAndUnresolvable": "NUMA: the pod's policy is not the node's",
+    "UnexpectedAdmissionError": "too little is left to allocate",
+    "SMTAlignmentError": _WHOLE_CORES,
+    "UnschedulableAndUnresolvable": _OTHER_POLICY,
 }
-_TOGETHER: Final = "NUMA: the containers do not fit together"
+_TOGETHER: Final = "the containers do not fit together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Layout:
     numa_nodes: int
     ids: tuple[int, ...]
     """The kernel's ids of the NUMA nodes; empty: their positions are all that is known."""
+    resources: frozenset[str]
+    """The resources that its managers give out; nothing else is asked of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +80,89 @@ def layouts_of(cluster: Cluster | None) -> Layouts:
     of = np.empty(len(cluster), np.int64)
     for index, row in enumerate(cluster.rows):
         ids = nodes[index].machine.numa_node_ids if nodes else ()
-        of[index] = kinds.setdefault(Layout(row.policy, row.pod_scope, row.numa_nodes, ids), len(kinds))
+        memory = row.memory.free if row.memory else {}
+        given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
+        layout = Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given)
+        of[index] = kinds.setdefault(layout, len(kinds))
     return Layouts(tuple(kinds), of)
+
+
+def refusal_causes(
+    cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]
+) -> list[str]:
+    """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
+    if cluster.nodes:
+        return [told_by(cluster.nodes[index], pod) for index in indices.tolist()]
+    texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
+    return [text.removeprefix(_PREFIX) for text in texts]
+
+
+def told_by(node: Node, pod: Pod, refusal: Refusal | None = None) -> str:
+    """Return why a node refuses a pod, in words without amounts: the causes that `Node.explain` tells.
+
+    Args:
+        node: the node; it stays as it is.
+        pod: the pod.
+        refusal: that of the node, where it was asked already.
+    """
+    parts: list[str] = []
+    asked, where = pod, None
+    while len(parts) < MOST_CAUSES:
+        try:
+            refusal = refusal if refusal and not parts else node.try_admit(asked).refusal
+        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+            parts.append(_OTHER_POLICY)
+            break
+        if refusal is None or (parts and refusal.container != where):
+            break
+        where = refusal.container
+        words, resources = _brief(node, asked, refusal)
+        parts.append(words)
+        fewer = without_requests(asked, where, resources)
+        if not resources or fewer == asked:
+            break
+        asked = fewer
+    return "; ".join(dict.fromkeys(parts))
+
+
+def _brief(node: Node, pod: Pod, refusal: Refusal) -> tuple[str, Sequence[str]]:
+    """Return one cause in a few words, and the resources that it blames."""
+    if refusal.detail and not refusal.provider:
+        exclusive = refusal.reason == REASONS[_AFFINITY]
+        return "exclusivity keeps the pod away from others" if exclusive else _OTHER_POLICY, ()
+    if refusal.reason == SMT_ALIGNMENT_ERROR:
+        return _WHOLE_CORES, ("cpu",)
+    if refusal.detail:
+        blamed = cause_of(tried(node, pod)).resources
+        what = f"{_and(_shorts(blamed))} " if blamed else ""
+        return f"too little {what}is left to allocate", blamed
+    kind, offers = kind_of(refusal)
+    resources = [name for offer in offers for name in offer.resources]
+    if kind == "conflict" and refusal.policy == TOPOLOGY_POLICIES[_SINGLE]:
+        return _on_nodes(offers, node.machine.numa_node_ids), resources
+    return _WORDS[kind].format(_and(_shorts(resources))), resources
+
+
+def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
+    """Return on which single NUMA nodes each resource is."""
+    policy = TOPOLOGY_POLICIES[_SINGLE]
+    parts = []
+    for offer in offers:
+        good = offer.good(policy)
+        if good is not None:
+            places = sorted(position for mask in good for position in bit_numbers(mask))
+            parts.append(f"{_and(_shorts(offer.resources))} only on {_nodes(places, ids)}")
+    return ", ".join(parts)
+
+
+_PREFIX: Final = "NUMA: "
+_WORDS: Final = {
+    "too little": "too little {} is left on the node",
+    "one node": "no node has enough {}",
+    "spread": "{} only on more nodes than needed",
+    "conflict": "no set of nodes is best for {}",
+}
+"""By the kind of the cause, as `alignup.node.explain.cause.Cause` has it."""
 
 
 def refusal_texts(
@@ -80,8 +172,9 @@ def refusal_texts(
     answer: Evaluation,
     indices: npt.NDArray[np.int64],
     own_policy: int = -1,
+    most_asked: int = 64,
 ) -> list[str]:
-    """Return why each of some nodes refuses a pod.
+    """Return why each of some nodes refuses a pod, as a scheduler shows it.
 
     Args:
         cluster: the nodes.
@@ -90,7 +183,12 @@ def refusal_texts(
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
+        most_asked: how many nodes are asked themselves; further ones say what one that has as much left said, or what
+            their amounts tell.
     """
+    nodes = cluster.nodes
+    if nodes and len(indices) <= most_asked:
+        return [_PREFIX + told_by(nodes[index], pod) for index in indices.tolist()]
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
         units += pod.all_containers
@@ -98,11 +196,14 @@ def refusal_texts(
     columns: dict[str, dict[int, None]] = {}
     for name, amount in chain.from_iterable(wanted):
         columns.setdefault(name, {})[amount] = None
-    facts = np.empty((len(indices), 2 + sum(map(len, columns.values()))), np.int64)
+    facts = np.empty((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
     facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
     place = 2
     for name, amounts in columns.items():
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
+        place += len(amounts)
+    for name, amounts in columns.items():
+        facts[:, place : place + len(amounts)] = _needs_more(cluster, name, list(amounts), indices)
         place += len(amounts)
     asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
     said: dict[bytes, str] = {}
@@ -110,21 +211,37 @@ def refusal_texts(
     # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = said.get(key)
-        if text is None:
-            reason, layout, *masks = facts[index].tolist()
-            found = dict(zip(asked, masks, strict=True))
-            by_unit = [[(one[0], found[one]) for one in unit] for unit in wanted]
+        if nodes and most_asked and (text is None or index < most_asked):
+            most_asked -= 1
+            text = told_by(nodes[indices[index]], pod)
+            said.setdefault(key, text)
+        elif text is None:
+            reason, layout, *found = facts[index].tolist()
+            about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))
+            given = layouts.kinds[layout].resources
+            by_unit = [
+                [(name, *about[name, amount]) for name, amount in unit if name in given] for unit in wanted
+            ]
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
-        texts.append(text)
+        texts.append(_PREFIX + text)
     return texts
 
 
-def refusal_causes(
-    cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]
-) -> list[str]:
-    """Return the same for readers who know that it is about NUMA nodes."""
-    texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
-    return [text.removeprefix("NUMA: ") for text in texts]
+def _needs_more(
+    cluster: Cluster, name: str, amounts: Sequence[int], indices: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Return for each node and amount whether it takes more NUMA nodes now than if all that can be given were free."""
+    free, whole = (
+        np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
+        for found in (cluster.free(name), cluster.allocatable(name))
+    )
+    return np.stack(
+        [(free < amount).sum(axis=1) > (whole < amount).sum(axis=1) for amount in amounts], axis=1
+    )
+
+
+_Fact = tuple[str, int, bool]
+"""A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it takes more of them."""
 
 
 def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:
@@ -135,63 +252,65 @@ def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:
     return [(name, amount) for name, amount in wanted.items() if amount and name in known]
 
 
-def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[tuple[str, int]]]) -> str:
+def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[_Fact]]) -> str:
     """Return why a node refuses, by what its NUMA nodes have left.
 
     Args:
         reason: an index into `REASONS`.
         layout: of the node.
         own_policy: as for `refusal_texts`.
-        units: the masks for the pod as a whole, and then for each of its containers if there are several.
+        units: the facts for the pod as a whole, and then for each of its containers if there are several.
     """
     policy = layout.policy if own_policy < 0 else own_policy
     several = len(units) > 1
     asked = units[1:] if several and not layout.pod_scope and own_policy < 0 else units[:1]
     for unit in asked:
-        lacking = [_short(name) for name, mask in unit if mask == -1]
+        lacking = _shorts([name for name, mask, _ in unit if mask == -1])
         if lacking:
-            return f"NUMA: too little {_and(lacking)} is left on the node"
+            return _WORDS["too little"].format(_and(lacking))
     if reason != _AFFINITY:
-        return _OTHERS.get(REASONS[reason], f"NUMA: {REASONS[reason]}")
+        return _OTHERS.get(REASONS[reason], REASONS[reason])
     return next(
         filter(None, (_why(unit, policy, layout) for unit in asked)),
         _TOGETHER if several else _best(units[0]),
     )
 
 
-def _why(unit: Sequence[tuple[str, int]], policy: int, layout: Layout) -> str:
+def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
     """Return why a pod or container finds no place by itself; empty: it does."""
-    spread = [_short(name) for name, mask in unit if mask == 0]
-    if spread and policy == _SINGLE:
-        return f"NUMA: no node has enough {_and(spread)}"
-    if spread:
-        return f"NUMA: {_and(spread)} only on more nodes than needed"
-    return "" if _common(mask for _, mask in unit) else f"NUMA: {_apart(unit, layout)}"
+    if policy == _SINGLE:
+        spread = [name for name, mask, _ in unit if mask == 0]
+        if spread:
+            return _WORDS["one node"].format(_and(_shorts(spread)))
+        common = -1
+        for _, mask, _ in unit:
+            common &= mask
+        return "" if common else _apart(unit, layout)
+    wider = [name for name, _, needs_more in unit if needs_more]
+    return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""
 
 
-def _best(unit: Sequence[tuple[str, int]]) -> str:
-    return f"NUMA: no set of nodes is best for {_and([_short(name) for name, _ in unit] or ['the pod'])}"
+def _best(unit: Sequence[_Fact]) -> str:
+    return _WORDS["conflict"].format(_and(_shorts([name for name, _, _ in unit]) or ["the pod"]))
 
 
-def _common(masks: Iterable[int]) -> int:
-    """Return the NUMA nodes that all masks have; all bits if there is no mask."""
-    common = -1
-    for mask in masks:
-        common &= mask
-    return common
-
-
-def _apart(unit: Sequence[tuple[str, int]], layout: Layout) -> str:
+def _apart(unit: Sequence[_Fact], layout: Layout) -> str:
     """Return on which nodes each resource is, those that are everywhere left out."""
     everywhere = (1 << layout.numa_nodes) - 1
     return ", ".join(
-        f"{_short(name)} only on {_nodes(mask, layout.ids)}" for name, mask in unit if mask != everywhere
+        f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}"
+        for name, mask, _ in unit
+        if mask != everywhere
     )
 
 
-def _nodes(mask: int, ids: tuple[int, ...]) -> str:
-    numbers = [ids[position] if ids else position for position in bit_numbers(mask)]
-    return f"node{'s' if len(numbers) > 1 else ''} {_and([str(number) for number in numbers])}"
+def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:
+    numbers = [str(ids[position] if ids else position) for position in positions]
+    return f"node{'s' if len(numbers) > 1 else ''} {_and(numbers)}"
+
+
+def _shorts(resources: Iterable[str]) -> list[str]:
+    return [_short(name) for name in resources]
 
 
 def _short(resource: str) -> str:

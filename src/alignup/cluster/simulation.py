@@ -16,7 +16,7 @@ import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation, flat_views
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
-from alignup.cluster.reasons import refusal_causes
+from alignup.cluster.reasons import told_by
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
 
@@ -129,7 +129,6 @@ class Simulation:
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
-        self._told = Evaluation.empty(len(cluster))
         self._meter = Meter(self.totals)
 
     def run(self, events: Sequence[Event]) -> Report:
@@ -231,7 +230,10 @@ class Simulation:
             self._counts["refused"] += 1
         else:
             self._counts["no alignment" if demand.fits.any() else "no room"] += 1
-            self._note_causes(pod, demand.answer, np.flatnonzero(demand.fits))
+            for index in np.flatnonzero(demand.fits).tolist():
+                if index not in demand.causes:
+                    demand.causes[index] = told_by(self._nodes[index], pod)
+                self._causes[REASONS[demand.answer.reason[index]], demand.causes[index]] += 1
         return False
 
     def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
@@ -242,20 +244,13 @@ class Simulation:
         equal = (scores == best).nonzero()[0]
         return int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
 
-    def _note_causes(self, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> None:
-        """Count why these nodes refuse a pod."""
-        causes = refusal_causes(self.cluster, pod, answer, indices)
-        for index, cause in zip(indices.tolist(), causes, strict=True):
-            self._causes[REASONS[answer.reason[index]], cause] += 1
-
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
         admission = self._nodes[index].admit(pod)
         self._candidates.changed(index)
         if not admission.admitted:
             self._refusals[admission.reason] += 1
-            self._told.reason[index] = REASONS.index(admission.reason)
-            self._note_causes(pod, self._told, np.array([index]))
+            self._causes[admission.reason, told_by(self._nodes[index], pod, admission.refusal)] += 1
             return False
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)
@@ -290,6 +285,8 @@ class Demand:
     """The arrays of the answer as the compiled board writes them."""
     judged: int
     """The number of changes that the answer takes into account; -1: none was given yet."""
+    causes: dict[int, str] = field(default_factory=dict)
+    """By index, why nodes refuse, of those that have not changed since they were asked."""
 
 
 class Candidates:
@@ -368,6 +365,8 @@ class Candidates:
             self._judge(demand, nodes)
             scores = demand.answer.score[where]
         demand.scores[where] = np.where(fits, scores, -np.inf)
+        for index in list(demand.causes) if nodes is None else nodes.tolist():
+            demand.causes.pop(index, None)
 
     def _judge(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
         """Ask some nodes for their verdict, None: all of them."""

@@ -293,6 +293,13 @@ class Offer:
         total = self.hints.total()
         return total is not None and total <= LOOKED_AT
 
+    @property
+    def is_impossible(self) -> bool:
+        """True if no set of nodes can supply the request now."""
+        return self.hints is not None and not any(
+            mask or (mask is None and is_preferred) for mask, is_preferred in self._pairs()
+        )
+
     def good(self, policy: str) -> frozenset[int] | None:
         """Return the masks that would do for the policy; None: any mask would."""
         if self.hints is None:

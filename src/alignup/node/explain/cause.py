@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.refusal_message import ResourceView
+    from alignup.topology_manager.refusal_message import Offer, ResourceView
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Cause", "cause_of", "causes_of", "merge_cause", "sentence_of", "without_requests"]
+__all__ = ["Cause", "cause_of", "causes_of", "kind_of", "merge_cause", "sentence_of", "without_requests"]
 
 SINGLE: Final = "single-numa-node"
 
@@ -63,6 +63,18 @@ def cause_of(trial: Trial) -> Cause:
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
 
 
+def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
+    """Return the kind of cause why the policy found no set of NUMA nodes good enough, and the offers to blame."""
+    offers = blamed(refusal)
+    impossible = [offer for offer in offers if offer.is_impossible]
+    if impossible:
+        return "too little", impossible
+    spread = [offer for offer in offers if offer.good(refusal.policy) == frozenset()]
+    if not spread:
+        return "conflict", offers
+    return ("one node" if refusal.policy == SINGLE else "spread"), spread
+
+
 def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:
     """Return why the policy found no set of NUMA nodes good enough.
 
@@ -72,7 +84,11 @@ def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) 
         asked: by resource, what was asked for.
     """
     words = in_words(refusal.accounts)
-    offers = blamed(refusal)
+    kind, offers = kind_of(refusal)
+    names = tuple(name for offer in offers for name in offer.resources)
+    if kind == "too little":
+        parts = [_not_enough(name, asked.get(name), holdings, words.get(name, "")) for name in names]
+        return Cause("; ".join(parts), kind, names)
     views = [
         view_of(
             " and ".join(offer.resources),
@@ -84,23 +100,14 @@ def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) 
         )
         for offer in offers
     ]
-    seen = list(zip(views, offers, strict=True))
-    if impossible := [name for view, offer in seen if view.is_impossible for name in offer.resources]:
-        parts = [_not_enough(name, asked.get(name), holdings, words.get(name, "")) for name in impossible]
-        return Cause("; ".join(parts), "too little", tuple(impossible))
-    single = refusal.policy == SINGLE
-    spread = [
-        (view, offer)
-        for view, offer in seen
-        if not view.anywhere and not (view.single_nodes if single else view.preferred)
+    if kind == "conflict":
+        return Cause(_conflict(views, refusal.policy), kind, names)
+    if kind == "spread":
+        return Cause(_spread(views, refusal.policy), kind, names)
+    parts = [
+        _beyond_one(view, offer.resources, asked, holdings) for view, offer in zip(views, offers, strict=True)
     ]
-    names = tuple(name for _, offer in spread or seen for name in offer.resources)
-    if not spread:
-        return Cause(_conflict(views, refusal.policy), "conflict", names)
-    if not single:
-        return Cause(_spread([view for view, _ in spread], refusal.policy), "spread", names)
-    parts = [_beyond_one(view, offer.resources, asked, holdings) for view, offer in spread]
-    return Cause(f"{'; '.join(parts)}; {SINGLE} needs one node for all", "one node", names)
+    return Cause(f"{'; '.join(parts)}; {SINGLE} needs one node for all", kind, names)
 
 
 def _not_enough(resource: str, asked: int | None, holdings: Holdings, account: str) -> str:

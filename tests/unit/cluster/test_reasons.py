@@ -1,0 +1,194 @@
+"""The short reasons of a cluster blame what the node's own explanation blames."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alignup.cluster import REASONS, Cluster
+from alignup.cluster.node_totals import Fit
+from alignup.cluster.ranking import rank
+from alignup.cluster.reasons import layouts_of, refusal_texts
+from alignup.cluster.simulation import Simulation
+from alignup.cluster.trace import Arrival
+from alignup.errors import ConfigError
+from alignup.kubernetes.pod import Pod
+from alignup.node.explain.cause import causes_of
+from alignup.node.explain.trial import tried
+from cluster_cases import node_of, pod_of
+
+WORDS = {
+    "too little": "is left on the node",
+    "one node": "no node has enough",
+    "spread": "only on more nodes than needed",
+    "allocation": "left to allocate",
+    "whole cores": "no whole number of cores",
+}
+ALL = {"cpu", "memory", "gpu", "nic", "hugepages-2Mi", "hugepages-1Gi", "hugepages-16Gi"}
+PAIRS = 2000
+
+
+def pairs(seed: int, count: int):
+    """Yield random nodes with pods that they refuse, the causes, and all the resources that they blame."""
+    random = Random(seed)
+    found = 0
+    while found < count:
+        scenario, node = node_of(random)
+        for number in range(6):
+            pod = Pod.from_manifest(pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"]))
+            try:
+                trial = tried(node, pod)
+            except ConfigError:
+                continue
+            if not trial.admission:
+                found += 1
+                yield node, pod, causes_of(node, trial)
+
+
+def check(words: str, causes) -> None:
+    """Check a short reason against the causes that an explanation tells."""
+    kind, sentence = causes[0].kind, "; ".join(cause.sentence for cause in causes)
+    blamed = {name.rpartition("/")[2] for cause in causes for name in cause.resources}
+    assert {word.strip(",;") for word in words.split()} & ALL == blamed, (words, sentence)
+    if kind == "conflict":
+        assert "no set of nodes is best for" in words or " only on node" in words, (words, sentence)
+    elif kind == "pod policy":
+        assert ("exclusivity" in words) is ("exclusivity" in sentence), (words, sentence)
+        assert "exclusivity" in words or "the pod's policy" in words
+    else:
+        assert WORDS[kind] in words, (words, kind, sentence)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20)]]
+)
+def test_a_ranking_blames_what_the_node_blames(seed) -> None:
+    for node, pod, causes in pairs(seed, PAIRS // 20):
+        cluster = Cluster.from_nodes({"n": node})
+        [refused] = rank(cluster, pod, cluster.evaluate(pod), Fit(cluster)).refused
+        check(refused.cause, causes)
+
+
+def test_a_ranking_blames_what_an_explanation_says() -> None:
+    for node, pod, _ in pairs(99, 20):
+        told = node.explain(pod)
+        cluster = Cluster.from_nodes({"n": node})
+        [refused] = rank(cluster, pod, cluster.evaluate(pod), Fit(cluster)).refused
+        assert {word.strip(",;") for word in refused.cause.split()} & ALL == {
+            name.rpartition("/")[2] for name in told.blamed
+        }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_simulation_and_an_extender_blame_what_the_node_blames(seed) -> None:
+    for node, pod, causes in pairs(100 + seed, 30):
+        cluster = Cluster.from_nodes({"n": node})
+        answer = cluster.evaluate(pod)
+        [text] = refusal_texts(cluster, layouts_of(cluster), pod, answer, np.array([0]))
+        check(text.removeprefix("NUMA: "), causes)
+        report = Simulation(cluster).run([Arrival(0.0, pod, 1.0)])
+        if report.causes:
+            [(reason, cause)] = report.causes
+            assert reason == REASONS[answer.reason[0]]
+            check(cause, causes)
+
+
+def line(name: str, machine: str, **kubelet: Any) -> str:
+    return json.dumps(
+        {"name": name, "machine": machine, "kubelet": kubelet}
+        if kubelet
+        else {"name": name, "machine": machine}
+    )
+
+
+def pod(**limits: str) -> Pod:
+    container = {"name": "c", "resources": {"limits": limits}}
+    return Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+
+
+def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
+    cluster = Cluster.from_json_lines("\n".join(lines))
+    return {
+        one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+    }
+
+
+def test_a_neighbour_with_a_memory_manager_puts_no_blame_on_memory() -> None:
+    aligned = line("aligned", "xeon-2s", topologyManagerPolicy="single-numa-node", cpuManagerPolicy="static")
+    found = causes_in([line("plain", "xeon-2s"), aligned], pod(cpu="65", memory="1Mi"))
+    assert found["aligned"] == "no node has enough cpu"
+
+
+def test_cpus_that_an_empty_node_would_spread_as_well_are_in_conflict() -> None:
+    found = causes_in([line("r", "epyc-2s-nps4")], pod(cpu="40", memory="64Gi"))
+    assert found == {"r": "no set of nodes is best for cpu and memory"}
+
+
+def zones(policy: str, resource: str, *available: int, capacity: int = 8, **others: int) -> dict[str, Any]:
+    """Return a NodeResourceTopology object with amounts of one resource, and the same of others in each zone."""
+    return {
+        "kind": "NodeResourceTopology",
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "metadata": {"name": f"{policy}-{resource}"},
+        "topologyPolicies": [policy],
+        "zones": [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": resource, "capacity": str(capacity), "available": str(free)},
+                    *(
+                        {"name": name, "capacity": str(most), "available": str(most)}
+                        for name, most in others.items()
+                    ),
+                ],
+            }
+            for number, free in enumerate(available)
+        ],
+    }
+
+
+def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> None:
+    objects = [
+        zones("SingleNUMANodeContainerLevel", "cpu", 8, 8),
+        zones("RestrictedContainerLevel", "cpu", 3, 3),
+        zones("RestrictedContainerLevel", "memory", 1 << 30, 1 << 30, capacity=1 << 31, cpu=2),
+    ]
+    cluster = Cluster.from_node_resource_topologies(objects)
+    asked = pod(cpu="4", memory="1Mi")
+    found = {
+        one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+    }
+    assert found["RestrictedContainerLevel-cpu"] == "cpu only on more nodes than needed"
+    assert found["RestrictedContainerLevel-memory"] == "no set of nodes is best for cpu and memory"
+    wide = pod(cpu="9", memory="1Mi")
+    found = {one.node: one.cause for one in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused}
+    assert found["SingleNUMANodeContainerLevel-cpu"] == "no node has enough cpu"
+
+
+def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> None:
+    lines = [line(f"n{number}", "epyc-2s-nps4") for number in range(9)]
+    cluster = Cluster.from_json_lines("\n".join(lines))
+    asked = pod(cpu="40", memory="64Gi")
+    answer = cluster.evaluate(asked)
+    for most in (0, 1, 4, 9):
+        texts = refusal_texts(cluster, layouts_of(cluster), asked, answer, np.arange(9), most_asked=most)
+        assert set(texts) == {"NUMA: no set of nodes is best for cpu and memory"}
+
+
+@pytest.mark.parametrize("blind", [True, False])
+def test_a_simulation_takes_requests_of_exbibytes(blind) -> None:
+    cluster = Cluster.from_json_lines(line("n", "xeon-2s"))
+    sizes = ("9Ei", "8Ei", "1E", "9.2e18", "1Gi")
+    pods = [pod(cpu="1", memory=size) for size in sizes] + [pod(cpu="9Ei", memory="1Gi"), pod(cpu="9e18")]
+    events = [
+        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0)
+        for number, one in enumerate(pods)
+    ]
+    report = Simulation(cluster, blind=blind).run(events)
+    assert (report.placed, report.no_room) == (1, len(pods) - 1)
