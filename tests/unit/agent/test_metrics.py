@@ -84,7 +84,7 @@ def test_a_port_alone_is_on_loopback(address):
     except OSError:
         pytest.skip("there is no IPv6")
     stop = serve_metrics(f"{address}{port}", CollectorRegistry())
-    with urlopen(f"http://{address or '127.0.0.1:'}{port}/metrics", timeout=20) as answer:
+    with urlopen(f"http://{address or '127.0.0.1:'}{port}/metrics", timeout=60) as answer:
         assert answer.status == 200
     stop()
 

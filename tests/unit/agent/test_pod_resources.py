@@ -40,7 +40,7 @@ def get(socket, namespace, name):
         method = channel.unary_unary(
             "/v1.PodResourcesLister/Get", wire.PodQuestion.SerializeToString, wire.PodAnswer.FromString
         )
-        return method(wire.PodQuestion(pod_namespace=namespace, pod_name=name), timeout=20).pod_resources
+        return method(wire.PodQuestion(pod_namespace=namespace, pod_name=name), timeout=60).pod_resources
 
 
 def test_leases_are_pods(socket):

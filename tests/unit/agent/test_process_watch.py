@@ -27,7 +27,7 @@ def open_files():
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def ended_within(watched, act, seconds=20.0):
+def ended_within(watched, act, seconds=60.0):
     """Return the leases that a watch tells of, once it tells of one."""
     told = []
 

@@ -141,7 +141,7 @@ def test_a_machine_that_is_not_this_one_needs_no_bind(state):
 def test_what_runs_is_in_the_way_of_others(state):
     """Until it ends, whoever ends it; the refusal names it."""
     holder = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--name", "all", "--", "sleep", "60"]
+        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--name", "all", "--", "sleep", "600"]
     )
     try:
         while not state.exists():
@@ -286,7 +286,7 @@ def test_what_the_command_leaves_running_keeps_the_lease(state):
 def test_waiting_ends_in_time(state):
     """With the refusal that there would have been without."""
     holder = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--", "sleep", "60"]
+        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--", "sleep", "600"]
     )
     try:
         while not state.exists():

@@ -27,7 +27,7 @@ def test_every_element_is_done_once(length, part, threads):
 def test_helpers_stay():
     """The second run starts no thread."""
     helpers, seen = Helpers(), []
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=60)
 
     def both(start, stop):  # noqa: ARG001  # a range
         barrier.wait()

@@ -124,7 +124,7 @@ def forger(state, *, uid):
             {"PATH": os.environ["PATH"], VARIABLE: evidence_text(evidence_of(lease, MACHINE, state))},
         )
     os.write(writing, b"x")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while VARIABLE.encode() not in Path(f"/proc/{pid}/environ").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.01)

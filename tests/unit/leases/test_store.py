@@ -282,7 +282,7 @@ def test_what_running_processes_hold_outlives_damage(tmp_path):
         os.execvpe("sleep", ["sleep", "60"], {**os.environ, VARIABLE: text})  # noqa: S606, S607
     try:
         os.write(writing, b"x")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while VARIABLE.encode() not in Path(f"/proc/{child}/environ").read_bytes():
             assert time.monotonic() < deadline
             time.sleep(0.01)
