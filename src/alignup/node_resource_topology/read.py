@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
-from alignup.core.zones import plain_zones
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.node_object import NodeObject, node_object
@@ -43,7 +42,6 @@ __all__ = [
     "numa_zones",
     "read_topologies",
     "read_topology",
-    "usual_zones",
 ]
 
 _KIND: Final = "NodeResourceTopology"
@@ -167,8 +165,8 @@ def _with_releases(found: list[Topology], nodes: Mapping[str, NodeObject], where
     return [replace(one, version=release(one.name)) for one in found]
 
 
-def read_topology(data: Mapping[str, Any], name: str) -> Topology:
-    """Return what one object says of a node.
+def read_topology(data: Mapping[str, Any] | msgspec.Raw, name: str) -> Topology:
+    """Return what one object says of a node; JSON text is read fastest, as a `msgspec.Raw`.
 
     Raises:
         InputError: it is no such object.
@@ -243,19 +241,7 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
     version = data.get("apiVersion", _GROUP)
     if not isinstance(version, str) or version.split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
-    return _usual(data, place) or _described(decode(data, _Object, place), place)
-
-
-def _usual(data: Mapping[str, Any], place: str) -> Topology | None:
-    """Return what an object says whose zones are as exporters write them, which is many times faster; else None."""
-    read = usual_zones(data.get("zones"))
-    if read is None:
-        return None
-    wire = decode({**data, "zones": None}, _Object, place)
-    if not wire.metadata.name:
-        return None
-    count, columns, distances = read
-    return Topology(wire.metadata.name, _known_amounts(count, columns, *_policy(wire), distances))
+    return _described(decode(data, _Object, place), place)
 
 
 def _described(wire: _Object, place: str) -> Topology:
@@ -342,7 +328,6 @@ _Amounts: TypeAlias = tuple[int, int, int]
 Columns: TypeAlias = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 """The amounts of each resource, in the order of the zones."""
 
-_NOTHING: Final = (0, 0, 0)
 _SHORT: Final = 17
 """Numbers of fewer digits are below `_LARGEST_AMOUNT`."""
 
@@ -371,13 +356,6 @@ class Zone(msgspec.Struct):
     resources: list[_Resource] | None = None
 
 
-def usual_zones(zones: object) -> tuple[int, Columns, Distances] | None:
-    """Return the number of zones, their amounts and costs; None where they are not as exporters write them."""
-    if type(zones) is not list:
-        return None
-    return plain_zones(zones, _NOT_ALIGNED, _LARGEST_COST, _UNKNOWN_DISTANCE)
-
-
 def numa_zones(zones: list[Zone] | None) -> list[Zone]:
     """Return the zones that are NUMA nodes, in their order."""
     return sorted([zone for zone in zones or () if zone.type == "Node"], key=_zone_order)
@@ -389,27 +367,43 @@ def _zone_order(zone: Zone) -> tuple[int, str]:
     return int(digits[:18] or 0), zone.name
 
 
-def _zone_amounts(zone: Zone, place: str) -> dict[str, _Amounts]:
-    """Return the resources of a zone; what is left out of one is what the next larger amount says."""
-    found = {}
-    for resource in zone.resources or ():
-        name = resource.name
-        if name in _NOT_ALIGNED:
-            continue
-        capacity = allocatable = available = 0
-        if resource.capacity is not None:
-            capacity = allocatable = available = _units(resource.capacity, place, name)
-        if resource.allocatable is not None:
-            if resource.allocatable != resource.capacity:
-                allocatable = available = _units(resource.allocatable, place, name)
-            if resource.capacity is None:
-                capacity = allocatable
-        if resource.available is not None:
-            available = _units(resource.available, place, name)
-            if resource.capacity is None and resource.allocatable is None:
-                capacity = allocatable = available
-        found[name] = (capacity, allocatable, available)
-    return found
+def columns_of(zones: list[Zone], place: str) -> Columns:
+    """Return the amounts by resource.
+
+    Raises:
+        InputError: a value is no amount, or is too large.
+    """
+    found: dict[str, list[_Amounts]] = {}
+    for position, zone in enumerate(zones):
+        where = f"{place}, zone {zone.name}"
+        for resource in zone.resources or ():
+            if resource.name in _NOT_ALIGNED:
+                continue
+            column = found.get(resource.name)
+            if column is None:
+                column = found[resource.name] = [(0, 0, 0)] * len(zones)
+            column[position] = _amounts(resource, where)
+    columns = {}
+    for name, column in found.items():
+        capacity, allocatable, available = zip(*column, strict=True)
+        columns[name] = (capacity, allocatable, available)
+    return columns
+
+
+def _amounts(resource: _Resource, place: str) -> _Amounts:
+    """Return the amounts of a resource; a missing one equals the next larger one that is there."""
+    capacity, allocatable, available = resource.capacity, resource.allocatable, resource.available
+    if capacity is None:
+        capacity = available if allocatable is None else allocatable
+        if capacity is None:
+            return 0, 0, 0
+    if allocatable is None:
+        allocatable = capacity
+    whole = _units(capacity, place, resource.name)
+    given = whole if allocatable == capacity else _units(allocatable, place, resource.name)
+    if available is None or available == allocatable:
+        return whole, given, given
+    return whole, given, _units(available, place, resource.name)
 
 
 def _units(value: object, place: str, name: str) -> int:
@@ -427,28 +421,20 @@ def distances_of(zones: list[Zone], place: str) -> Distances:
     """Return the costs between the zones; None where no zone has any."""
     names = [zone.name for zone in zones]
     rows = []
+    costs_known = False
     for zone in zones:
-        costs = {cost.name: cost.value for cost in zone.costs or ()}
-        for value in (min(costs.values(), default=0), max(costs.values(), default=0)):
-            if not 0 <= value <= _LARGEST_COST:
-                raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", value)
-        rows.append(tuple([costs.get(name, _UNKNOWN_DISTANCE) for name in names]))
-    return tuple(rows) if any(zone.costs for zone in zones) else None
-
-
-def columns_of(zones: list[Zone], place: str) -> Columns:
-    """Return the amounts by resource.
-
-    Raises:
-        InputError: something is no amount, or too large a one.
-    """
-    amounts = [_zone_amounts(zone, f"{place}, zone {zone.name}") for zone in zones]
-    names = {name for zone in amounts for name in zone}
-    found = {}
-    for name in names:
-        capacity, allocatable, available = zip(*[zone.get(name, _NOTHING) for zone in amounts], strict=True)
-        found[name] = (capacity, allocatable, available)
-    return found
+        told = [cost.name for cost in zone.costs or ()]
+        values = [cost.value for cost in zone.costs or ()]
+        if values:
+            costs_known = True
+            if not 0 <= min(values) <= max(values) <= _LARGEST_COST:
+                wrong = next(value for value in values if not 0 <= value <= _LARGEST_COST)
+                raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", wrong)
+        if told != names:
+            costs = dict(zip(told, values, strict=True))
+            values = [costs.get(name, _UNKNOWN_DISTANCE) for name in names]
+        rows.append(tuple(values))
+    return tuple(rows) if costs_known else None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Object)

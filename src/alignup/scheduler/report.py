@@ -106,8 +106,7 @@ class Report(msgspec.Struct, frozen=True):
         Raises:
             InputError: it is no NodeResourceTopology object of version v1alpha2.
         """
-        found: Any = decode_json(self.text, f"a {_KIND}", self.name)
-        return read_topology(found, self.name)
+        return read_topology(msgspec.Raw(self.text), self.name)
 
 
 _OBJECT: Final = msgspec.json.Decoder(_Object)
