@@ -14,6 +14,10 @@ cdef enum:
 
 cdef extern from *:
     """
+    /* Sets are read and written as little-endian words, here and in the modules of CPUs and devices. */
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "alignup needs a little-endian machine"
+    #endif
     /* Without an instruction for it, as on x86-64 before -mpopcnt, the compiler's builtin is a call into a table. */
     static CYTHON_INLINE int count_ones(unsigned long long word) {
     #if defined(__POPCNT__) || defined(__aarch64__)

@@ -10,8 +10,7 @@ from libc.string cimport memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single
 from alignup.core.wide.walk cimport smallest_described
-from alignup.core.narrow.family cimport Family, keep_holding, pack_masks, put, smallest_count
-from alignup.core.narrow.tables cimport OF_SIZE
+from alignup.core.narrow.family cimport keep_holding, pack_family, prefer_by_sockets, smallest_count
 from alignup.core.hints cimport HintList
 from alignup.core.wide.limits cimport MOST_DEMANDS, SEARCH_STEPS, Budget
 from alignup.core.wide.family cimport Description, WideFamily, described_family, holds, prefers
@@ -180,8 +179,9 @@ def feasible_hints(
     """
     cdef uint8_t keeps[NARROW_MASKS]
     cdef HintList found = HintList.__new__(HintList)
+    cdef uint64_t nodes[NARROW_NODES]
     cdef uint64_t touched
-    cdef int mask, size
+    cdef int mask, size, count = 0
     check_nodes(numa_nodes)
     if numa_nodes > NARROW_NODES:
         found.wide = wide_feasible(
@@ -199,7 +199,14 @@ def feasible_hints(
         touched = place
         if touched < <uint64_t>size:
             keeps[touched] = 1
-    mark(&found.family, keeps, size, preferred_size, sockets, preferred_sockets)
+    pack_family(&found.family, keeps, size, preferred_size)
+    if preferred_sockets >= 0:
+        for place in sockets:
+            if count == NARROW_NODES:
+                raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
+            nodes[count] = place
+            count += 1
+        prefer_by_sockets(&found.family, size, nodes, count, preferred_sockets)
     return found
 
 
@@ -220,43 +227,6 @@ cdef void keep_shapes(uint8_t* keeps, int size, uint64_t universe, uint64_t alon
         for index in range(count):
             allowed = allowed or whole[index] == <uint64_t>mask
         keeps[mask] &= allowed
-
-
-cdef void mark(
-    Family* family, const uint8_t* keeps, int size, int preferred_size, object sockets, int preferred_sockets
-) except *:
-    """Put each kept mask where it belongs: preferred, or not."""
-    cdef uint64_t kept[4]
-    cdef int word
-    pack_masks(keeps, size, kept)
-    kept[0] &= ~<uint64_t>1
-    for word in range(4):
-        family.preferred[word] = 0
-        if 0 <= preferred_size <= NARROW_NODES:
-            family.preferred[word] = kept[word] & OF_SIZE[preferred_size][word]
-    if preferred_sockets >= 0:
-        prefer_by_sockets(family, keeps, size, sockets, preferred_sockets)
-    for word in range(4):
-        family.other[word] = kept[word] & ~family.preferred[word]
-
-
-cdef void prefer_by_sockets(
-    Family* family, const uint8_t* keeps, int size, object sockets, int preferred_sockets
-) except *:
-    """Prefer, too, each kept mask that touches so many of the sockets."""
-    cdef uint64_t nodes[NARROW_NODES]
-    cdef int mask, index, touched, count = 0
-    for socket in sockets:
-        if count == NARROW_NODES:
-            raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
-        nodes[count] = socket
-        count += 1
-    for mask in range(1, size):
-        touched = 0
-        for index in range(count):
-            touched += nodes[index] & <uint64_t>mask != 0
-        if keeps[mask] and touched == preferred_sockets:
-            put(family.preferred, mask)
 
 
 cdef WideFamily wide_feasible(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.core.amounts.row import Row
+    from alignup.core.amounts.board import Row
 
 __all__ = ["Cluster", "Helpers", "ask_nodes", "doubt_other_readings", "other_readings"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.node_totals import Fit, Shortage
-    from alignup.core.amounts.row import Row
+    from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 

@@ -30,7 +30,7 @@ from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
-    from alignup.core.amounts.row import Row
+    from alignup.core.amounts.board import Row
 
 __all__ = [
     "Columns",

@@ -1,12 +1,39 @@
 """The Python classes that judge the nodes of a cluster."""
 
-from libc.stdint cimport int16_t
+from libc.stdint cimport int16_t, int64_t
 
-from alignup.core.amounts.devices cimport DeviceState
+from alignup.core.amounts.cpu_ledger cimport CpuLedger
+from alignup.core.amounts.device_choice cimport DeviceState
 from alignup.core.amounts.judge cimport Room
-from alignup.core.amounts.node_amounts cimport Resource
-from alignup.core.amounts.row cimport Row
+from alignup.core.amounts.memory_ledger cimport MemoryLedger
 from alignup.core.amounts.trial cimport NodeRow, PodRequest
+
+
+cdef enum ResourceKind:
+    KIND_CPU = 0
+    KIND_MEMORY = 1
+    KIND_DEVICE = 2
+    KIND_UNKNOWN = 3        # no node has it
+
+
+cdef struct Resource:
+    ResourceKind kind
+    int number              # of the cluster, among the types of memory or the device resources
+    bint allocatable        # allocatable amounts, instead of free ones
+
+
+cdef class Distances:
+    cdef int64_t sums[256]
+    cdef int64_t nearest[65]
+    cdef readonly int nodes
+
+
+cdef class Row:
+    cdef NodeRow amounts
+    cdef readonly CpuLedger cpu
+    cdef readonly MemoryLedger memory
+    cdef dict ledgers               # nobody else may change it: boards point to what is in it
+    cdef readonly Distances distances
 
 
 cdef class Board:

@@ -10,23 +10,21 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from alignup.core.amounts.cpu_ledger cimport CpuLedger
+from alignup.core.amounts.device_choice cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
-from alignup.core.amounts.devices cimport DeviceState
 from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
-from alignup.core.amounts.memory_state cimport MOST_TYPES
-from alignup.core.amounts.node_amounts cimport (
-    KIND_CPU, KIND_DEVICE, KIND_MEMORY, KIND_UNKNOWN, Resource, add_amounts, mask_of_nodes_with, prefetch_amount,
-    prefetch_state,
-)
-from alignup.core.amounts.prefetch cimport prefetch_amounts, prefetch_states
-from alignup.core.amounts.requests cimport add_request, read_request
+from alignup.core.amounts.memory_choice cimport MOST_TYPES
+from alignup.core.amounts.memory_ledger cimport MemoryLedger
 from alignup.core.amounts.score cimport score_of
-from alignup.core.amounts.trial cimport (
-    MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, Request, Trial,
-)
-from alignup.core.bits cimport WIDEST, all_nodes
+from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
+from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
+
+from types import MappingProxyType
+
+from alignup.core.amounts.memory_ledger import LARGEST_REQUEST
 
 LIMITS = (MOST_TYPES, MOST_RESOURCES)
 
@@ -34,6 +32,258 @@ cdef enum:
     MOST_STRATEGIES = 5
     AHEAD = 6       # rows: what is asked for so early is there when its turn comes
 
+
+# Nodes
+
+@cython.final
+cdef class Distances:
+    """The distances between the NUMA nodes of a machine, summed for every mask of up to 8 nodes.
+
+    Args:
+        rows: a row of distances for each node.
+
+    Raises:
+        ValueError: there is not a distance from each node to each.
+    """
+
+    def __init__(self, tuple rows not None):
+        cdef int row, column, mask, size
+        cdef int nodes = len(rows)
+        if not 1 <= nodes <= 64 or any([len(distances) != nodes for distances in rows]):
+            lengths = [len(distances) for distances in rows]
+            raise ValueError(f"expected 1 to 64 rows with as many distances, got {lengths}")
+        self.nodes = nodes
+        for size in range(65):
+            self.nearest[size] = -1
+        if nodes > NARROW_NODES:
+            return
+        for mask in range(1 << nodes):
+            self.sums[mask] = 0
+            for row in range(nodes):
+                for column in range(nodes):
+                    if mask >> row & 1 and mask >> column & 1:
+                        self.sums[mask] += <int64_t>rows[row][column]
+            size = popcount(mask)
+            if self.nearest[size] < 0 or self.sums[mask] < self.nearest[size]:
+                self.nearest[size] = self.sums[mask]
+
+
+@cython.final
+cdef class Row:
+    """One node as a cluster sees it.
+
+    Args:
+        numa_nodes: how many NUMA nodes the machine has.
+        policy: the number of the Topology Manager policy: none, best-effort, restricted, single-numa-node.
+        pod_scope: whether pods are judged as a whole.
+        cpu: the CPUs, None without a static CPU manager.
+        memory: the memory, None without a Static memory manager.
+        devices: resource -> its devices.
+        distances: None where they are not known.
+        prefer_closest: the option prefer-closest-numa-nodes.
+        asks_itself: the node has to be asked, since something else than these ledgers decides there.
+        upper_bound: amounts are all that is known of the node, so that its yes is not certain.
+    """
+
+    def __init__(
+        self, *, int numa_nodes, int policy, bint pod_scope, CpuLedger cpu, MemoryLedger memory,
+        dict devices not None, Distances distances, bint prefer_closest=False, bint asks_itself=False,
+        bint upper_bound=False,
+    ):
+        cdef NodeRow* row = &self.amounts
+        if not 1 <= numa_nodes <= 64 or not 0 <= policy < 4:
+            raise ValueError(f"expected 1 to 64 NUMA nodes and one of 4 policies, got {numa_nodes} and {policy}")
+        if cpu is not None and cpu.state.layout.nodes != numa_nodes:
+            raise ValueError(f"expected CPUs of {numa_nodes} NUMA nodes, got {cpu.state.layout.nodes}")
+        if memory is not None and memory.state.layout.nodes != numa_nodes:
+            raise ValueError(f"expected memory of {numa_nodes} NUMA nodes, got {memory.state.layout.nodes}")
+        for ledger in devices.values():
+            if (<DeviceLedger?>ledger).state.layout.nodes != numa_nodes:
+                raise ValueError(f"expected devices of a machine of {numa_nodes} NUMA nodes")
+        if distances is not None and distances.nodes != numa_nodes:
+            raise ValueError(f"expected distances of {numa_nodes} NUMA nodes, got {distances.nodes}")
+        self.cpu, self.memory, self.ledgers, self.distances = cpu, memory, dict(devices), distances
+        row.nodes, row.policy, row.pod_scope = numa_nodes, policy, pod_scope
+        row.asks_itself, row.upper_bound = asks_itself, upper_bound
+        row.cpu = NULL if cpu is None else &cpu.state
+        row.memory = NULL if memory is None else &memory.state
+        row.sums = row.nearest = row.distances = NULL
+        if distances is not None:
+            row.sums, row.nearest = distances.sums, distances.nearest
+            if prefer_closest and numa_nodes <= NARROW_NODES:
+                row.distances = distances.sums
+            # beyond 8 nodes nobody sums distances here
+            row.asks_itself = row.asks_itself or (prefer_closest and numa_nodes > NARROW_NODES)
+
+    @property
+    def numa_nodes(self):
+        """The number of NUMA nodes of the machine."""
+        return self.amounts.nodes
+
+    @property
+    def devices(self):
+        """The devices of each resource; read only, as boards point to them."""
+        return MappingProxyType(self.ledgers or {})
+
+    @property
+    def policy(self):
+        """The number of the Topology Manager policy."""
+        return self.amounts.policy
+
+    @property
+    def pod_scope(self):
+        """Whether pods are judged as a whole."""
+        return self.amounts.pod_scope != 0
+
+
+# Amounts of one resource on the NUMA nodes of a row
+
+cdef void add_amounts(const NodeRow* row, Resource resource, int64_t* out) noexcept nogil:
+    """Add the amounts of a resource to `out`, which has room for the row's NUMA nodes.
+
+    A device counts at each NUMA node that it is near to.
+    """
+    cdef const int64_t* amounts = NULL
+    cdef const DeviceState* state
+    cdef int node, place
+    if resource.kind == KIND_CPU and row.cpu != NULL:
+        amounts = row.cpu.layout.allocatable_count if resource.allocatable else row.cpu.free
+    elif resource.kind == KIND_MEMORY and row.memory != NULL and row.type_of[resource.number] >= 0:
+        amounts = row.memory.layout.allocatable if resource.allocatable else row.memory.free
+        amounts += row.type_of[resource.number] * row.nodes
+    if amounts != NULL:
+        for node in range(row.nodes):
+            out[node] += amounts[node]
+    if resource.kind != KIND_DEVICE or row.devices[resource.number] == NULL:
+        return
+    state = row.devices[resource.number]
+    amounts = state.layout.totals if resource.allocatable else state.free
+    for place in range(state.layout.places):
+        for node in range(row.nodes):
+            if state.layout.place[place] >> node & 1:
+                out[node] += amounts[place]
+
+
+cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least) noexcept nogil:
+    """Return the mask of the NUMA nodes that have at least so much; minus 1: all together have less.
+
+    The 64th NUMA node is left out of the mask, since its bit is the sign.
+    """
+    cdef int64_t mask = 0, total = 0
+    cdef int node
+    for node in range(nodes):
+        total += amounts[node]
+        if node < WIDEST - 1 and amounts[node] >= least:
+            mask |= <int64_t>1 << node
+    return -1 if total < least else mask
+
+
+# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in two steps,
+# since what a state points to is known only when the state is there.
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define alignup_prefetch(address) __builtin_prefetch(address)
+    #else
+    #define alignup_prefetch(address) ((void)(address))
+    #endif
+    """
+    void prefetch "alignup_prefetch"(const void* address) noexcept nogil
+
+
+cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noexcept nogil:
+    """Ask for the states of a node."""
+    cdef int index
+    prefetch(row.cpu)
+    prefetch(row.memory)
+    for index in range(pod.resources):
+        prefetch(row.devices[pod.resource[index]])
+
+
+cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
+    """Ask for the amounts that the states of a node point to."""
+    cdef int index
+    if row.cpu != NULL:
+        prefetch(row.cpu.free)
+    if row.memory != NULL:
+        prefetch(row.memory.free)
+    for index in range(pod.resources):
+        if row.devices[pod.resource[index]] != NULL:
+            prefetch(row.devices[pod.resource[index]].free)
+
+
+cdef inline void prefetch_state(const NodeRow* row, Resource resource) noexcept nogil:
+    """Ask for the state of a resource on a node; what it points to is known only when it is there."""
+    if resource.kind == KIND_CPU:
+        prefetch(row.cpu)
+    elif resource.kind == KIND_MEMORY:
+        prefetch(row.memory)
+    elif resource.kind == KIND_DEVICE:
+        prefetch(row.devices[resource.number])
+
+
+cdef inline void prefetch_amount(const NodeRow* row, Resource resource) noexcept nogil:
+    """Ask for what is free of a resource on a node."""
+    if resource.kind == KIND_CPU and row.cpu != NULL:
+        prefetch(row.cpu.free)
+    elif resource.kind == KIND_MEMORY and row.memory != NULL:
+        prefetch(row.memory.free)
+    elif resource.kind == KIND_DEVICE and row.devices[resource.number] != NULL:
+        prefetch(row.devices[resource.number].free)
+
+
+# Pods
+
+cdef void add_request(Request* total, const Request* request) noexcept nogil:
+    """Add what a container asks for; each sum stops at the largest request, which no node can meet."""
+    cdef int64_t largest = ((<int64_t>1) << 61) + 1
+    cdef int index, place
+    total.cpus = min(total.cpus + request.cpus, largest)
+    for index in range(request.types):
+        place = place_in(total.type, total.types, request.type[index])
+        if place == total.types:
+            total.type[place] = request.type[index]
+            total.types += 1
+        total.size[place] = min(total.size[place] + request.size[index], largest)
+    for index in range(request.resources):
+        place = place_in(total.resource, total.resources, request.resource[index])
+        if place == total.resources:
+            total.resource[place] = request.resource[index]
+            total.resources += 1
+        total.count[place] = min(total.count[place] + request.count[index], largest)
+
+
+cdef inline int place_in(const int* numbers, int count, int number) noexcept nogil:
+    """Return where a number is, or the count if it is not there."""
+    cdef int place
+    for place in range(count):
+        if numbers[place] == number:
+            return place
+    return count
+
+
+cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
+    """Read what a pod or container asks for; resources that no node has are passed over."""
+    cpus, sizes, counts, hands_on = asked
+    if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
+        raise ValueError(f"expected requests that are not negative, got {asked}")
+    if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
+        raise ValueError(f"expected each type and resource once, got {asked}")
+    request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
+    for name, size in sizes:
+        request.type[request.types] = types.index(name)
+        request.size[request.types] = min(size, LARGEST_REQUEST)
+        request.types += 1
+    for name, count in counts:
+        if name in resources:
+            request.resource[request.resources] = resources.index(name)
+            request.count[request.resources] = min(count, LARGEST_REQUEST)
+            request.resources += 1
+    return 0
+
+
+# The loop
 
 @cython.final
 cdef class Board:
@@ -175,14 +425,14 @@ cdef class Board:
         return Resource(KIND_UNKNOWN if number is None else KIND_DEVICE, number or 0, allocatable)
 
     def free(self, str resource not None, int64_t[:, ::1] out not None, bint allocatable=False):
-        """Write what is free of a resource by node and NUMA node, or what there is to give.
+        """Write the free or the allocatable amounts of a resource, by node and NUMA node.
 
         A device counts at each NUMA node that it is near to.
 
         Args:
             resource: `cpu`, a type of memory, or a device resource.
             out: an array of zeros with a line for each node.
-            allocatable: what there is to give if nobody held anything, instead of what is free.
+            allocatable: the allocatable amounts, instead of the free ones.
 
         Raises:
             ValueError: the array has too little room.
@@ -386,7 +636,4 @@ cdef class Job:
             self.pod.hands_on = self.pod.hands_on or self.pod.requests[<int>number].hands_on
             if number:
                 add_request(&self.pod.total, &self.pod.requests[<int>number])
-        for number in range(len(requests) - 2, 0, -1):
-            if requests[number] == requests[number + 1]:
-                self.pod.requests[<int>number].repeats = self.pod.requests[<int>number + 1].repeats + 1
         return 0

@@ -1,4 +1,4 @@
-"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpus`.
+"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpu_choice`.
 
 A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and containers are known to
 `alignup.providers.cpu`.
@@ -9,11 +9,12 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from alignup.core.amounts.cpus cimport (
+from alignup.core.amounts.cpu_choice cimport (
     CPUS_CHOSEN, CPUS_NOT_WHOLE_CORES, CPUS_TOO_FEW_WHOLE, CpuOutcome, add_reusable, check_whole_cores, choice_sets,
-    choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, give_cpus, place_cpus, smallest_cpu_size,
-    sockets_for, take_back_cpus,
+    choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, give_cpus, place_cpus, sockets_for,
+    take_back_cpus,
 )
+from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes
 from alignup.core.cpu.assignment cimport L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP
 from alignup.core.cpu.cpu_set cimport count_common, count_in

@@ -1,27 +1,38 @@
 """Judge a pod on a node: decide and allocate container by container, and change nothing.
 
-Containers take from copies, by the kernels that the node's own providers use. Where these cannot tell,
-the outcome is UNDECIDED, and the node itself has to be asked.
+For each container (for the pod as a whole in pod scope): what the CPU, device and memory managers offer, described by
+amounts; the decision of the Topology Manager's policy; and what the container takes, from copies, by the kernels that
+the node's own providers use. Where these cannot tell, the outcome is UNDECIDED, and the node itself has to be asked.
 """
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from alignup.core.amounts.alike cimport can_place_alike, place_alike, repeat_sums
-from alignup.core.amounts.allocate cimport allocate
-from alignup.core.amounts.cpus cimport choice_sets, cpu_bytes
-from alignup.core.amounts.decide cimport decide
-from alignup.core.amounts.devices cimport device_bytes
-from alignup.core.amounts.halves cimport sum_of_all
-from alignup.core.amounts.memory cimport memory_bytes
-from alignup.core.amounts.offers cimport Offers
-from alignup.core.amounts.score cimport score_of
-from alignup.core.amounts.trial cimport (
-    ADMITTED, MISMATCHED, POLICY_BEST_EFFORT, POLICY_NONE, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint,
-    NodeRow, PodRequest, Request, Trial, has_devices,
+from alignup.core.amounts.cpu_choice cimport (
+    CPUS_CHOSEN, CpuLayout, CpuState, add_reusable, check_whole_cores, choice_sets, choose_cpus, copy_cpus, cpu_bytes,
+    cpu_family, give_cpus, sockets_for,
 )
-from alignup.core.bits cimport NARROW_NODES, all_nodes
+from alignup.core.amounts.device_choice cimport (
+    DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_CHOSEN, DeviceLayout, DeviceOutcome, DeviceState, copy_devices,
+    device_bytes, device_family, finish_choice, give_devices, start_choice,
+)
+from alignup.core.amounts.halves cimport nodes_with, sum_of_all
+from alignup.core.amounts.memory_choice cimport (
+    MEMORY_CHOSEN, MemoryHints, MemoryRequest, MemoryState, MemoryTaking, best_memory_hint, bind_alone, choose_memory,
+    copy_memory, has_memory_hint, holds_memory, lone_nodes_with, memory_bytes, memory_family, suffices_with_reuse, take_memory,
+)
+from alignup.core.amounts.merge_offers cimport can_merge_amounts, common_mask, common_size, reach_best
+from alignup.core.amounts.score cimport score_of
+from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size
+from alignup.core.amounts.trial cimport (
+    ADMITTED, MISMATCHED, MOST_HOLDERS, MOST_OFFERS, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_SINGLE_NUMA_NODE,
+    SMT_ALIGNMENT_ERROR, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint, NodeRow, Offer,
+    Offers, Outcome, PodRequest, Request, Trial, has_devices, read_memory_request,
+)
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single, lowest, popcount
+from alignup.core.narrow.family cimport Family
+from alignup.core.narrow.merge cimport Best, best_preferred, merge_families
 
 
 # Scratch: one block for a whole run over nodes, large enough for each of them
@@ -45,7 +56,7 @@ cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogi
     """Return how many bytes `place_scratch` needs."""
     return (
         room.cpus + room.memory + pod.resources * room.devices
-        + ((1 + pod.resources + choice_sets() + 2) * room.words + (3 + room.taken) * pod.containers) * sizeof(uint64_t)
+        + ((1 + pod.resources + choice_sets() + 2) * room.words + (2 + room.taken) * pod.containers) * sizeof(uint64_t)
     )
 
 
@@ -58,9 +69,8 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.memory_block = scratch + room.cpus
     trial.reusable_cpus = <uint64_t*>(trial.memory_block + room.memory)
     trial.pending_count = <int64_t*>trial.reusable_cpus + room.words
-    trial.pending_times = trial.pending_count + pod.containers
-    trial.pending_node = <int*>(trial.pending_times + pod.containers)
-    trial.taken = trial.pending_times + 2 * pod.containers
+    trial.pending_node = <int*>(trial.pending_count + pod.containers)
+    trial.taken = trial.pending_count + 2 * pod.containers
     trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
@@ -88,6 +98,10 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
     trial.sums_only = trial.policy == POLICY_NONE and not pod.hands_on and (
         row.cpu == NULL
         or not (row.cpu.layout.irregular or row.cpu.layout.distributes or row.cpu.layout.full_pcpus_only)
+    )
+    trial.counts_cpus = row.cpu != NULL and not pod.hands_on and not (
+        row.cpu.layout.sockets or row.cpu.layout.irregular
+        or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
     )
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
     for index in range(pod.types):
@@ -168,14 +182,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
             if answer.outcome != ADMITTED:
                 return
             note_hint(trial, request, &hint, answer)
-            if request.repeats and hint.singles and can_place_alike(trial, request, &hint):
-                index += place_alike(
-                    trial, request, &offers, &hint, index + request.repeats == pod.containers, answer
-                )
-                continue
         answer.outcome = allocate(trial, request, &hint, index == pod.containers)
-        if trial.sums_only and request.repeats and answer.outcome == ADMITTED:
-            index += repeat_sums(trial, request)
         index += 1
 
 
@@ -217,3 +224,651 @@ cdef void judge_row(
     affinity[0] = answer.affinity if admitted[0] else 0
     preferred[0] = answer.preferred and answer.outcome == ADMITTED
     score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY
+
+
+# Offers: for each list of hints, which single NUMA nodes suffice, and from what the larger masks follow
+
+cdef void collect_offers(const Trial* trial, const Request* request, Offers* offers) noexcept nogil:
+    """Describe every list of hints that takes part in the merge; providers without a preference do not change it."""
+    cdef int index
+    offers.count = 0
+    offers.spoiled = offers.has_memory = False
+    if trial.cpu != NULL and request.cpus:
+        offer_cpus(trial, request, offers)
+    for index in range(request.resources):
+        if has_devices(trial, request.resource[index]):
+            offer_devices(trial, request, index, offers)
+    if trial.memory != NULL and request.types:
+        offer_memory(trial, request, offers)
+
+
+# CPUs
+
+cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers) noexcept nogil:
+    cdef const CpuState* state = trial.cpu
+    cdef Offer* offer = &offers.offer[offers.count]
+    cdef int64_t total = state.free_in_all
+    cdef uint64_t must = 0
+    cdef int nodes = trial.row.nodes
+    offer.amounts = state.free
+    offer.by_node = True
+    if trial.reuses_cpus:
+        memcpy(offer.counted, state.free, nodes * sizeof(int64_t))
+        offer.amounts = offer.counted
+        must = add_reusable(state, trial.reusable_cpus, offer.counted, &total)
+        offer.by_node = must == 0
+    if total < request.cpus:
+        offers.spoiled = True
+        return
+    offer.request = request.cpus
+    offer.universe = state.layout.universe
+    offer.size = smallest_cpu_size(state.layout, request.cpus)
+    offer.sockets = sockets_for(state.layout, offer.size) if state.layout.sockets else -1
+    offer.resource = -1
+    offer.singles = nodes_with(offer.amounts, nodes, request.cpus) & offer.universe
+    if must:
+        offer.singles = offer.singles & must if is_single(must) else 0
+    offer.preferred_singles = offer.singles if offer.size == 1 else 0
+    if offer.sockets >= 0 and offer.size != 1:
+        offer.preferred_singles = touching(state, offer.singles, offer.sockets)
+    offers.count += 1
+
+
+cdef uint64_t touching(const CpuState* state, uint64_t singles, int sockets) noexcept nogil:
+    """Return those of the nodes that have CPUs of exactly so many sockets."""
+    cdef uint64_t found = 0, bit
+    cdef int socket, touched
+    while singles:
+        bit = singles & (~singles + 1)
+        singles ^= bit
+        touched = 0
+        for socket in range(state.layout.sockets):
+            touched += state.layout.socket_nodes[socket] & bit != 0
+        if touched == sockets:
+            found |= bit
+    return found
+
+
+# Devices
+
+cdef int64_t reusable_in(const Trial* trial, int resource) noexcept nogil:
+    """Return how many devices earlier init containers leave that the plugin still reports."""
+    cdef const DeviceLayout* layout = trial.devices[resource].layout
+    cdef int64_t count = 0
+    cdef int word
+    for word in range(layout.words):
+        count += popcount(trial.reusable_devices[resource][word] & layout.present[word])
+    return count
+
+
+cdef int64_t count_at(const Trial* trial, int resource, int place) noexcept nogil:
+    """Return how many devices count at a place: free ones, and those that are left by init containers."""
+    cdef const DeviceState* state = trial.devices[resource]
+    cdef const DeviceLayout* layout = state.layout
+    cdef int64_t amount = state.free[place]
+    cdef int word
+    if (trial.reuses_devices >> resource) & 1:
+        for word in range(layout.words):
+            amount += popcount(
+                trial.reusable_devices[resource][word] & layout.present[word]
+                & layout.members[place * layout.words + word]
+            )
+    return amount
+
+
+cdef void offer_devices(const Trial* trial, const Request* request, int index, Offers* offers) noexcept nogil:
+    cdef int resource = request.resource[index]
+    cdef const DeviceState* state = trial.devices[resource]
+    cdef const DeviceLayout* layout = state.layout
+    cdef Offer* offer = &offers.offer[offers.count]
+    cdef bint reuses = (trial.reuses_devices >> resource) & 1
+    if not layout.universe:
+        return
+    if state.free_in_all + (reusable_in(trial, resource) if reuses else 0) < request.count[index]:
+        offers.spoiled = True
+        return
+    offer.by_node = layout.single_places and not reuses
+    offer.request = request.count[index]
+    offer.universe = layout.universe
+    offer.size = smallest_device_size(layout, request.count[index])
+    offer.sockets = -1
+    offer.resource = resource
+    if not offer.by_node:
+        offer.singles = near_singles(trial, resource, request.count[index])
+    else:
+        offer.amounts = state.free if layout.in_order else counted_by_node(state, offer.counted)
+        offer.singles = nodes_with(offer.amounts, layout.nodes, offer.request) & layout.universe
+        if not offer.singles and sum_of_all(offer.amounts, layout.nodes) < offer.request:
+            offers.spoiled = True  # the others are near to no node, so that no mask has enough
+            return
+    offer.preferred_singles = offer.singles if offer.size == 1 else 0
+    offers.count += 1
+
+
+cdef const int64_t* counted_by_node(const DeviceState* state, int64_t* counted) noexcept nogil:
+    """Count what is free by node, where every place is one node."""
+    cdef int place
+    memset(counted, 0, state.layout.nodes * sizeof(int64_t))
+    for place in range(state.layout.places):
+        counted[lowest(state.layout.place[place])] = state.free[place]
+    return counted
+
+
+cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) noexcept nogil:
+    """Return the nodes near to each of which enough devices are, and every one that must be taken over."""
+    cdef const DeviceLayout* layout = trial.devices[resource].layout
+    cdef uint64_t found, rest
+    cdef int64_t near[WIDEST]
+    cdef int64_t amount
+    cdef int place, word
+    found = layout.universe
+    memset(near, 0, layout.nodes * sizeof(int64_t))
+    for place in range(layout.places):
+        rest = layout.place[place]
+        amount = count_at(trial, resource, place)
+        while rest:
+            near[lowest(rest)] += amount
+            rest &= rest - 1
+    if (trial.reuses_devices >> resource) & 1:
+        for word in range(layout.words):
+            rest = trial.reusable_devices[resource][word] & layout.present[word]
+            if rest & layout.nowhere[word]:
+                return 0
+            for place in range(layout.places):
+                if rest & layout.members[place * layout.words + word]:
+                    found &= layout.place[place]
+    return found & nodes_with(near, layout.nodes, request)
+
+
+# Memory
+
+cdef void offer_memory(const Trial* trial, const Request* request, Offers* offers) noexcept nogil:
+    cdef const MemoryState* state = trial.memory
+    cdef uint64_t fitting
+    cdef int donor
+    read_memory_request(trial, request, &offers.memory)
+    if offers.memory.unknown_type:
+        return
+    fitting = lone_nodes_with(state, &offers.memory)
+    for donor in range(trial.holders):
+        if is_single(trial.donors[donor].mask) and not fitting & trial.donors[donor].mask:
+            if suffices_with_reuse(state, &offers.memory, trial.donors, trial.holders, trial.donors[donor].mask):
+                fitting |= trial.donors[donor].mask
+    offers.memory_singles = fitting
+    offers.has_memory = fitting != 0 or has_wide_memory_hint(trial, &offers.memory)
+    if offers.has_memory:
+        offers.memory_size = smallest_memory_size(state.layout, &offers.memory)
+
+
+cdef bint has_wide_memory_hint(const Trial* trial, const MemoryRequest* request) noexcept nogil:
+    """Return whether the memory manager has any hint of several nodes: the largest masks are enough to look at."""
+    cdef const MemoryState* state = trial.memory
+    cdef int index
+    if has_memory_hint(state, request, 0):
+        return True
+    for index in range(trial.holders):
+        if suffices_with_reuse(state, request, trial.donors, trial.holders, trial.donors[index].mask):
+            return True
+    return False
+
+
+# Families
+
+cdef inline void make_impossible(Family* family) noexcept nogil:
+    """Make the family of a list without hints: it joins any other hint and spoils its preference."""
+    memset(family, 0, sizeof(Family))
+    family.any_other = True
+
+
+cdef int families_of(const Trial* trial, const Request* request, const Offers* offers, Family* families) noexcept nogil:
+    """List all masks of every offer; return how many lists there are."""
+    cdef MemoryHints hints
+    cdef int index, count = 0
+    for index in range(offers.count):
+        if not family_of(trial, &offers.offer[index], &families[count]):
+            make_impossible(&families[count])
+        count += 1
+    if offers.spoiled:
+        make_impossible(&families[count])
+        count += 1
+    if offers.has_memory:
+        hints.state = trial.memory
+        hints.request = &offers.memory
+        hints.preferred_size = offers.memory_size
+        hints.donors = <MemoryTaking**>trial.donors
+        hints.donor_count = trial.holders
+        memory_family(&hints, &families[count])
+        for index in range(1, offers.memory.types):
+            families[count + index] = families[count]
+        count += offers.memory.types
+    return count
+
+
+cdef bint family_of(const Trial* trial, const Offer* offer, Family* family) noexcept nogil:
+    cdef int64_t amounts[NARROW_MASKS]
+    cdef int64_t total = 0
+    cdef const DeviceLayout* layout
+    cdef uint64_t must = 0
+    cdef int node, place
+    if offer.resource < 0:
+        if trial.reuses_cpus:
+            for node in range(trial.row.nodes):
+                amounts[node] = 0
+            must = add_reusable(trial.cpu, trial.reusable_cpus, amounts, &total)
+        return cpu_family(trial.cpu.layout, offer.amounts, must, offer.request, family)
+    layout = trial.devices[offer.resource].layout
+    for place in range(layout.places):
+        amounts[place] = count_at(trial, offer.resource, place)
+    return device_family(
+        layout, amounts,
+        trial.reusable_devices[offer.resource] if (trial.reuses_devices >> offer.resource) & 1 else NULL,
+        offer.request, offer.size, family,
+    )
+
+
+# Decisions, as a Topology Manager policy makes them on one request. The exits, in their order:
+#
+# 1. none: admitted without alignment.
+# 2. A list is empty: nothing can be preferred; restricted and single-numa-node refuse.
+# 3. Nobody has a preference: all nodes, preferred.
+# 4. Some single node is preferred by all: the best such node. Nothing is narrower, so nothing can beat it.
+# 5. single-numa-node: refused.
+# 6. Some larger mask is preferred by all: the best such mask.
+# 7. restricted: refused. best-effort: the best mask that is reached.
+#
+# Beyond 8 NUMA nodes steps 6 and 7 need a search, and the outcome is UNDECIDED where it takes them.
+
+cdef inline Outcome keep_hint(const Trial* trial, Hint* hint, uint64_t mask, bint preferred) noexcept nogil:
+    """Keep a merged hint; under single-numa-node one that names all nodes constrains nothing."""
+    hint.mask = mask
+    hint.preferred = preferred
+    hint.anywhere = trial.policy == POLICY_SINGLE_NUMA_NODE and mask == all_nodes(trial.row.nodes)
+    return ADMITTED
+
+
+cdef inline uint64_t best_single(uint64_t singles, const int64_t* distances) noexcept nogil:
+    """Return the mask of the best of some single nodes: the nearest to itself if distances count, then the lowest."""
+    cdef uint64_t bit, best = singles & (~singles + 1)
+    if distances == NULL:
+        return best
+    while singles:
+        bit = singles & (~singles + 1)
+        if distances[bit] < distances[best]:
+            best = bit
+        singles ^= bit
+    return best
+
+
+cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, Hint* hint) noexcept nogil:
+    """Return ADMITTED with the merged hint, TOPOLOGY_AFFINITY_ERROR, or UNDECIDED.
+
+    `offers` is what was merged; without a policy nothing is.
+    """
+    cdef uint64_t singles = all_nodes(trial.row.nodes)
+    cdef int index
+    hint.mask = 0
+    hint.anywhere = True
+    hint.preferred = hint.holds_memory = False
+    if trial.policy == POLICY_NONE:
+        return ADMITTED
+    collect_offers(trial, request, offers)
+    if offers.spoiled:
+        if trial.policy != POLICY_BEST_EFFORT:
+            return TOPOLOGY_AFFINITY_ERROR
+        return decide_merged(trial, request, offers, hint)
+    if not offers.count and not offers.has_memory:
+        return keep_hint(trial, hint, singles, True)
+    for index in range(offers.count):
+        singles &= offers.offer[index].preferred_singles
+    if offers.has_memory:
+        singles &= offers.memory_singles if offers.memory_size == 1 else 0
+    if singles:
+        hint.holds_memory = offers.has_memory and not trial.holders
+        singles = best_single(singles, NULL if trial.policy == POLICY_SINGLE_NUMA_NODE else trial.row.distances)
+        return keep_hint(trial, hint, singles, True)
+    if trial.policy == POLICY_SINGLE_NUMA_NODE:
+        return TOPOLOGY_AFFINITY_ERROR
+    return decide_merged(trial, request, offers, hint)
+
+
+cdef bint all_prefer_singles(const Offers* offers) noexcept nogil:
+    """Return whether every list prefers single nodes only."""
+    cdef int index
+    if offers.has_memory and offers.memory_size != 1:
+        return False
+    for index in range(offers.count):
+        if offers.offer[index].size != 1 or offers.offer[index].sockets >= 0:
+            return False
+    return True
+
+
+cdef Outcome decide_merged(const Trial* trial, const Request* request, const Offers* offers, Hint* hint) noexcept nogil:
+    """Decide under best-effort or restricted, where no single node is preferred by all."""
+    cdef Best best
+    cdef int size
+    if trial.row.nodes > NARROW_NODES:
+        if trial.policy != POLICY_BEST_EFFORT and all_prefer_singles(offers):
+            return TOPOLOGY_AFFINITY_ERROR
+        return UNDECIDED
+    if not can_merge_amounts(trial, offers):
+        return decide_listed(trial, request, offers, hint)
+    size = 0 if offers.spoiled else common_size(offers)
+    best.mask = common_mask(trial, offers, size, trial.row.distances) if size > 1 else 0
+    if best.mask:
+        hint.holds_memory = offers.has_memory
+        return keep_hint(trial, hint, best.mask, True)
+    if trial.policy != POLICY_BEST_EFFORT:
+        return TOPOLOGY_AFFINITY_ERROR
+    if not offers.count and not offers.has_memory:
+        return keep_hint(trial, hint, all_nodes(trial.row.nodes), False)
+    if not reach_best(trial, offers, trial.row.distances, &best):
+        return decide_listed(trial, request, offers, hint)
+    return keep_hint(trial, hint, best.mask, False)
+
+
+cdef Outcome decide_listed(const Trial* trial, const Request* request, const Offers* offers, Hint* hint) noexcept nogil:
+    """Decide the same by listing the masks of every offer."""
+    cdef Family families[MOST_OFFERS + 1]
+    cdef int count = families_of(trial, request, offers, families)
+    cdef Best best
+    if trial.policy == POLICY_BEST_EFFORT:
+        best = merge_families(families, count, trial.row.nodes, trial.row.distances)
+        return keep_hint(trial, hint, best.mask, best.preferred)
+    best = best_preferred(families, count, all_nodes(trial.row.nodes), trial.row.distances)
+    return keep_hint(trial, hint, best.mask, True) if best.found else TOPOLOGY_AFFINITY_ERROR
+
+
+# Allocation, in the kubelet's order: devices, CPUs, memory. Where it is enough to count, nothing more is done: under
+# policy none nobody asks where anything is, and a container that is content with one NUMA node takes its CPUs there,
+# whichever they are.
+
+cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    """Return whether every provider can give the container its share; take it unless the container is the last one."""
+    cdef Outcome outcome = ADMITTED
+    cdef int index
+    if trial.sums_only:
+        outcome = allocate_sums(trial, request)
+        if outcome != ADMITTED or trial.memory == NULL or not request.types:
+            return outcome
+        return allocate_memory(trial, request, hint, last)
+    for index in range(request.resources):
+        if has_devices(trial, request.resource[index]):
+            outcome = allocate_devices(trial, request, index, hint, last)
+            if outcome != ADMITTED:
+                return outcome
+    if trial.cpu != NULL and request.cpus:
+        outcome = allocate_cpus(trial, request, hint, last)
+        if outcome != ADMITTED:
+            return outcome
+    if trial.memory != NULL and request.types and not (last and hint.holds_memory):
+        outcome = allocate_memory(trial, request, hint, last)
+    return outcome
+
+
+cdef inline void count_cpus(Trial* trial, int node, int64_t count) noexcept nogil:
+    """Take CPUs of a NUMA node as a count; which ones is settled when it matters."""
+    trial.pending_node[trial.pending] = node
+    trial.pending_count[trial.pending] = count
+    trial.pending += 1
+    correct_counts(trial, node, -count)
+
+
+cdef inline void correct_counts(Trial* trial, int node, int64_t change) noexcept nogil:
+    trial.cpu_copy.free[node] += change
+    trial.cpu_copy.free_in_all += change
+    trial.cpu_copy.free_whole += change
+
+
+cdef void settle_cpus(Trial* trial) noexcept nogil:
+    """Choose the CPUs that were only counted so far, request by request, in the order in which they were taken."""
+    cdef int index, words = trial.cpu.layout.groups.words
+    for index in range(trial.pending):
+        correct_counts(trial, trial.pending_node[index], trial.pending_count[index])
+    for index in range(trial.pending):
+        choose_cpus(
+            &trial.cpu_copy, trial.pending_count[index], NULL, False, (<uint64_t>1) << trial.pending_node[index],
+            trial.sets, trial.sets + words,
+        )
+        give_cpus(&trial.cpu_copy, trial.sets)
+    trial.pending = 0
+
+
+cdef Outcome allocate_devices(
+    Trial* trial, const Request* request, int index, const Hint* hint, bint last
+) noexcept nogil:
+    cdef int resource = request.resource[index], word
+    cdef const DeviceLayout* layout = trial.devices[resource].layout
+    cdef bint reuses = (trial.reuses_devices >> resource) & 1
+    cdef uint64_t* reusable = trial.reusable_devices[resource]
+    cdef uint64_t* chosen = trial.sets
+    cdef uint64_t* choice = trial.sets + layout.words
+    cdef DeviceOutcome outcome
+    if last and not reuses:
+        if not layout.any_healthy or trial.devices[resource].free_in_all < request.count[index]:
+            return UNEXPECTED_ADMISSION_ERROR
+        return ADMITTED
+    if not layout.words:
+        return take_counted_devices(trial, resource, request.count[index], hint, request.hands_on)
+    outcome = start_choice(
+        trial.devices[resource], request.count[index], reusable if reuses else NULL, hint.anywhere, hint.mask, chosen,
+        choice,
+    )
+    if outcome == DEVICES_ASK_NEAR or outcome == DEVICES_ASK_ANY:
+        finish_choice(trial.devices[resource], outcome, request.count[index], hint.anywhere, chosen, choice)
+    elif outcome != DEVICES_CHOSEN:
+        return UNEXPECTED_ADMISSION_ERROR
+    if last:
+        return ADMITTED
+    own_devices(trial, resource)
+    give_devices(&trial.device_copies[resource], chosen)
+    if request.hands_on and not reuses:
+        memset(reusable, 0, layout.words * sizeof(uint64_t))
+        trial.reuses_devices |= (<uint64_t>1) << resource
+    if request.hands_on or reuses:
+        for word in range(layout.words):
+            reusable[word] = reusable[word] | chosen[word] if request.hands_on else reusable[word] & ~chosen[word]
+    return ADMITTED
+
+
+cdef inline void own_devices(Trial* trial, int resource) noexcept nogil:
+    """Let the trial take from a copy."""
+    if not (trial.copied_devices >> resource) & 1:
+        copy_devices(&trial.device_copies[resource], trial.devices[resource], trial.device_blocks[resource])
+        trial.devices[resource] = &trial.device_copies[resource]
+        trial.copied_devices |= (<uint64_t>1) << resource
+
+
+cdef Outcome take_counted_devices(
+    Trial* trial, int resource, int64_t count, const Hint* hint, bint hands_on
+) noexcept nogil:
+    """Take devices of which only counts are known; where these do not tell from where, nothing is certain any more."""
+    cdef int node = 0 if hint.anywhere else lowest(hint.mask)
+    if trial.devices[resource].free_in_all < count:
+        return UNEXPECTED_ADMISSION_ERROR
+    if hint.anywhere or not is_single(hint.mask) or hands_on or trial.devices[resource].free[node] < count:
+        return UNDECIDED
+    own_devices(trial, resource)
+    trial.device_copies[resource].free[node] -= count
+    trial.device_copies[resource].free_in_all -= count
+    return ADMITTED
+
+
+cdef inline void own_cpus(Trial* trial) noexcept nogil:
+    """Let the trial take from a copy."""
+    if not trial.copied_cpu:
+        copy_cpus(&trial.cpu_copy, trial.cpu, trial.cpu_block)
+        trial.cpu = &trial.cpu_copy
+        trial.copied_cpu = True
+
+
+cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Take CPUs of which only counts are known, in the manner of `take_counted_devices`."""
+    cdef int node = 0 if hint.anywhere else lowest(hint.mask)
+    if hint.anywhere or not is_single(hint.mask) or request.hands_on or trial.cpu.free[node] < request.cpus:
+        return UNDECIDED
+    own_cpus(trial)
+    count_cpus(trial, node, request.cpus)
+    return ADMITTED
+
+
+cdef Outcome allocate_sums(Trial* trial, const Request* request) noexcept nogil:
+    """Take devices and CPUs from their sums: nobody will ask where they are."""
+    cdef int index, resource
+    for index in range(request.resources):
+        resource = request.resource[index]
+        if not has_devices(trial, resource):
+            continue
+        if not trial.devices[resource].layout.any_healthy or trial.devices_left[resource] < request.count[index]:
+            return UNEXPECTED_ADMISSION_ERROR
+        trial.devices_left[resource] -= request.count[index]
+    if trial.cpu != NULL and request.cpus:
+        if trial.cpus_left < request.cpus:
+            return UNEXPECTED_ADMISSION_ERROR
+        trial.cpus_left -= request.cpus
+    return ADMITTED
+
+
+cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    cdef const CpuLayout* layout = trial.cpu.layout
+    cdef int words = layout.groups.words
+    cdef uint64_t* chosen = trial.sets
+    if check_whole_cores(trial.cpu, request.cpus) != CPUS_CHOSEN:
+        return SMT_ALIGNMENT_ERROR
+    if not trial.reuses_cpus and trial.cpu.free_in_all < request.cpus and not layout.irregular:
+        return UNEXPECTED_ADMISSION_ERROR
+    if layout.distributes:
+        if not last or trial.reuses_cpus or layout.irregular or may_be_misplaced(trial, request, hint):
+            return UNDECIDED
+        return ADMITTED
+    if last and not trial.reuses_cpus and not layout.irregular:
+        return ADMITTED
+    if not words:
+        return take_counted_cpus(trial, request, hint)
+    if (
+        trial.counts_cpus and not hint.anywhere and is_single(hint.mask)
+        and trial.cpu.free[lowest(hint.mask)] >= request.cpus
+    ):
+        own_cpus(trial)
+        count_cpus(trial, lowest(hint.mask), request.cpus)
+        return ADMITTED
+    if trial.pending:
+        settle_cpus(trial)
+    if choose_cpus(
+        trial.cpu, request.cpus, trial.reusable_cpus if trial.reuses_cpus else NULL, hint.anywhere, hint.mask, chosen,
+        trial.sets + words,
+    ) != CPUS_CHOSEN:
+        return UNEXPECTED_ADMISSION_ERROR
+    if last:
+        return ADMITTED
+    own_cpus(trial)
+    give_cpus(&trial.cpu_copy, chosen)
+    note_reusable_cpus(trial, request.hands_on, chosen)
+    return ADMITTED
+
+
+cdef void note_reusable_cpus(Trial* trial, bint hands_on, const uint64_t* chosen) noexcept nogil:
+    """Leave the CPUs of an init container that ends to the containers after it, but no others."""
+    cdef int word, words = trial.cpu.layout.groups.words
+    if hands_on and not trial.reuses_cpus:
+        memset(trial.reusable_cpus, 0, words * sizeof(uint64_t))
+        trial.reuses_cpus = True
+    if trial.reuses_cpus:
+        for word in range(words):
+            if hands_on:
+                trial.reusable_cpus[word] |= chosen[word]
+            else:
+                trial.reusable_cpus[word] &= ~chosen[word]
+
+
+cdef bint may_be_misplaced(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Return whether CPUs may be spread over four nodes or more: the kubelet then forgets some of its plan.
+
+    It cannot happen where one of the nodes in reach could give an even share of the whole machine or less.
+    """
+    cdef const CpuLayout* layout = trial.cpu.layout
+    cdef uint64_t region = 0 if hint.anywhere else hint.mask
+    cdef int64_t near = 0, total = 0
+    cdef int node, socket, reached = 0
+    cdef bint fits = False
+    for socket in range(layout.sockets):
+        if not hint.anywhere and layout.socket_nodes[socket] & hint.mask:
+            region |= layout.socket_nodes[socket]
+    for node in range(layout.nodes):
+        near += trial.cpu.free[node] if (region >> node) & 1 else 0
+        total += layout.capacity[node]
+    if near < request.cpus:
+        region = ~<uint64_t>0
+    for node in range(layout.nodes):
+        if (region >> node) & 1 and trial.cpu.free[node]:
+            reached += 1
+            fits = fits or trial.cpu.free[node] >= request.cpus
+    return reached > 3 and not (fits and request.cpus * popcount(layout.universe) <= total)
+
+
+cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+    cdef uint64_t mask = 0 if hint.anywhere else hint.mask
+    cdef Outcome outcome = ADMITTED
+    if not hint.holds_memory or hint.anywhere:
+        outcome = choose_memory_nodes(trial, request, hint, last, &mask)
+    if last or outcome != ADMITTED:
+        return outcome
+    if not trial.copied_memory:
+        copy_memory(&trial.memory_copy, trial.memory, trial.memory_block)
+        trial.memory = &trial.memory_copy
+        trial.copied_memory = True
+    if is_single(mask) and not trial.pod.hands_on:
+        take_memory_alone(trial, request, lowest(mask))
+        return ADMITTED
+    return take_memory_of(trial, request, mask)
+
+
+cdef Outcome choose_memory_nodes(
+    const Trial* trial, const Request* request, const Hint* hint, bint last, uint64_t* mask
+) noexcept nogil:
+    """Choose the NUMA nodes that give a container's memory; the last container's need not be known."""
+    cdef MemoryRequest memory
+    cdef MemoryHints hints
+    read_memory_request(trial, request, &memory)
+    hints.state = trial.memory
+    hints.request = &memory
+    hints.donors = <MemoryTaking**>trial.donors
+    hints.donor_count = trial.holders
+    if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask[0])):
+        return UNDECIDED  # it takes a search to find the best hint
+    if last and not hint.preferred and not trial.holders:
+        if hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]):  # then any hint will do
+            return ADMITTED if has_memory_hint(trial.memory, &memory, mask[0]) else UNEXPECTED_ADMISSION_ERROR
+    hints.preferred_size = smallest_memory_size(trial.memory.layout, &memory)
+    if choose_memory(
+        trial.memory, &memory, best_memory_hint, &hints, hint.anywhere, hint.preferred, mask
+    ) != MEMORY_CHOSEN:
+        return UNEXPECTED_ADMISSION_ERROR
+    return ADMITTED
+
+
+cdef inline void take_memory_alone(Trial* trial, const Request* request, int node) noexcept nogil:
+    """Take a container's memory from one NUMA node, which has it; there are no init containers to hand it over to."""
+    cdef int index
+    for index in range(request.types):
+        trial.memory_copy.free[trial.type[request.type[index]] * trial.row.nodes + node] -= request.size[index]
+    bind_alone(&trial.memory_copy, node)
+
+
+cdef Outcome take_memory_of(Trial* trial, const Request* request, uint64_t mask) noexcept nogil:
+    """Take a container's memory from some NUMA nodes."""
+    cdef MemoryRequest memory
+    cdef MemoryTaking* taking
+    if trial.holders == MOST_HOLDERS:
+        return UNDECIDED
+    read_memory_request(trial, request, &memory)
+    taking = &trial.holder[trial.holders]
+    taking.mask = mask
+    taking.nodes = popcount(mask)
+    taking.types = 0
+    taking.taken = trial.taken + trial.holders * trial.memory.layout.types * trial.row.nodes
+    memset(taking.taken, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
+    take_memory(&trial.memory_copy, &memory, trial.donors, trial.holders, taking)
+    if request.hands_on:
+        trial.donors[trial.holders] = taking
+        trial.holders += 1
+    return ADMITTED

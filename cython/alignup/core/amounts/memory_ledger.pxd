@@ -2,9 +2,14 @@
 
 from libc.stdint cimport int64_t
 
-from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
-from alignup.core.amounts.memory_capacity cimport MemoryCapacity
+from alignup.core.amounts.memory_choice cimport MemoryLayout, MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.hints cimport HintList
+
+
+cdef class MemoryCapacity:
+    cdef MemoryLayout layout
+    cdef readonly tuple types       # names of the types, sorted
+    cdef dict numbers               # type name -> its number
 
 
 cdef class MemoryHolding:

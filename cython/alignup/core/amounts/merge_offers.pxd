@@ -2,13 +2,11 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.offers cimport Offers
-from alignup.core.amounts.trial cimport Trial
-from alignup.core.merge cimport Best
+from alignup.core.amounts.trial cimport Offers, Trial
+from alignup.core.narrow.merge cimport Best
 
 
 cdef bint can_merge_amounts(const Trial* trial, const Offers* offers) noexcept nogil
 cdef int common_size(const Offers* offers) noexcept nogil
-cdef uint64_t best_single(uint64_t singles, const int64_t* distances) noexcept nogil
 cdef uint64_t common_mask(const Trial* trial, const Offers* offers, int size, const int64_t* distances) noexcept nogil
 cdef bint reach_best(const Trial* trial, const Offers* offers, const int64_t* distances, Best* best) noexcept nogil

@@ -15,12 +15,11 @@ from alignup.core.amounts.halves cimport (
     Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_of_all, sum_within,
 )
 from alignup.core.amounts.memory_groups cimport rule_allows
-from alignup.core.amounts.memory_state cimport MemoryState
-from alignup.core.amounts.offers cimport MOST_OFFERS, Offer, Offers
-from alignup.core.amounts.trial cimport Trial
+from alignup.core.amounts.memory_choice cimport MemoryState
+from alignup.core.amounts.trial cimport MOST_OFFERS, Offer, Offers, Trial
 from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single, lowest, popcount
-from alignup.core.merge cimport Best
-from alignup.core.narrow.tables cimport BY_SIZE, SIZE_STARTS
+from alignup.core.narrow.merge cimport Best
+from alignup.core.narrow.family cimport BY_SIZE, SIZE_STARTS
 
 
 cdef enum:
@@ -59,19 +58,6 @@ cdef int common_size(const Offers* offers) noexcept nogil:
             return 0
         size = offers.offer[index].size
     return size
-
-
-cdef uint64_t best_single(uint64_t singles, const int64_t* distances) noexcept nogil:
-    """Return the mask of the best of some single nodes: the nearest to itself if distances count, then the lowest."""
-    cdef uint64_t bit, best = singles & (~singles + 1)
-    if distances == NULL:
-        return best
-    while singles:
-        bit = singles & (~singles + 1)
-        if distances[bit] < distances[best]:
-            best = bit
-        singles ^= bit
-    return best
 
 
 cdef inline const int64_t* free_memory(const Trial* trial, const Offers* offers) noexcept nogil:

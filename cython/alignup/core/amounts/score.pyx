@@ -2,15 +2,14 @@
 
 The first four mean what they mean in the scheduler plugin for NodeResourceTopology objects, applied to the NUMA nodes
 that the pod would really get instead of to each node by itself. The last is the formula of Koordinator's design
-document. Whether there is a placement at all is decided in `alignup.core.amounts.decide` and
-`alignup.core.amounts.allocate`.
+document. Whether there is a placement at all is decided in `alignup.core.amounts.judge`.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.devices cimport DeviceLayout, DeviceState
+from alignup.core.amounts.device_choice cimport DeviceLayout, DeviceState
 from alignup.core.amounts.halves cimport sum_within
-from alignup.core.amounts.memory_state cimport MOST_TYPES
+from alignup.core.amounts.memory_choice cimport MOST_TYPES
 from alignup.core.amounts.trial cimport MOST_RESOURCES, NodeRow, PodRequest, Request
 from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
 

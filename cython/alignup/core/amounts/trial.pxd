@@ -1,10 +1,11 @@
-"""A pod as the core judges it, a node as it is judged, and the node while a pod is tried on it."""
+"""The records of a judgement: a pod, a node, the node while the pod is tried on it, and what its providers offer."""
 
 from libc.stdint cimport int16_t, int64_t, uint64_t
 
-from alignup.core.amounts.cpus cimport CpuState
-from alignup.core.amounts.devices cimport DeviceState
-from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.cpu_choice cimport CpuState
+from alignup.core.amounts.device_choice cimport DeviceState
+from alignup.core.amounts.memory_choice cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.bits cimport WIDEST
 
 
 cdef enum:
@@ -38,7 +39,6 @@ cdef struct Request:
     int resource[MOST_RESOURCES]
     int64_t count[MOST_RESOURCES]
     bint hands_on           # an init container that ends: later ones take over what it got
-    int repeats             # how many of the next containers ask for exactly the same
 
 
 cdef struct PodRequest:
@@ -72,8 +72,7 @@ cdef struct Hint:
     uint64_t mask
     bint anywhere
     bint preferred
-    uint64_t singles        # single NUMA nodes that every list prefers, if `mask` is the best of them; else 0
-    bint holds_memory       # the memory manager offers each of them too
+    bint holds_memory       # the memory manager offers just this mask, without memory of init containers
 
 
 cdef struct Answer:
@@ -101,10 +100,10 @@ cdef struct Trial:
     bint copied_cpu
     # CPUs that were taken from one NUMA node each, as counts only: which ones does not matter as long as every further
     # container is content with a NUMA node of its own. See `settle_cpus`.
+    bint counts_cpus
     int pending
     int* pending_node
-    int64_t* pending_count          # CPUs
-    int64_t* pending_times          # so many CPUs so many times in turn
+    int64_t* pending_count
     # Without a policy nobody asks where anything is: sums are enough.
     bint sums_only
     int64_t cpus_left
@@ -125,6 +124,34 @@ cdef struct Trial:
     char* device_blocks[MOST_RESOURCES]
     uint64_t* sets
     int64_t* taken
+
+
+cdef enum:
+    MOST_OFFERS = 1 + MOST_RESOURCES + 8
+
+
+cdef struct Offer:
+    # One list of hints. If `by_node`, its masks are exactly those within the universe whose amounts suffice.
+    bint by_node
+    const int64_t* amounts          # [nodes] the node's own, or those below
+    int64_t counted[WIDEST]
+    int64_t request
+    uint64_t universe
+    int size                        # how many nodes a preferred mask has; 0: more than 8 would have to be searched
+    int sockets                     # masks that touch exactly so many sockets are preferred too; -1: no such rule
+    uint64_t singles                # the nodes that suffice alone
+    uint64_t preferred_singles
+    int resource                    # of the pod's device resources; -1: CPUs
+
+
+cdef struct Offers:
+    int count                       # without memory's
+    Offer offer[1 + MOST_RESOURCES]
+    bint spoiled                    # some list is empty: nothing is preferred
+    bint has_memory                 # the memory manager offers some mask, the same ones for each type
+    MemoryRequest memory
+    int memory_size
+    uint64_t memory_singles
 
 
 cdef inline bint has_devices(const Trial* trial, int resource) noexcept nogil:

@@ -1,13 +1,19 @@
-"""The masks of up to 8 NUMA nodes as a bit set of 256, and what can be computed over all of them at once.
+"""Bit operations over uint8 masks: sets of masks of up to 8 NUMA nodes, as 256 bits.
 
-A mask of 8 nodes is a uint8, so a set of masks is 256 bits and a sum for every mask is an array of 256. Which
-masks hold an amount, which masks a product of hint lists can reach: each is one pass over such an array.
+A mask of 8 nodes is a uint8, so a list of hints is 256 bits (`Family`), and the sums for all masks are an array of 256.
+Which masks hold a request is one pass over that array; the cross product of hint lists is in `merge.pyx` beside it.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.bits cimport NARROW_MASKS, popcount
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, popcount
+
+
+# Filled once, when the module is imported.
+cdef uint8_t BY_SIZE[NARROW_MASKS]              # all masks, narrowest first, then by value: the order of ties
+cdef int SIZE_STARTS[NARROW_NODES + 2]          # BY_SIZE[SIZE_STARTS[k]] is the first mask of k nodes
+cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]      # the set of the masks of each size
 
 
 cdef struct Family:
@@ -38,15 +44,14 @@ cdef inline void put_hint(Family* family, int mask, bint preferred) noexcept nog
         put(family.other, mask)
 
 
-cdef extern from *:
-    """
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define alignup_little_endian(word) __builtin_bswap64(word)
-    #else
-    #define alignup_little_endian(word) (word)
-    #endif
-    """
-    uint64_t little_endian "alignup_little_endian"(uint64_t word) noexcept nogil
+cdef inline void start_keeping(uint8_t* keeps, int size) noexcept nogil:
+    """Keep every mask below `size`; `keeps` is 8 long at least, and 0 past its size."""
+    memset(keeps, 0, 8)
+    memset(keeps, 1, size)
+
+
+cdef bint pack_family(Family* family, const uint8_t* keeps, int size, int preferred_size) noexcept nogil
+cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int touched) noexcept nogil
 
 
 cdef inline void pack_masks(const uint8_t* keeps, int size, uint64_t* masks) noexcept nogil:
@@ -57,7 +62,7 @@ cdef inline void pack_masks(const uint8_t* keeps, int size, uint64_t* masks) noe
     for mask in range(0, size, 8):
         memcpy(&eight, keeps + mask, 8)
         # One multiplication gathers the lowest bits of eight bytes in the highest byte.
-        masks[mask >> 6] |= (little_endian(eight) * <uint64_t>0x0102040810204080) >> 56 << (mask & 63)
+        masks[mask >> 6] |= (eight * <uint64_t>0x0102040810204080) >> 56 << (mask & 63)
 
 
 cdef inline void cut(uint64_t* masks, int nodes) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The merge of families of masks over up to 8 NUMA nodes."""
+"""The cross product of hint lists over up to 8 NUMA nodes, merged into the best hint."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Merge families of masks over up to 8 NUMA nodes: the set of reachable results without the product.
+"""Merge hint lists over up to 8 NUMA nodes: the narrowest preferred hint of their cross product, which nobody walks.
 
 - Preferred results are the masks that every list prefers (a preferred any-node hint joins any of them).
 - Reachable masks come from a product of sums over supersets, taken back at the end: a mask is reachable exactly if
@@ -11,14 +11,29 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, lowest, popcount
-from alignup.core.narrow.family cimport Family, cut, is_empty, pack_masks, put
-from alignup.core.narrow.tables cimport OF_SIZE, SUPERSETS
+from alignup.core.narrow.family cimport OF_SIZE, Family, cut, is_empty, pack_masks, put
 
 
 cdef enum:
     # Counts of permutations fit 32 bits for so many lists: each has at most 255 masks, and 255^4 < 2^32.
     LISTS_A_PRODUCT = 4
     EIGHTS = 32                 # so many words of eight counts, a byte each, count for every mask
+
+# For each set of masks of three nodes (a byte, bit m for mask m): how many of its masks include mask m, one byte for
+# each m in the order of memory.
+cdef uint8_t SUPERSETS[NARROW_MASKS][8]
+
+
+cdef void count_supersets() noexcept nogil:
+    cdef int masks, subset, superset
+    for masks in range(NARROW_MASKS):
+        for subset in range(8):
+            for superset in range(8):
+                if subset & ~superset == 0:
+                    SUPERSETS[masks][subset] += (masks >> superset) & 1
+
+
+count_supersets()
 
 
 cdef int wanted_size(const Family* families, int count) noexcept nogil:

@@ -10,8 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.bits cimport popcount
-from alignup.core.wide.prepare cimport Walk, add_description, finish, prepare, satisfied
-from alignup.core.wide.walk cimport collect, find_best
+from alignup.core.wide.walk cimport Walk, add_description, collect, find_best, finish, prepare, satisfied
 from alignup.core.wide.limits cimport MOST_CHOICES, SAMPLE_STEPS, SEARCH_STEPS, Budget
 from alignup.core.wide.family cimport Description, prefers
 

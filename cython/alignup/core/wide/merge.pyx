@@ -15,7 +15,7 @@ that was found, and says that it is not exact.
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from alignup.core.bits cimport all_nodes, lowest, popcount
@@ -24,10 +24,49 @@ from alignup.core.wide.family cimport Description, WideFamily, listed_family
 from alignup.core.wide.limits cimport (
     ANDS_A_STEP, MOST_FOLDED, MOST_PARTS, PARTITION_STEPS, SEARCH_STEPS, Budget,
 )
-from alignup.core.wide.mask_set cimport MaskSet
 from alignup.core.wide.partition cimport Partition, end_partition, find_reachable, start_partition
-from alignup.core.wide.prepare cimport Walk, add_description, finish, prepare
-from alignup.core.wide.walk cimport find_best, smallest_described
+from alignup.core.wide.walk cimport Walk, add_description, find_best, finish, prepare, smallest_described
+
+
+cdef class MaskSet:
+    """Different masks, none of them empty: a hash table of powers of two, at most half full."""
+
+    cdef uint64_t* slots    # a mask in each, or 0
+    cdef int64_t size
+    cdef int64_t count
+
+    def __cinit__(self):
+        self.size = 16
+        self.slots = <uint64_t*>calloc(self.size, sizeof(uint64_t))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef bint add(self, uint64_t mask) noexcept nogil:
+        """Add a mask; return False if there is no memory for it."""
+        cdef int64_t slot = mask * <uint64_t>0x9E3779B97F4A7C15 >> 20 & (self.size - 1)
+        while self.slots[slot] and self.slots[slot] != mask:
+            slot = (slot + 1) & (self.size - 1)
+        if self.slots[slot]:
+            return True
+        self.slots[slot] = mask
+        self.count += 1
+        return 2 * self.count <= self.size or self.grow()
+
+    cdef bint grow(self) noexcept nogil:
+        cdef uint64_t* before = self.slots
+        cdef int64_t slot, size = self.size
+        cdef uint64_t* slots = <uint64_t*>calloc(2 * size, sizeof(uint64_t))
+        if slots == NULL:
+            return False
+        self.slots, self.size, self.count = slots, 2 * size, 0
+        for slot in range(size):
+            if before[slot]:
+                self.add(before[slot])
+        free(before)
+        return True
 
 
 cdef int64_t cost_of(uint64_t mask, const int64_t* distances) noexcept nogil:

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from alignup.core.wide.family cimport Demand, Description
 from alignup.core.wide.limits cimport MOST_DEMANDS, MOST_PARTS, Budget
-from alignup.core.wide.prepare cimport Walk
+from alignup.core.wide.walk cimport Walk
 
 
 cdef struct Partition:

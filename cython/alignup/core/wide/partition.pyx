@@ -13,8 +13,7 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport all_nodes, lowest, popcount
 from alignup.core.wide.family cimport Demand, Description, reached
-from alignup.core.wide.prepare cimport add_description, finish, prepare, weigh
-from alignup.core.wide.walk cimport find_best
+from alignup.core.wide.walk cimport add_description, find_best, finish, prepare, weigh
 
 
 cdef enum:

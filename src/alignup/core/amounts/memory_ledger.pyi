@@ -1,11 +1,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Self, final
 
-from alignup.core.amounts.memory_capacity import MemoryCapacity
 from alignup.core.hints import HintList
 
+LARGEST_REQUEST: Final[int]
 SIZES_KEPT: Final[int]
 MOST_DONORS: Final[int]
+
+@final
+class MemoryCapacity:
+    types: Final[tuple[str, ...]]
+    def __init__(self, allocatable: Mapping[str, Sequence[int]], *, checks_groups: bool = True) -> None: ...
+    def amounts(self) -> dict[str, tuple[int, ...]]: ...
 
 @final
 class MemoryHolding:

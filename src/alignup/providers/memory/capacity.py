@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from alignup.core.amounts.memory_capacity import MemoryCapacity
+from alignup.core.amounts.memory_ledger import MemoryCapacity
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import format_bytes
 

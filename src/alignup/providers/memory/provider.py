@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from alignup.core.amounts.memory_capacity import MemoryCapacity
+from alignup.core.amounts.memory_ledger import MemoryCapacity
 from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import model
-from alignup.core.amounts.memory_capacity import LARGEST_REQUEST, MemoryCapacity
+from alignup.core.amounts.memory_ledger import LARGEST_REQUEST, MemoryCapacity
 from alignup.core.amounts.memory_ledger import (
     MOST_DONORS,
     MemoryHolding,

@@ -1,4 +1,4 @@
-"""Decide from which NUMA nodes a container's CPUs can come, and which CPUs it gets: the CPU manager's static policy.
+"""Choose the NUMA nodes that a container's CPUs can come from, and the CPUs: the CPU manager's static policy.
 
 Which of some free CPUs are taken is decided in `alignup.core.cpu.assignment`. Pods and containers are known to
 `alignup.providers.cpu`.
@@ -7,11 +7,11 @@ Which of some free CPUs are taken is decided in `alignup.core.cpu.assignment`. P
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_MASKS, all_nodes, lowest, popcount
 from alignup.core.cpu.assignment cimport PACK_SETS, pack
 from alignup.core.cpu.cpu_set cimport count_in
-from alignup.core.narrow.family cimport Family, drop, has, keep_holding, put
-from alignup.core.narrow.pack cimport pack_family, start_keeping
+from alignup.core.narrow.family cimport Family, keep_holding, pack_family, prefer_by_sockets, start_keeping
 
 
 # Storage
@@ -81,17 +81,6 @@ cdef void change(CpuState* state, const uint64_t* cpus, bint give) noexcept nogi
 
 # Hints
 
-cdef int smallest_cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil:
-    """Return how many of the largest nodes have so many CPUs; all that have any, where that is too few.
-
-    It goes by what the nodes have, not by what is free: a hint that is wider than need be is never preferred.
-    """
-    cdef int size = 1, most = popcount(layout.universe)
-    while size < most and layout.largest_sums[size] < request:
-        size += 1
-    return size
-
-
 cdef int sockets_for(const CpuLayout* layout, int size) noexcept nogil:
     """Return how many sockets so many nodes take; masks that touch exactly so many are preferred; -1: no such rule."""
     cdef int nodes
@@ -135,7 +124,7 @@ cdef bint cpu_family(
     """
     cdef uint8_t keeps[NARROW_MASKS]
     cdef uint64_t without = all_nodes(layout.nodes) & ~layout.universe
-    cdef int mask, socket, touched, size = 1 << layout.nodes
+    cdef int mask, size = 1 << layout.nodes
     cdef int preferred = smallest_cpu_size(layout, request), sockets = sockets_for(layout, preferred)
     start_keeping(keeps, size)
     keep_holding(keeps, layout.nodes, layout.nodes, NULL, amounts, request)
@@ -144,15 +133,8 @@ cdef bint cpu_family(
             keeps[mask] &= not (<uint64_t>mask & without) and <uint64_t>mask & must == must
     if not pack_family(family, keeps, size, preferred):
         return False
-    if sockets < 0:
-        return True
-    for mask in range(1, size):
-        touched = 0
-        for socket in range(layout.sockets):
-            touched += layout.socket_nodes[socket] & <uint64_t>mask != 0
-        if touched == sockets and has(family.other, mask):
-            drop(family.other, mask)
-            put(family.preferred, mask)
+    if sockets >= 0:
+        prefer_by_sockets(family, size, layout.socket_nodes, layout.sockets, sockets)
     return True
 
 

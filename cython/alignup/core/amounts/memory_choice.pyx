@@ -1,9 +1,9 @@
-"""Decide from which NUMA nodes a container's memory comes: the memory manager's rules.
+"""Choose the NUMA nodes that a container's memory comes from, and take it: the memory manager's Static policy.
 
-The rules of the kubelet's Static policy stand here, for a node that admits and for a cluster that judges: the hints,
-what init containers hand over, which nodes are taken in the end. The group rule is in `memory_groups` beside this
-module; taking and giving back is in `memory_taking`. Who holds what is known to `alignup.providers.memory`; masks of
-more than 8 nodes are searched in `alignup.core.wide`.
+The kubelet's rules stand here, for a node that admits and for a cluster that judges: the hints, what init containers
+hand over, which nodes give, what is taken and given back, bindings included. The group rule is in `memory_groups`
+beside this module. Who holds what is known to `alignup.providers.memory`; masks of more than 8 nodes are searched in
+`alignup.core.wide`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -13,10 +13,10 @@ from alignup.core.amounts.halves cimport (
     Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_within,
 )
 from alignup.core.amounts.memory_groups cimport refresh_groups, rule_allows
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, popcount
-from alignup.core.narrow.family cimport Family, has, keep_holding, smallest_count
-from alignup.core.narrow.pack cimport pack_family, start_keeping
-from alignup.core.narrow.tables cimport BY_SIZE, SIZE_STARTS
+from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount
+from alignup.core.narrow.family cimport (
+    BY_SIZE, SIZE_STARTS, Family, has, keep_holding, pack_family, start_keeping,
+)
 
 
 # Storage: one block, its arrays one after the other
@@ -67,54 +67,6 @@ cdef bint holds_memory(const MemoryState* state, const MemoryRequest* request, u
         if sum_within(state.free + request.type[index] * state.layout.nodes, mask) < request.size[index]:
             return False
     return True
-
-
-cdef int smallest_memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:
-    """Return how many nodes would be needed if nobody held anything; 0: all are too few, or more than 8 must be tried.
-
-    Of one type the nodes with the most come first; for several together single nodes are looked at, and then, up to 8
-    nodes, every mask.
-    """
-    cdef uint8_t keeps[NARROW_MASKS]
-    cdef int size = 1, index, at_least, nodes = layout.nodes
-    if request.unknown_type:
-        return 0
-    for index in range(request.types):
-        at_least = 1
-        while at_least <= nodes and largest_sum(layout, request.type[index], at_least) < request.size[index]:
-            at_least += 1
-        size = max(size, at_least)
-    if size > nodes:
-        return 0
-    if request.types == 1:
-        return size
-    if size == 1 and has_lone_node(layout, request):
-        return 1
-    if nodes > NARROW_NODES:
-        return 0
-    start_keeping(keeps, 1 << nodes)
-    for index in range(request.types):
-        keep_holding(
-            keeps, nodes, nodes, NULL, layout.allocatable + request.type[index] * nodes, request.size[index]
-        )
-    return smallest_count(keeps, 1 << nodes)
-
-
-cdef bint has_lone_node(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:
-    """Return whether some node could hold all types if nobody held anything."""
-    cdef int index, node
-    cdef bint fits
-    for node in range(layout.nodes):
-        fits = True
-        for index in range(request.types):
-            fits = fits and layout.allocatable[request.type[index] * layout.nodes + node] >= request.size[index]
-        if fits:
-            return True
-    return False
-
-
-cdef inline int64_t largest_sum(const MemoryLayout* layout, int type, int size) noexcept nogil:
-    return layout.largest_sums[type * (layout.nodes + 1) + size]
 
 
 # Hints
@@ -174,8 +126,7 @@ cdef bint has_memory_hint(const MemoryState* state, const MemoryRequest* request
 
     Of the masks of several nodes the largest tell. Memory that init containers hand over is left out of account.
     """
-    cdef int index, nodes = state.layout.nodes
-    cdef uint64_t lone = state.alone if not inner else 0
+    cdef int index
     if request.unknown_type:
         return False
     if state.unused and not inner & ~state.unused and holds_memory(state, request, state.unused):
@@ -183,9 +134,7 @@ cdef bint has_memory_hint(const MemoryState* state, const MemoryRequest* request
     for index in range(state.group_count):
         if not inner & ~state.groups[index] and holds_memory(state, request, state.groups[index]):
             return True
-    for index in range(request.types):
-        lone &= nodes_with(state.free + request.type[index] * nodes, nodes, request.size[index])
-    return lone != 0
+    return not inner and lone_nodes_with(state, request) != 0
 
 
 cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* preferred) noexcept nogil:
@@ -195,7 +144,14 @@ cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* 
     """
     cdef Family family
     cdef const MemoryHints* hints = <const MemoryHints*>context
+    cdef uint64_t lone
     cdef int index, candidate, other = 0
+    if hints.preferred_size == 1 and not hints.donor_count and not inner:
+        lone = lone_nodes_with(hints.state, hints.request)
+        if lone:
+            mask[0] = lone & (~lone + 1)
+            preferred[0] = True
+            return True
     if hints.request.types == 1 and not hints.donor_count:
         return best_of_one_type(hints, inner, mask, preferred)
     if not memory_family(hints, &family):
@@ -279,3 +235,180 @@ cdef MemoryOutcome choose_memory(
     if state.layout.checks_groups and not is_single(mask[0]) and not rule_allows(state, mask[0]):
         return MEMORY_BOUND_OTHERWISE
     return MEMORY_CHOSEN
+
+
+# Taking and giving back
+
+cdef void take_memory(
+    MemoryState* state, const MemoryRequest* request, MemoryTaking** donors, int donor_count, MemoryTaking* taking
+) noexcept nogil:
+    """Take the request from the nodes of `taking`, whose mask is set and whose amounts are 0.
+
+    Memory of earlier init containers of the pod on the same nodes is handed over first, then the lowest nodes give.
+    """
+    cdef int index, donor
+    cdef int64_t missing
+    for index in range(request.types):
+        taking.types |= (<uint64_t>1) << request.type[index]
+        missing = request.size[index]
+        for donor in range(donor_count):
+            if missing and donors[donor].mask == taking.mask:
+                missing = hand_over(donors[donor], taking, request.type[index], missing)
+        take_free(state, taking, request.type[index], missing)
+    bind_memory(state, taking)
+
+
+cdef int64_t hand_over(MemoryTaking* donor, MemoryTaking* heir, int type, int64_t amount) noexcept nogil:
+    """Move up to `amount` bytes between holdings of the same nodes, lowest first; return what is missing."""
+    cdef int64_t* mine = donor.taken + type * donor.nodes
+    cdef int64_t* theirs = heir.taken + type * heir.nodes
+    cdef int64_t moved
+    cdef int index
+    for index in range(donor.nodes):
+        moved = min(mine[index], amount)
+        mine[index] -= moved
+        theirs[index] += moved
+        amount -= moved
+    return amount
+
+
+cdef void take_free(MemoryState* state, MemoryTaking* taking, int type, int64_t amount) noexcept nogil:
+    cdef int64_t* free = state.free + type * state.layout.nodes
+    cdef int64_t* taken = taking.taken + type * taking.nodes
+    cdef uint64_t rest = taking.mask
+    cdef int64_t part
+    cdef int index = 0
+    while rest and amount:
+        part = min(free[lowest(rest)], amount)
+        free[lowest(rest)] -= part
+        taken[index] += part
+        amount -= part
+        index += 1
+        rest &= rest - 1
+
+
+cdef void take_what_is_free(MemoryState* state, MemoryTaking* taking) noexcept nogil:
+    """Take the amounts of `taking` from its nodes, as far as they are free there; the amounts become what was taken."""
+    cdef uint64_t rest
+    cdef int type, index, at
+    for type in range(state.layout.types):
+        rest = taking.mask
+        index = type * taking.nodes
+        while rest:
+            at = type * state.layout.nodes + lowest(rest)
+            taking.taken[index] = min(state.free[at], taking.taken[index])
+            state.free[at] -= taking.taken[index]
+            index += 1
+            rest &= rest - 1
+
+
+cdef void bind_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
+    """Bind the nodes of a container that now holds memory on them."""
+    cdef uint64_t rest = taking.mask
+    cdef bint changed = False
+    cdef int node
+    if is_single(rest):
+        bind_alone(state, lowest(rest))
+        return
+    while rest:
+        node = lowest(rest)
+        rest &= rest - 1
+        changed = changed or not state.users[node] or state.bound[node] != taking.mask
+        state.users[node] += 1
+        state.bound[node] = state.last_group[node] = taking.mask
+    if changed:
+        refresh_groups(state)
+
+
+cdef void bind_alone(MemoryState* state, int node) noexcept nogil:
+    """Bind a node to a container that holds memory of no other one."""
+    cdef uint64_t bit = (<uint64_t>1) << node
+    cdef bint changed = not state.users[node] or state.bound[node] != bit
+    state.users[node] += 1
+    state.lone_users[node] += 1
+    state.bound[node] = bit
+    if changed and state.group_count:
+        refresh_groups(state)
+    elif changed:   # no group can come to be by it
+        state.unused &= ~bit
+        state.alone |= bit
+
+
+cdef void rebind_memory(MemoryState* state, int node, int more_users, uint64_t bound) noexcept nogil:
+    """Count further users of a node, and bind it, where it is in use, to the mask that a kubelet bound it to."""
+    state.users[node] += more_users
+    if not state.users[node] or not bound:
+        return
+    state.bound[node] = bound
+    if bound != (<uint64_t>1) << node:
+        state.last_group[node] = bound
+
+
+cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexcept nogil:
+    """Return what a container took to the nodes it came from, and unbind those that nobody uses now."""
+    cdef uint64_t rest = taking.mask, bound
+    cdef bint changed = False
+    cdef int node, type
+    for type in range(state.layout.types):
+        if state.layout.checks_groups or not state.bindings_stay:
+            return_parts(state, taking, type)
+        else:
+            return_to_lowest(state, taking, type)
+    while rest:
+        node = lowest(rest)
+        rest &= rest - 1
+        state.users[node] -= 1
+        state.lone_users[node] -= taking.nodes == 1
+        bound = still_bound(state, node)
+        changed = changed or not state.users[node] or bound != state.bound[node]
+        state.bound[node] = bound
+    if changed:
+        refresh_groups(state)
+
+
+cdef void return_parts(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:
+    """Give each byte back to the node that it came from."""
+    cdef uint64_t rest = taking.mask
+    cdef int index = 0, at
+    while rest:
+        at = type * state.layout.nodes + lowest(rest)
+        # a kubelet's own books can have less there, where it gave the memory of one container back for another's
+        state.free[at] = min(state.layout.allocatable[at], state.free[at] + taking.taken[type * taking.nodes + index])
+        index += 1
+        rest &= rest - 1
+
+
+cdef void return_to_lowest(MemoryState* state, const MemoryTaking* taking, int type) noexcept nogil:
+    """Give bytes back to the lowest nodes on which anything is taken, be it another container's, as the kubelet does.
+
+    Only where groups mix is this another node than the one that they came from, often enough to matter.
+    """
+    cdef int64_t left = 0, part, at
+    cdef uint64_t rest = taking.mask
+    cdef int index
+    for index in range(taking.nodes):
+        left += taking.taken[type * taking.nodes + index]
+    while rest and left:
+        at = type * state.layout.nodes + lowest(rest)
+        part = min(left, state.layout.allocatable[at] - state.free[at])
+        state.free[at] += part
+        left -= part
+        rest &= rest - 1
+
+
+cdef uint64_t still_bound(const MemoryState* state, int node) noexcept nogil:
+    """Return the mask that a node is bound to after a container has left it.
+
+    Where a container sat alone on a node of a group, the kubelet leaves the node bound to itself until nobody uses it,
+    even when that container is gone or was refused later on: `bindings_stay`.
+    """
+    cdef uint64_t alone = (<uint64_t>1) << node
+    if not state.users[node]:
+        return alone
+    if state.bindings_stay and not state.layout.checks_groups:
+        return state.bound[node]  # where groups may mix, the last container that came decides
+    if state.lone_users[node]:
+        return alone
+    if state.bindings_stay and state.bound[node] == alone:
+        return alone
+    return state.last_group[node]

@@ -51,12 +51,6 @@ cdef void place_devices(DeviceState* state, char* block) noexcept nogil
 cdef void count_free(DeviceState* state) noexcept nogil
 cdef void copy_devices(DeviceState* copy, const DeviceState* state, char* block) noexcept nogil
 cdef int count_set(const uint64_t* devices, int words) noexcept nogil
-cdef int smallest_device_size(const DeviceLayout* layout, int64_t request) noexcept nogil
-cdef inline int device_size(const DeviceLayout* layout, int64_t request) noexcept nogil:
-    """Return the same as `smallest_device_size`; nearly always the node with the most devices is enough."""
-    return 1 if layout.single_places and layout.largest_sums[1] >= request else smallest_device_size(layout, request)
-
-
 cdef bint device_family(
     const DeviceLayout* layout, const int64_t* amounts, const uint64_t* reusable, int64_t request, int preferred_size,
     Family* family,

@@ -1,4 +1,4 @@
-"""Decide which devices of a resource a container gets: the device manager's rules.
+"""Choose the devices of a resource that a container gets: the device manager's rules.
 
 Wherever the kubelet picks from an unordered set, the device that the inventory lists first is taken, which is also
 the kubelet's most frequent pick. Ids, pods and plugins are known to `alignup.providers.devices`.
@@ -8,8 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, lowest, popcount
-from alignup.core.narrow.family cimport Family, keep_holding, smallest_count
-from alignup.core.narrow.pack cimport pack_family, start_keeping
+from alignup.core.narrow.family cimport Family, keep_holding, pack_family, start_keeping
 
 
 # Sets of devices
@@ -104,44 +103,6 @@ cdef void change(DeviceState* state, const uint64_t* devices, bint give) noexcep
 
 
 # Hints
-
-cdef int smallest_device_size(const DeviceLayout* layout, int64_t request) noexcept nogil:
-    """Return how many nodes suffice if nobody holds anything; all of the universe if none do.
-
-    Beyond 8 nodes 0, where some place is of several nodes and no single node has enough: it takes a search.
-    """
-    cdef uint8_t keeps[NARROW_MASKS]
-    cdef int size, mask, count = popcount(layout.universe)
-    if layout.single_places:
-        for size in range(1, count):
-            if layout.largest_sums[size] >= request:
-                return size
-        return count
-    if layout.nodes > NARROW_NODES:
-        return some_node_has(layout, request)
-    start_keeping(keeps, 1 << layout.nodes)
-    keep_holding(keeps, layout.nodes, layout.places, layout.place, layout.totals, request)
-    for mask in range(1 << layout.nodes):
-        if <uint64_t>mask & ~layout.universe:
-            keeps[mask] = 0
-    return smallest_count(keeps, 1 << layout.nodes) or count
-
-
-cdef bint some_node_has(const DeviceLayout* layout, int64_t request) noexcept nogil:
-    """Return whether so many devices are near to some node of the universe."""
-    cdef uint64_t rest = layout.universe
-    cdef int64_t near
-    cdef int place
-    while rest:
-        near = 0
-        for place in range(layout.places):
-            if layout.place[place] & rest & (~rest + 1):
-                near += layout.totals[place]
-        if near >= request:
-            return True
-        rest &= rest - 1
-    return False
-
 
 cdef bint device_family(
     const DeviceLayout* layout, const int64_t* amounts, const uint64_t* reusable, int64_t request, int preferred_size,

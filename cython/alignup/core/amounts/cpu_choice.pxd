@@ -52,7 +52,6 @@ cdef void count_free_cpus(CpuState* state) noexcept nogil
 cdef void copy_cpus(CpuState* copy, const CpuState* state, char* block) noexcept nogil
 cdef void give_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
 cdef void take_back_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
-cdef int smallest_cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil
 cdef int sockets_for(const CpuLayout* layout, int size) noexcept nogil
 cdef uint64_t add_reusable(
     const CpuState* state, const uint64_t* reusable, int64_t* amounts, int64_t* total
@@ -60,11 +59,6 @@ cdef uint64_t add_reusable(
 cdef bint cpu_family(
     const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, Family* family
 ) noexcept nogil
-cdef inline int cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil:
-    """Return the same as `smallest_cpu_size`; nearly always the largest node is enough."""
-    return 1 if layout.largest_sums[1] >= request else smallest_cpu_size(layout, request)
-
-
 cdef CpuOutcome check_whole_cores(const CpuState* state, int64_t request) noexcept nogil
 cdef int choice_sets() noexcept nogil
 cdef CpuOutcome choose_cpus(

@@ -1,0 +1,50 @@
+"""The smallest sizes: how many NUMA nodes would hold a request if nobody held anything.
+
+A hint is preferred if its mask has so many nodes. The managers of the kubelet go by what the nodes have, not by what is
+free, so that a hint that is wider than need be is never preferred.
+"""
+
+from libc.stdint cimport int64_t
+
+from alignup.core.amounts.cpu_choice cimport CpuLayout
+from alignup.core.amounts.device_choice cimport DeviceLayout
+from alignup.core.amounts.memory_choice cimport MemoryLayout, MemoryRequest
+from alignup.core.bits cimport popcount
+
+
+cdef int size_over_places(const DeviceLayout* layout, int64_t request) noexcept nogil
+cdef int size_over_types(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil
+
+
+cdef inline int fewest_nodes(const int64_t* largest_sums, int most, int64_t request) noexcept nogil:
+    """Return how many nodes hold a request, those with the most first; `most` where fewer do not."""
+    cdef int size = 1
+    while size < most and largest_sums[size] < request:
+        size += 1
+    return size
+
+
+cdef inline int smallest_cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil:
+    """Return the size for CPUs; all nodes that have any, where these are too few."""
+    return fewest_nodes(layout.largest_sums, popcount(layout.universe), request)
+
+
+cdef inline int smallest_device_size(const DeviceLayout* layout, int64_t request) noexcept nogil:
+    """Return the size for devices; all of the universe, where these are too few.
+
+    Beyond 8 nodes 0, where some place is of several nodes and no single node has enough: it takes a search.
+    """
+    if layout.single_places:
+        return fewest_nodes(layout.largest_sums, popcount(layout.universe), request)
+    return size_over_places(layout, request)
+
+
+cdef inline int smallest_memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:
+    """Return the size for memory; 0: all nodes have too little, or it takes a search on more than 8."""
+    cdef int size
+    if request.types != 1 or request.unknown_type:
+        return size_over_types(layout, request)
+    size = fewest_nodes(
+        layout.largest_sums + request.type[0] * (layout.nodes + 1), layout.nodes + 1, request.size[0]
+    )
+    return size if size <= layout.nodes else 0
