@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from alignup.core.amounts.board import LIMITS
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
-from alignup.core.amounts.memory_ledger import MemoryCapacity
-from alignup.core.amounts.memory_ledger import MemoryLedger
-from alignup.core.amounts.board import Distances, Row
+from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod

@@ -178,8 +178,8 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least
     return -1 if total < least else mask
 
 
-# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in two steps,
-# since what a state points to is known only when the state is there.
+# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in two
+# steps, since what a state points to is known only when the state is there.
 
 cdef extern from *:
     """

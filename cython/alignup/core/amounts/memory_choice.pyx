@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from alignup.core.amounts.halves cimport (
-    Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_within,
+    Halves, halve, least_count, sort_amounts, sum_of, sum_within,
 )
 from alignup.core.amounts.memory_groups cimport refresh_groups, rule_allows
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, is_single, lowest, popcount

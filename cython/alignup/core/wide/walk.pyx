@@ -14,8 +14,9 @@ Machines without classes are left to the bounds: a branch ends when even the lar
 nodes cannot reach a demand, when it must cost more than the target, or when the nodes to leave out cannot be left
 out.
 
-The walk is prepared first: conditions, bounds, and the classes. There are three visitors, `stop`, `improve` and `collect_one`. Which descriptions must hold together is decided by
-`alignup.core.wide.merge`, what can be left out by `alignup.core.wide.partition`.
+The walk is prepared first: conditions, bounds, and the classes. There are three visitors, `stop`, `improve` and
+`collect_one`. Which descriptions must hold together is decided by `alignup.core.wide.merge`, what can be left out by
+`alignup.core.wide.partition`.
 """
 
 from libc.stdint cimport uint64_t

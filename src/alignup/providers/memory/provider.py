@@ -1,8 +1,8 @@
 """The memory manager with the Static policy: which container holds memory of which NUMA nodes.
 
 Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet (1.36) does for
-memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory`; what may be given away at
-all is worked out in `alignup.providers.memory.capacity`.
+memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory_choice`; what
+is allocatable is worked out in `alignup.providers.memory.capacity`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from alignup.core.amounts.memory_ledger import MemoryCapacity
-from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger, MemoryShortage
+from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.providers.memory.capacity import memory_capacity

@@ -11,12 +11,10 @@ import re
 import numpy as np
 import pytest
 
-from alignup.core.amounts.board import LIMITS, Board, Job
+from alignup.core.amounts.board import LIMITS, Board, Distances, Job, Row
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
-from alignup.core.amounts.memory_ledger import MemoryCapacity
-from alignup.core.amounts.memory_ledger import MemoryLedger
-from alignup.core.amounts.board import Distances, Row
+from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = range(4)
 NEAR = Distances(((10, 20), (20, 10)))

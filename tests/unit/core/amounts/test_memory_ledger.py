@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import model
-from alignup.core.amounts.memory_ledger import LARGEST_REQUEST, MemoryCapacity
 from alignup.core.amounts.memory_ledger import (
+    LARGEST_REQUEST,
     MOST_DONORS,
+    MemoryCapacity,
     MemoryHolding,
     MemoryLedger,
     MemoryShortage,
