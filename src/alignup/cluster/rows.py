@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from alignup.core.amounts.board import LIMITS
+from alignup.core.amounts.board import LIMITS, Distances, Row
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
