@@ -57,7 +57,7 @@ cdef uint64_t add_reusable(
     const CpuState* state, const uint64_t* reusable, int64_t* amounts, int64_t* total
 ) noexcept nogil
 cdef bint cpu_family(
-    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, Family* family
+    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, int preferred_size, Family* family
 ) noexcept nogil
 cdef CpuOutcome check_whole_cores(const CpuState* state, int64_t request) noexcept nogil
 cdef int choice_sets() noexcept nogil

@@ -7,7 +7,6 @@ Which of some free CPUs are taken is decided in `alignup.core.cpu.assignment`. P
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_MASKS, all_nodes, lowest, popcount
 from alignup.core.cpu.assignment cimport PACK_SETS, pack
 from alignup.core.cpu.cpu_set cimport count_in
@@ -113,7 +112,7 @@ cdef uint64_t add_reusable(
 
 
 cdef bint cpu_family(
-    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, Family* family
+    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, int preferred_size, Family* family
 ) noexcept nogil:
     """Pack the masks that have so many CPUs, up to 8 nodes; return whether there is one.
 
@@ -121,17 +120,17 @@ cdef bint cpu_family(
         amounts: CPUs of each node.
         must: nodes that every mask must have.
         request: how many CPUs are needed.
+        preferred_size: how many nodes a preferred mask has.
     """
     cdef uint8_t keeps[NARROW_MASKS]
     cdef uint64_t without = all_nodes(layout.nodes) & ~layout.universe
-    cdef int mask, size = 1 << layout.nodes
-    cdef int preferred = smallest_cpu_size(layout, request), sockets = sockets_for(layout, preferred)
+    cdef int mask, size = 1 << layout.nodes, sockets = sockets_for(layout, preferred_size)
     start_keeping(keeps, size)
     keep_holding(keeps, layout.nodes, layout.nodes, NULL, amounts, request)
     if without or must:
         for mask in range(size):
             keeps[mask] &= not (<uint64_t>mask & without) and <uint64_t>mask & must == must
-    if not pack_family(family, keeps, size, preferred):
+    if not pack_family(family, keeps, size, preferred_size):
         return False
     if sockets >= 0:
         prefer_by_sockets(family, size, layout.socket_nodes, layout.sockets, sockets)

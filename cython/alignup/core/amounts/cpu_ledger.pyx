@@ -322,12 +322,11 @@ cdef class CpuLedger:
 
     cdef HintList hints_of(self, const int64_t* amounts, uint64_t must, int64_t request):
         cdef HintList found
-        cdef int node, nodes = self.state.layout.nodes, size
+        cdef int node, nodes = self.state.layout.nodes, size = smallest_cpu_size(self.state.layout, request)
         if nodes <= NARROW_NODES:
             found = HintList.__new__(HintList)
-            cpu_family(self.state.layout, amounts, must, request, &found.family)
+            cpu_family(self.state.layout, amounts, must, request, size, &found.family)
             return found
-        size = smallest_cpu_size(self.state.layout, request)
         return feasible_hints(
             nodes, ((None, [amounts[node] for node in range(nodes)], request),),
             universe=self.state.layout.universe, preferred_size=size,

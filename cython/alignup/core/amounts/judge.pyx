@@ -456,7 +456,7 @@ cdef bint family_of(const Trial* trial, const Offer* offer, Family* family) noex
             for node in range(trial.row.nodes):
                 amounts[node] = 0
             must = add_reusable(trial.cpu, trial.reusable_cpus, amounts, &total)
-        return cpu_family(trial.cpu.layout, offer.amounts, must, offer.request, family)
+        return cpu_family(trial.cpu.layout, offer.amounts, must, offer.request, offer.size, family)
     layout = trial.devices[offer.resource].layout
     for place in range(layout.places):
         amounts[place] = count_at(trial, offer.resource, place)
