@@ -16,8 +16,8 @@ from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
-from alignup.core.amounts.memory_choice cimport MOST_TYPES
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
+from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount

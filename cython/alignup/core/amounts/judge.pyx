@@ -19,10 +19,10 @@ from alignup.core.amounts.device_choice cimport (
 )
 from alignup.core.amounts.halves cimport nodes_with, sum_of_all
 from alignup.core.amounts.memory_choice cimport (
-    MEMORY_CHOSEN, MemoryHints, MemoryRequest, MemoryState, MemoryTaking, best_memory_hint, bind_alone, choose_memory,
-    copy_memory, has_memory_hint, holds_memory, lone_nodes_with, memory_bytes, memory_family, suffices_with_reuse,
-    take_memory,
+    MEMORY_CHOSEN, MemoryHints, best_memory_hint, bind_alone, choose_memory, copy_memory, has_memory_hint, holds_memory,
+    lone_nodes_with, memory_bytes, memory_family, suffices_with_reuse, take_memory,
 )
+from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.amounts.merge_offers cimport can_merge_amounts, common_mask, common_size, reach_best
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size

@@ -7,7 +7,7 @@ used whole, and nodes that nobody uses combine freely.
 
 from libc.stdint cimport uint64_t
 
-from alignup.core.amounts.memory_choice cimport MemoryState
+from alignup.core.amounts.memory_state cimport MemoryState
 from alignup.core.bits cimport is_single
 
 

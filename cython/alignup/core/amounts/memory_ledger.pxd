@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from alignup.core.amounts.memory_choice cimport MemoryLayout, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_state cimport MemoryLayout, MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.hints cimport HintList
 
 

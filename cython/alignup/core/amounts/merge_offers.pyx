@@ -15,7 +15,7 @@ from alignup.core.amounts.halves cimport (
     Halves, halve, least_count, nodes_with, sort_amounts, sum_of, sum_of_all, sum_within,
 )
 from alignup.core.amounts.memory_groups cimport rule_allows
-from alignup.core.amounts.memory_choice cimport MemoryState
+from alignup.core.amounts.memory_state cimport MemoryState
 from alignup.core.amounts.trial cimport MOST_OFFERS, Offer, Offers, Trial
 from alignup.core.bits cimport NARROW_NODES, all_nodes, is_single, lowest, popcount
 from alignup.core.narrow.merge cimport Best

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from alignup.core.amounts.device_choice cimport DeviceLayout, DeviceState
 from alignup.core.amounts.halves cimport sum_within
-from alignup.core.amounts.memory_choice cimport MOST_TYPES
+from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.trial cimport MOST_RESOURCES, NodeRow, PodRequest, Request
 from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
 

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 
 from alignup.core.amounts.cpu_choice cimport CpuLayout
 from alignup.core.amounts.device_choice cimport DeviceLayout
-from alignup.core.amounts.memory_choice cimport MemoryLayout, MemoryRequest
+from alignup.core.amounts.memory_state cimport MemoryLayout, MemoryRequest
 from alignup.core.bits cimport popcount
 
 

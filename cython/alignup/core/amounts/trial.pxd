@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int64_t, uint64_t
 
 from alignup.core.amounts.cpu_choice cimport CpuState
 from alignup.core.amounts.device_choice cimport DeviceState
-from alignup.core.amounts.memory_choice cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.bits cimport WIDEST
 
 
