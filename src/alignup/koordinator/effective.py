@@ -8,13 +8,13 @@ the kubelet's, as in the rest of alignup.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from alignup.errors import InputError
+from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ class StatusCode(StrEnum):
     """Not with this pod and this node, whichever other pods leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Record):
     """A verdict; `reasons` are sorted."""
 
     code: StatusCode
@@ -106,8 +105,7 @@ class Status:
 SUCCESS = Status(StatusCode.SUCCESS)
 
 
-@dataclass(frozen=True, slots=True)
-class NumaTopologySpec:
+class NumaTopologySpec(Record):
     """The fields of an annotation, in Koordinator's words and unchecked; "" where a field is missing."""
 
     policy: str = ""
@@ -232,8 +230,7 @@ class Annotated(Protocol):
         """The annotations, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodPolicy:
+class PodPolicy(Record):
     """A pod's policy by the kubelet's name (`none`: no opinion), and its exclusivity.
 
     `exclusive` is `Required`, `Preferred` or "" (no exclusivity), with the default already in place.
@@ -243,16 +240,14 @@ class PodPolicy:
     exclusive: str
 
 
-@dataclass(frozen=True, slots=True)
-class EffectivePolicy:
+class EffectivePolicy(Record):
     """The policy, by the kubelet's name, that a pod runs under on a node, and its exclusivity."""
 
     policy: str
     exclusive: str
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyMismatch:
+class PolicyMismatch(Record):
     """A pod and a node that name different policies (the kubelet's names): the pod can never run there."""
 
     pod_policy: str

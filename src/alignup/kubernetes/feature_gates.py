@@ -7,7 +7,6 @@ gate on whose needs are off. `FEATURE_GATES` are those of the resource managers;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ import msgspec
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
+from alignup.records import Record
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class GateStage:
+class GateStage(Record):
     """The stage and default of a gate from some release on."""
 
     first: KubeletVersion

@@ -7,7 +7,6 @@ providers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -30,6 +29,7 @@ from alignup.kubernetes.policy_options import (
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record, field
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 from alignup.text.typed import decode
@@ -62,8 +62,7 @@ _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
 
 
-@dataclass(frozen=True, slots=True)
-class ReservedMemory:
+class ReservedMemory(Record):
     """The memory that a NUMA node, given by its kernel id, reserves for the system.
 
     `limits` are (`memory` or `hugepages-<size>`, bytes), by name.
@@ -73,8 +72,7 @@ class ReservedMemory:
     limits: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReserve:
+class NodeReserve(Record):
     """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on."""
 
     amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -86,8 +84,7 @@ class NodeReserve:
     """0: any number."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletConfig:
+class KubeletConfig(Record):
     """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults."""
 
     topology_manager_policy: str = "none"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.records import Record, replace
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
@@ -378,8 +378,7 @@ _WITHOUT_PODS: Final = frozenset(
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class PodDocument:
+class PodDocument(Record):
     """A pod as it was found, with what a kubelet would not look at."""
 
     pod: Pod

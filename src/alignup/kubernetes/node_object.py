@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.records import Record, field
 from alignup.text.typed import decode
 
 __all__ = ["NodeObject", "node_object"]
@@ -20,8 +20,7 @@ __all__ = ["NodeObject", "node_object"]
 _KIND = "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeObject:
+class NodeObject(Record):
     """The fields of a Node object that matter here."""
 
     name: str = ""

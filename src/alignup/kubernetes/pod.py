@@ -5,10 +5,10 @@ Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alignup.kubernetes.qos import QOSClass
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod"]
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Record):
     """One container and its requests.
 
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
@@ -43,8 +42,7 @@ class Container:
     """The first type in `memory` whose request is no whole number of bytes (`512m`): a Static memory manager fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConstraints:
+class NodeConstraints(Record):
     """What a pod's spec demands of a node as a whole, beyond what the resource managers look at."""
 
     node_name: str = ""
@@ -69,8 +67,7 @@ ANY_NODE = NodeConstraints()
 """The constraints of a pod that demands nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Record):
     """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container."""
 
     uid: str

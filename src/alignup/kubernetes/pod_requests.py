@@ -6,7 +6,7 @@ quantities, and `alignup.kubernetes.qos` decides the QoS class; the providers al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,6 +15,7 @@ from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
 from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
 from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,11 +7,12 @@ strings in Go are.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
 from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,8 +58,7 @@ CPU_OPTIONS: Final = tuple(CPU_OPTION_STAGES)
 TOPOLOGY_OPTIONS: Final = tuple(TOPOLOGY_OPTION_STAGES)
 
 
-@dataclass(frozen=True, slots=True)
-class OptionFamily:
+class OptionFamily(Record):
     """The options of one manager."""
 
     stages: Mapping[str, _Stages]
@@ -166,16 +166,14 @@ _BOOLEANS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyOptions:
+class TopologyOptions(Record):
     """The options of the Topology Manager's policies."""
 
     prefer_closest_numa_nodes: bool = False
     max_allowable_numa_nodes: int = DEFAULT_MAXIMUM
 
 
-@dataclass(frozen=True, slots=True)
-class CpuOptions:
+class CpuOptions(Record):
     """The options of the CPU manager's static policy."""
 
     full_pcpus_only: bool = False

@@ -8,12 +8,12 @@ its name, and compare no versions.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from itertools import product, starmap
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, warn
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +40,7 @@ _VERSION: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class KubeletVersion:
+class KubeletVersion(Record, order=True):
     """A minor release of Kubernetes 1; patches of one release decide alike."""
 
     minor: int
@@ -55,8 +54,7 @@ NEWEST: Final = KubeletVersion(36)
 KNOWN_VERSIONS: Final = tuple(KubeletVersion(minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(Record):
     """Something that the kubelets of some releases do."""
 
     effect: str
@@ -170,8 +168,7 @@ class StatusRequests(Enum):
     WITH_SIDECARS = "containers and sidecars"
 
 
-@dataclass(frozen=True, slots=True)
-class PodReading:
+class PodReading(Record):
     """The way a kubelet reads the requests of a pod."""
 
     pod_level: PodLevel = PodLevel.SHARES
@@ -181,8 +178,7 @@ class PodReading:
 POD_READINGS: Final = tuple(starmap(PodReading, product(PodLevel, StatusRequests)))
 
 
-@dataclass(frozen=True, slots=True)
-class VersionProfile:
+class VersionProfile(Record):
     """The behaviour of a release, with its feature gates, where releases differ; see `BEHAVIOURS`."""
 
     device_hints_over_all_nodes: bool = False

@@ -10,10 +10,10 @@ closest nodes with CPUs. The kubelet has no such option: it takes the nodes that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence  # as above
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError, warn
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,7 @@ NOWHERE = -1
 _KEYS = frozenset({"id", "numa", "healthy"})
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Record):
     """One device as its plugin reports it."""
 
     id: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os  # evaluated by whoever asks for the types of the options
 import reprlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,6 +17,7 @@ from alignup.errors import InputError
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine, machine_from_dict
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,7 +7,6 @@ is decided in `alignup.machine.load`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence  # as above
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
@@ -17,6 +16,7 @@ from alignup.machine.device_inventory import (
     decode_preferred_sets,
     inventory_to_dict,
 )
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
@@ -31,8 +31,7 @@ EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
 """The keys, besides the machine, that a machine object, a scenario and a node line have in common."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedMachine:
+class LoadedMachine(Record):
     """A machine with its devices; all but the machine is mostly empty."""
 
     machine: Machine

@@ -7,7 +7,6 @@ bit i is position i, `machine.numa_nodes[i]`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,6 +16,7 @@ from alignup.errors import InputError
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPU_LIMIT, CPUSet
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
+from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.typed import decode
 
@@ -51,8 +51,7 @@ UNREACHABLE: Final = 255
 """The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Record):
     """A machine: its NUMA nodes by ascending id, and what else discovery found.
 
     The fields that no argument sets are indexes, worked out once when the record is made.

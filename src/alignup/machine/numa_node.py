@@ -6,11 +6,11 @@ Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set
+from alignup.records import Record, field
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ __all__ = ["Core", "HugePages", "NumaNode", "PciDevice", "cores_within"]
 _PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(Record):
     """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group."""
 
     cpus: tuple[int, ...]
@@ -57,8 +56,7 @@ class Core:
         return self if inside == self.bits else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
 
 
-@dataclass(frozen=True, slots=True)
-class HugePages:
+class HugePages(Record):
     """Pages of one size in a NUMA node: the size as in a Kubernetes resource name and in bytes, how many."""
 
     size: str
@@ -87,8 +85,7 @@ class HugePages:
         return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)
 
 
-@dataclass(frozen=True, slots=True)
-class NumaNode:
+class NumaNode(Record):
     """A NUMA node. It may have no cores, no memory, or neither."""
 
     id: int
@@ -101,8 +98,7 @@ class NumaNode:
     """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class PciDevice:
+class PciDevice(Record):
     """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known."""
 
     address: str

@@ -6,7 +6,6 @@ Values are decoded by the modules of the machine and kubernetes rooms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
@@ -16,6 +15,7 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.providers.devices.pool import PreferredSets
+from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import make_policy
 

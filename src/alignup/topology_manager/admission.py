@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,8 +18,7 @@ __all__ = ["Admission", "ContainerAllocation", "MemoryBlock", "admission_dict", 
 _NAMES_SHOWN: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
+class MemoryBlock(Record):
     """Memory of one type that a container holds on a set of NUMA nodes."""
 
     numa_nodes: tuple[int, ...]
@@ -29,8 +29,7 @@ class MemoryBlock:
     """Bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAllocation:
+class ContainerAllocation(Record):
     """The affinity, CPUs, memory and devices allocated to one container."""
 
     affinity: TopologyHint | None = None
@@ -69,8 +68,7 @@ def affinity_dict(
     return {"numaNodes": None if nodes is None else list(nodes), "preferred": bool(hint.preferred)}
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Record):
     """The verdict on one pod; it is true if the pod was admitted."""
 
     admitted: bool

@@ -6,12 +6,12 @@ A policy knows no provider and no resource. The merge itself is compiled (`align
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup.core.merge import Merger
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TopologyOptions, parse_topology_options
+from alignup.records import Record
 from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def packed(resource: str, hints: Iterable[TopologyHint]) -> HintList:
         raise TypeError(f"{error} as hints of {resource!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class NonePolicy:
+class NonePolicy(Record):
     """Align nothing and admit everything."""
 
     name: ClassVar[str] = "none"
@@ -88,8 +87,7 @@ class NonePolicy:
         return TopologyHint(None, False), True
 
 
-@dataclass(frozen=True, slots=True)
-class BestEffortPolicy:
+class BestEffortPolicy(Record):
     """Align as well as possible, and always admit."""
 
     merger: Merger
@@ -100,8 +98,7 @@ class BestEffortPolicy:
         return self.merger.merge(flatten(providers_hints)), True
 
 
-@dataclass(frozen=True, slots=True)
-class RestrictedPolicy:
+class RestrictedPolicy(Record):
     """Admit only pods that are aligned as well as they would be on the empty machine."""
 
     merger: Merger
@@ -113,8 +110,7 @@ class RestrictedPolicy:
         return best, best.preferred
 
 
-@dataclass(frozen=True, slots=True)
-class SingleNUMANodePolicy:
+class SingleNUMANodePolicy(Record):
     """Admit only pods whose resources come from exactly one NUMA node."""
 
     merger: Merger

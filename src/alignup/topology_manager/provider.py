@@ -5,8 +5,10 @@ The built-in providers (CPUs, memory, devices) implement it, and so may any obje
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from alignup.records import field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

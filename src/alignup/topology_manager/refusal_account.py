@@ -5,9 +5,9 @@ Providers make accounts when a pod is refused; `alignup.topology_manager.refusal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from alignup.records import Record, field
 from alignup.text.byte_sizes import amount_in, shared_unit
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ Ties: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]"
 """Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAccount:
+class MemoryAccount(Record):
     """The account of one type of memory, in bytes. Types of memory are hinted at together."""
 
     asked: int

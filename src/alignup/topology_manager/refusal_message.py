@@ -5,11 +5,11 @@ The facts come from a `Refusal`: the hints of each provider and the result of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import one_line
+from alignup.records import Record
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET
@@ -41,8 +41,7 @@ KEPT = 64
 NodeSet = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceView:
+class ResourceView(Record):
     """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are."""
 
     resource: str
@@ -82,8 +81,7 @@ class ResourceView:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Record):
     """Why a pod was refused, as data."""
 
     reason: str
@@ -277,8 +275,7 @@ LOOKED_AT = 4096
 """The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Record):
     """The hints of one resource, or of several types of memory, which are hinted at together."""
 
     resources: tuple[str, ...]

@@ -6,11 +6,11 @@ allocate. It knows no resource.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
+from alignup.records import Record, field
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
 
@@ -39,8 +39,7 @@ KUBELET: Final = "kubelet"
 ANYWHERE = TopologyHint(None, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Record):
     """The facts about a refusal; `alignup.topology_manager.refusal_message` makes a sentence of them."""
 
     reason: str
@@ -138,8 +137,7 @@ def merged(
     return best, None if admit else refused(pod, container, policy, best, hints, providers)
 
 
-@dataclass(frozen=True, slots=True)
-class NoneScope:
+class NoneScope(Record):
     """No alignment: providers allocate without hints."""
 
     name: ClassVar[str] = "none"
@@ -159,8 +157,7 @@ class NoneScope:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerScope:
+class ContainerScope(Record):
     """Each container is aligned by itself, with the resources that earlier containers left."""
 
     name: ClassVar[str] = "container"
@@ -179,8 +176,7 @@ class ContainerScope:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class PodScope:
+class PodScope(Record):
     """All containers of a pod share one affinity, decided for the pod's effective request."""
 
     name: ClassVar[str] = "pod"

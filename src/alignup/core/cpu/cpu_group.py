@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from alignup.records import Record
 
 __all__ = ["CpuGroup"]
 
 
-@dataclass(frozen=True, slots=True)
-class CpuGroup:
+class CpuGroup(Record):
     """Some CPUs that belong together: a core, an L3 group, a NUMA node or a socket."""
 
     id: int

@@ -10,12 +10,12 @@ numbers of free CPUs in the same order are worth the same, so only the first of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from math import ceil, isqrt
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Pick", "Plan", "distribute", "plan_distribution"]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about."""
 
     nodes: tuple[int, ...]

@@ -8,7 +8,6 @@ static policy may give away, and refuses what a kubelet would not start with.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from alignup.core.cpu.topology import CpuTopology
 from alignup.errors import ConfigError
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuGroup", "CpuTopology", "cpu_capacity", "cpu_topology"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CoresKey:
+class _CoresKey(Record, eq=False):
     """A machine as a key that is cheap to hash: equal for machines whose NUMA nodes have the same cores."""
 
     machine: Machine

@@ -7,7 +7,6 @@ is allocatable is worked out in `alignup.providers.memory.capacity`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, Me
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.providers.memory.capacity import memory_capacity
+from alignup.records import Record
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
@@ -42,8 +42,7 @@ __all__ = [
 _NEWEST_PROFILE = VersionProfile()
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredMemory:
+class RestoredMemory(Record):
     """The state of a kubelet's memory manager, by the positions of NUMA nodes."""
 
     allocatable: Mapping[str, Sequence[int]]
