@@ -113,11 +113,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name, or look up the version, when it is asked for."""
+    """Import a public name when it is asked for."""
     if name == "__version__":
-        from importlib import metadata  # noqa: PLC0415  # slower than the rest of this module
+        from alignup.version import VERSION  # noqa: PLC0415  # as the others
 
-        return metadata.version("alignup")
+        return VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'alignup' has no attribute {name!r}")
     value = getattr(import_module(f"alignup.{_HOMES[name]}"), name)

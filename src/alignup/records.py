@@ -1,8 +1,8 @@
 """Records: small classes with slots that are frozen, compared and hashed by their fields.
 
-They are dataclasses to whoever uses them (`dataclasses.replace`, `fields` and `asdict` work, and so does `copy.replace`),
-without what makes these slow to start: nothing is compiled before the first record of a class is made, and
-`dataclasses`, with `inspect` behind it, is not imported. Programs that place a single pod start in half of the time.
+To their users they are dataclasses (`dataclasses.replace`, `fields` and `asdict` work, and so does `copy.replace`),
+without what makes these slow to import: no code is compiled before the first record of a class is made, and the module
+`dataclasses`, with `inspect` behind it, is not imported.
 """
 
 from __future__ import annotations
@@ -68,15 +68,19 @@ class _Fields:
 
         made = []
         for name, one in owner.__record_fields__.items():
-            options: dict[str, Any] = {"init": one.init, "repr": one.repr, "hash": one.hash, "compare": one.compare}
+            options: dict[str, Any] = {
+                "init": one.init,
+                "repr": one.repr,
+                "hash": one.hash,
+                "compare": one.compare,
+            }
             if one.default_factory is not None:
                 options["default_factory"] = one.default_factory
             elif one.default is not _NONE:
                 options["default"] = one.default
             made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
-        fields: dict[str, dataclasses.Field[Any]] = dataclasses.make_dataclass(
-            owner.__name__, made, eq=False
-        ).__dataclass_fields__
+        alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
+        fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
         return fields
 
 
@@ -89,14 +93,24 @@ class _RecordType(type):
     __match_args__: tuple[str, ...]
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True, order: bool = False
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        eq: bool = True,
+        order: bool = False,
     ) -> _RecordType:
         fields: dict[str, _Field] = {}
         types: dict[str, str] = {}
         for base in reversed(bases):
             fields |= getattr(base, "__record_fields__", {})
             types |= getattr(base, "__record_types__", {})
-        own = [key for key, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
+        own = [
+            key
+            for key, kind in namespace.get("__annotations__", {}).items()
+            if not kind.startswith("ClassVar")
+        ]
         for key in own:
             default = namespace.pop(key, _NONE)
             fields[key] = default if isinstance(default, _Field) else _Field(default)
@@ -112,7 +126,8 @@ class _RecordType(type):
             namespace["__record_hash__"] = attrgetter(*hashed) if hashed else type
         namespace.setdefault("__init__", _first_init)
         if not eq:
-            namespace.update(__eq__=object.__eq__, __hash__=object.__hash__)
+            namespace.setdefault("__eq__", object.__eq__)
+            namespace.setdefault("__hash__", object.__hash__)
         if order:
             namespace.update(__lt__=_less, __le__=_less_or_equal, __gt__=_greater, __ge__=_greater_or_equal)
         return super().__new__(cls, name, bases, namespace)
@@ -161,7 +176,9 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
     made: Callable[..., None] = names["__init__"]
     made.__qualname__ = f"{owner.__qualname__}.__init__"
     made.__module__ = owner.__module__
-    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {"return": None}
+    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {
+        "return": None
+    }
     return made
 
 

@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from alignup.cli import program
+from alignup.cli.program import program
 from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.text.documents import read_documents
 

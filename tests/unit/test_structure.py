@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "alignup"
 COMPILED = ROOT / "cython"
 
 ORDER = (
-    {"errors"},
+    {"errors", "records", "version"},
     {"text"},
     {"machine"},
     {"kubernetes"},

@@ -21,10 +21,9 @@ from alignup.text.byte_sizes import short_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from rich.console import Console
-
     from alignup.cli.inputs import LoadedNode
     from alignup.cli.options import NodeSource
+    from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node

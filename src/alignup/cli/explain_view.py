@@ -11,9 +11,7 @@ from alignup.text.byte_sizes import amount_in, counted, shared_unit, short_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rich.console import Console
-    from rich.table import Table
-
+    from alignup.cli.terminal import Console, Table
     from alignup.node.explain.explanation import ContainerPart, Explanation, PlacePart, ResourcePart, Step
     from alignup.node.explain.product import Product
 

@@ -7,13 +7,13 @@ import os
 import sys
 import zlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from alignup.errors import InputError
+from alignup.records import Record
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ def read_pods(
     return expanded(live_pods(found, node_name, one_node=one_node), replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedNode:
+class LoadedNode(Record):
     """A node, with a title for people and the example pods of its machine."""
 
     node: Node

@@ -31,8 +31,7 @@ from alignup.text.byte_sizes import counted, short_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rich.table import Table
-
+    from alignup.cli.terminal import Table
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
     from alignup.machine.machine import Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from alignup.cli.lazy_group import LazyGroup
+from alignup.cli.program import LazyGroup
 
 __all__ = ["command"]
 

@@ -14,9 +14,8 @@ from alignup.cli.terminal import devices_text, make_console, make_table, nodes_t
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from alignup.cli.options import KubeletSource
+    from alignup.cli.terminal import Console
     from alignup.kubelet.read import KubeletNode
     from alignup.node.holdings import ContainerHolding, Holdings
 

@@ -22,8 +22,7 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rich.console import Console
-
+    from alignup.cli.terminal import Console
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.koordinator import NodeVerdict
     from alignup.cluster.ranking import Ranking
@@ -336,9 +335,7 @@ def show_koordinator(pod: Pod, verdicts: Sequence[NodeVerdict], top: int) -> Non
             table.add_row(safe(one.node), f"{one.score:.2f}", *row)
         print_whole(console, table)
     for one in refused[:SHOWN_REFUSALS]:
-        console.print(
-            f"{safe(one.node)}: {one.verdict.status.code.value}: {safe(one.message)}", soft_wrap=True
-        )
+        console.print(f"{safe(one.node)}: {one.verdict.status.code.value}: {safe(one.message)}")
     if len(refused) > SHOWN_REFUSALS:
         console.print(f"and {len(refused) - SHOWN_REFUSALS} more refused nodes; --json has them all")
 

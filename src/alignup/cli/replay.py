@@ -11,7 +11,7 @@ import click
 
 from alignup.cli.inputs import open_input, read_lines, write_text
 from alignup.cli.options import files, html_option, json_option, kubelet_versions_option
-from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
+from alignup.cli.terminal import can_write, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError, one_line
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.json_text import errors_at, numbered_lines
@@ -19,8 +19,7 @@ from alignup.text.json_text import errors_at, numbered_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import Console
-
+    from alignup.cli.terminal import Console
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.replay.report import Counts, NodeReport, Report
     from alignup.replay.summary import Configuration
@@ -423,7 +422,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     numbers = ("allocatable", "mean", "peak")
     table = make_table("node", "resource", "NUMA node", *numbers, "over time", numbers=numbers)
     rows = [(node, use) for node in nodes for use in node.uses]
-    bars = _BARS if can_show(console, _BARS) else "01234567"
+    bars = _BARS if can_write(console, _BARS) else "01234567"
     for node, use in rows[:MOST_ROWS]:
         place = use.place
         is_bytes = place.resource == "memory" or place.resource.startswith("hugepages-")
@@ -446,15 +445,6 @@ def say_rest(console: Console, count: int) -> None:
     """Print how many lines a table would have beyond those that are shown."""
     if count > MOST_ROWS:
         console.print(f"and {count - MOST_ROWS} more; --json has all of them")
-
-
-def can_show(console: Console, text: str) -> bool:
-    """Return whether the console's encoding has all of a text's letters."""
-    try:
-        text.encode(console.encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def sparkline(curve: Sequence[float], bars: str) -> str:

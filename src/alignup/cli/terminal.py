@@ -1,22 +1,34 @@
 """Prints for people: a console of the right width, tables, and text that cannot upset a terminal.
 
-The text itself is made by the subcommands.
+The text itself is made by the subcommands. It may have rich's marks in it, such as `[bold]`; users' text goes through
+`safe`. Rich lays out what goes to a terminal. A file or pipe needs no colours and no breaking of lines, and gets plain
+lines without the import of rich, which takes longer than most answers.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from alignup.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console as RichConsole
+
+    Console: TypeAlias = "RichConsole | PlainConsole"
 
 __all__ = [
+    "PlainConsole",
+    "Table",
+    "can_write",
     "devices_text",
     "make_console",
     "make_table",
@@ -29,43 +41,77 @@ __all__ = [
 
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
+GAP: Final = "   "
+_TAG: Final = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+"""What rich takes for a mark, and the backslashes before it, of which an odd number makes it text."""
+
+
+class PlainConsole:
+    """Standard output where it is no terminal."""
+
+    width = PLAIN_WIDTH
+
+    @property
+    def encoding(self) -> str:
+        """Of standard output."""
+        return sys.stdout.encoding or "utf-8"
+
+    def print(self, text: str = "") -> None:
+        """Print a text without its marks."""
+        click.echo(plain(text))
 
 
 def make_console() -> Console:
     """Return a console on standard output: as wide as the terminal; without one, as wide as it needs to be."""
+    asked = os.environ.get("COLUMNS", "")
+    columns = int(asked) if asked.isdecimal() else 0
+    is_terminal = sys.stdout.isatty()
+    if not is_terminal and not columns:
+        return PlainConsole()
     from rich.console import Console, ConsoleDimensions
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        asked = os.environ.get("COLUMNS", "")
-        width = (int(asked) if asked.isdecimal() else 0) or PLAIN_WIDTH
+    # rich would keep bold letters, but who wants no colours reads plain text
+    wants_plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
+    console = Console(highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto")
+    if not is_terminal:
         # both numbers, or rich takes what it knows of the kind of terminal instead, as for TERM=dumb
-        console.size = ConsoleDimensions(width, 25)
+        console.size = ConsoleDimensions(columns, 25)
     return console
 
 
-def print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as the console is; where rich would drop columns, as wide as its longest lines."""
-    from rich.measure import Measurement
+class Table:
+    """Headings and rows of cells, which may have several lines and rich's marks."""
 
-    needed = Measurement.get(console, console.options.update(width=PLAIN_WIDTH), table)
-    if needed.minimum <= console.width:
-        console.print(table)
-        return
-    width = console.width
-    console.width = needed.maximum
-    console.print(table)
-    console.width = width
+    def __init__(self, headings: Sequence[str], numbers: Sequence[str]) -> None:
+        self.headings = headings
+        self.numbers = numbers
+        self.rows: list[tuple[str, ...]] = []
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
 
-def mark(console: Console, *, good: bool) -> str:
-    """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
-    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "no", "red")
-    try:
-        sign.encode(console.encoding)
-    except UnicodeEncodeError:
-        sign = word
-    return f"[bold {colour}]{sign}[/]"
+    def add_row(self, *cells: str) -> None:
+        """Append a row; cells that are missing at its end are empty."""
+        self.rows.append(cells)
+
+    def lines(self, rule: str) -> Iterator[str]:
+        """Yield the table as lines; `rule` is the letter of the line below the headings."""
+        rows = [[plain(cell).split("\n") for cell in row] for row in (self.headings, *self.rows)]
+        columns = range(len(self.headings))
+        widths = [
+            max(len(line) for row in rows if index < len(row) for line in row[index]) for index in columns
+        ]
+        for number, row in enumerate(rows):
+            for parts in zip_longest(*row, fillvalue=""):
+                cells = (
+                    part.rjust(width) if heading in self.numbers else part.ljust(width)
+                    for part, width, heading in zip(parts, widths, self.headings, strict=False)
+                )
+                yield GAP.join(cells).rstrip()
+            if not number:
+                yield rule * (sum(widths) + len(GAP) * (len(widths) - 1))
 
 
 def make_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
@@ -75,26 +121,65 @@ def make_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
         headings: of the columns.
         numbers: those of the columns that hold numbers, which are aligned at the right.
     """
-    from rich import box
-    from rich.table import Table
+    return Table(headings, numbers)
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in headings:
-        if heading in numbers:
-            table.add_column(heading, justify="right", no_wrap=True)
+
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as the console is; where columns would be dropped, as wide as its longest lines."""
+    if isinstance(console, PlainConsole):
+        rule = "─" if can_write(console, "─") else "-"
+        click.echo("\n".join(table.lines(rule)))
+        return
+    from rich import box
+    from rich.measure import Measurement
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in table.headings:
+        if heading in table.numbers:
+            drawn.add_column(heading, justify="right", no_wrap=True)
         else:
-            table.add_column(heading, overflow="fold")
-    return table
+            drawn.add_column(heading, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*row)
+    needed = Measurement.get(console, console.options.update(width=PLAIN_WIDTH), drawn)
+    width = console.width
+    if needed.minimum > width:
+        console.width = needed.maximum
+    console.print(drawn)
+    console.width = width
+
+
+def can_write(console: Console, text: str) -> bool:
+    """Return whether the console's encoding has all of a text's letters."""
+    try:
+        text.encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def mark(console: Console, *, good: bool) -> str:
+    """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
+    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "no", "red")
+    return f"[bold {colour}]{sign if can_write(console, sign) else word}[/]"
+
+
+def plain(text: str) -> str:
+    """Return a text as rich would show it, without its marks."""
+    if "[" not in text:
+        return text
+    return _TAG.sub(lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""), text)
 
 
 def safe(text: str) -> str:
     """Return a user's text with nothing in it that a terminal or rich would obey."""
-    from rich.markup import escape
-
     printable = "".join(
         letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
-    return escape(printable)
+    escaped = _TAG.sub(r"\1\1\\\2", printable)
+    # or it would escape a mark behind it
+    return f"{escaped}\\" if escaped.endswith("\\") and not escaped.endswith("\\\\") else escaped
 
 
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:

@@ -8,10 +8,7 @@ gate on whose needs are off. `FEATURE_GATES` are those of the resource managers;
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
@@ -20,6 +17,8 @@ from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from alignup.kubernetes.wire import GatesWire
 
 __all__ = [
     "ALL_OF",
@@ -174,17 +173,15 @@ def effective_gates(
     return on
 
 
-class _Data(msgspec.Struct, frozen=True):
-    """The file: by gate its stages, (first minor, maturity, on by default, locked), and by minor what needs what."""
-
-    gates: dict[str, list[tuple[int, str, bool, bool]]]
-    needs: dict[int, dict[str, list[str]]]
-
-
 @lru_cache(maxsize=1)
-def _data() -> _Data:
-    text = resources.files("alignup.kubernetes").joinpath("gate_data", "other_gates.json").read_bytes()
-    return msgspec.json.decode(text, type=_Data)
+def _data() -> GatesWire:
+    """Return what is in the file of all other gates."""
+    import msgspec  # noqa: PLC0415  # slow to import, as the others here; few configurations set gates
+
+    from alignup.kubernetes.wire import GatesWire  # noqa: PLC0415
+
+    with open(f"{__file__.rpartition('/')[0]}/gate_data/other_gates.json", "rb") as file:  # noqa: PTH123  # as pathlib
+        return msgspec.json.decode(file.read(), type=GatesWire)
 
 
 @cache

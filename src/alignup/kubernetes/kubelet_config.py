@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubernetes.feature_gates import effective_gates, not_followed
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -32,10 +30,11 @@ from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
-from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
 
 __all__ = [
     "CPU_OPTIONS",
@@ -89,10 +88,10 @@ class KubeletConfig(Record):
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
-    topology_manager_policy_options: TopologyOptions = TopologyOptions()  # noqa: RUF009  # immutable
+    topology_manager_policy_options: TopologyOptions = TopologyOptions()
     cpu_manager_policy: str = "none"
-    cpu_manager_policy_options: CpuOptions = CpuOptions()  # noqa: RUF009  # immutable
-    reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009  # immutable
+    cpu_manager_policy_options: CpuOptions = CpuOptions()
+    reserved_system_cpus: CPUSet = CPUSet()
     reserved_cpu_count: int = 0
     """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
     memory_manager_policy: str = "None"
@@ -151,8 +150,11 @@ class KubeletConfig(Record):
         """
         if not isinstance(configuration, Mapping):
             raise InputError.at(source or "the configuration", "a mapping of fields", configuration)
-        check_fields(configuration, _FIELDS, source)
-        wire = decode(configuration, _Configuration)
+        from alignup.kubernetes.wire import CONFIGURATION_FIELDS, ConfigurationWire  # noqa: PLC0415  # msgspec is slow to import
+        from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+        check_fields(configuration, CONFIGURATION_FIELDS, source)
+        wire = decode(configuration, ConfigurationWire)
         release = parse_version(version)
         gates = effective_gates(wire.feature_gates or None, release, option_gates_on=option_gates_on)
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
@@ -182,36 +184,6 @@ class KubeletConfig(Record):
         )
         _check_together(made, cpu_options)
         return made
-
-
-class _ReservedMemory(msgspec.Struct, rename="camel"):
-    """An entry of reservedMemory on the wire."""
-
-    numa_node: int | None = None
-    limits: dict[str, Any] | None = None
-
-
-class _Configuration(msgspec.Struct, rename="camel"):
-    """A KubeletConfiguration on the wire."""
-
-    kind: str | None = None
-    topology_manager_policy: str | None = None
-    topology_manager_scope: str | None = None
-    topology_manager_policy_options: dict[str, Any] | None = None
-    cpu_manager_policy: str | None = None
-    cpu_manager_policy_options: dict[str, Any] | None = None
-    reserved_system_cpus: str | None = msgspec.field(name="reservedSystemCPUs", default=None)
-    kube_reserved: dict[str, Any] | None = None
-    system_reserved: dict[str, Any] | None = None
-    memory_manager_policy: str | None = None
-    reserved_memory: list[_ReservedMemory] | None = None
-    feature_gates: dict[str, bool] | None = None
-    eviction_hard: dict[str, Any] | None = None
-    max_pods: int | None = None
-    pods_per_core: int | None = None
-
-
-_FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(_Configuration))
 
 
 def load_config(
@@ -312,7 +284,7 @@ def _reserved_cpus(text: str) -> CPUSet:
         raise ConfigError(str(error)) from None
 
 
-def _reserved_cpu_count(wire: _Configuration) -> int:
+def _reserved_cpu_count(wire: ConfigurationWire) -> int:
     """Return how many CPUs are reserved by number only, fractions rounded up."""
     if wire.reserved_system_cpus:
         return 0
@@ -325,7 +297,7 @@ def _reserved_cpu_count(wire: _Configuration) -> int:
     return whole_units(thousandths(kube + system) * 10**6)
 
 
-def _node_reserve(wire: _Configuration) -> NodeReserve:
+def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     """Return what is reserved of the node as a whole."""
     amounts: dict[str, int] = {}
     for where, reserved in (("kubeReserved", wire.kube_reserved), ("systemReserved", wire.system_reserved)):
@@ -355,7 +327,7 @@ def _check_threshold(text: str) -> None:
         raise ConfigError.at(where, "a quantity or a percentage", text)
 
 
-def _reserved_memory(entries: Sequence[_ReservedMemory]) -> tuple[ReservedMemory, ...]:
+def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMemory, ...]:
     """Return the entries of reservedMemory after the checks of the kubelet's validation."""
     seen: set[tuple[int, str]] = set()
     made: list[ReservedMemory] = []

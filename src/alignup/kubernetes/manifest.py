@@ -13,20 +13,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.records import Record, replace
 from alignup.text.documents import read_documents
-from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
 
 __all__ = ["PodDocument", "expanded", "live_pods", "load_pods", "pod_from_manifest", "read_pod_documents"]
 
@@ -46,75 +44,6 @@ class _PodWithinError(InputError):
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
         self.remedy = remedy
-
-
-class _Resources(msgspec.Struct, gc=False):
-    """A resources section on the wire; quantities are strings or numbers there."""
-
-    requests: dict[str, Any] | None = None
-    limits: dict[str, Any] | None = None
-
-
-class _Container(msgspec.Struct, rename="camel", gc=False):
-    """A container on the wire."""
-
-    name: str | None = None
-    resources: _Resources | None = None
-    restart_policy: str | None = None
-    ports: list[dict[str, Any]] | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    """A pod's spec on the wire."""
-
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    resources: _Resources | None = None
-    resource_claims: list[Any] | None = None
-    node_name: str | None = None
-    node_selector: dict[str, str] | None = None
-    affinity: dict[str, Any] | None = None
-    tolerations: list[dict[str, Any]] | None = None
-    host_network: bool | None = None
-    os: dict[str, Any] | None = None
-    priority: int | None = None
-    priority_class_name: str | None = None
-    overhead: dict[str, Any] | None = None
-
-
-class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
-    """The status of a container, as it is on the wire."""
-
-    name: str | None = None
-    allocated_resources: dict[str, Any] | None = None
-
-
-class _Status(msgspec.Struct, rename="camel", gc=False):
-    """A pod's status on the wire."""
-
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-
-
-class _Metadata(msgspec.Struct, rename="camel", gc=False):
-    """A pod's metadata on the wire."""
-
-    name: str | None = None
-    generate_name: str | None = None
-    namespace: str | None = None
-    uid: str | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _Manifest(msgspec.Struct, rename="camel", gc=False):
-    """A Pod on the wire."""
-
-    kind: str | None = None
-    api_version: str | None = None
-    metadata: _Metadata | None = None
-    spec: _Spec | None = None
-    status: _Status | None = None
 
 
 def load_pods(text: str | bytes, source: str) -> list[Pod]:
@@ -160,7 +89,10 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     Raises:
         InputError: it is no Pod, or the API server would refuse it for one of the fields that matter here.
     """
-    wire = decode(manifest, _Manifest, place)
+    from alignup.kubernetes.wire import PodWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    wire = decode(manifest, PodWire, place)
     before = f"{place}." if place else ""
     metadata, spec = wire.metadata, wire.spec
     if wire.kind != "Pod" and wire.kind is not None:
@@ -202,7 +134,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     )
 
 
-def _constraints(spec: _Spec, os_label: str, before: str) -> NodeConstraints:
+def _constraints(spec: PodSpecWire, os_label: str, before: str) -> NodeConstraints:
     """Return what a pod demands of the node as a whole."""
     demands = (
         spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.os, spec.priority,
@@ -250,7 +182,9 @@ def _required_terms(affinity: Mapping[str, Any], where: str) -> tuple[Mapping[st
     return tuple(terms)
 
 
-def _host_ports(containers: Iterable[_Container], *, is_host_network: bool) -> Iterator[tuple[str, str, int]]:
+def _host_ports(
+    containers: Iterable[ContainerWire], *, is_host_network: bool
+) -> Iterator[tuple[str, str, int]]:
     """Yield the ports of the host that containers take; on the host's network, all that they declare."""
     for container in containers:
         for port in container.ports or ():
@@ -259,7 +193,7 @@ def _host_ports(containers: Iterable[_Container], *, is_host_network: bool) -> I
                 yield str(port.get("protocol") or "TCP"), str(port.get("hostIP") or "0.0.0.0"), number  # noqa: S104  # as the API has it
 
 
-def _allocated(status: _Status, wishes: Iterable[Wish], before: str) -> dict[str, dict[str, int]]:
+def _allocated(status: PodStatusWire, wishes: Iterable[Wish], before: str) -> dict[str, dict[str, int]]:
     """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
     requests = {wish.name: wish.requests for wish in wishes}
     found: dict[str, dict[str, int]] = {}
@@ -289,7 +223,7 @@ def _pods(document: object) -> list[Pod]:
     return [pod_from_manifest(item, f"items[{index}]") for index, item in enumerate(items)]
 
 
-def _wish(container: _Container, place: str, names: set[str], is_init: bool) -> Wish:
+def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) -> Wish:
     """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
@@ -306,7 +240,7 @@ def _wish(container: _Container, place: str, names: set[str], is_init: bool) -> 
     return Wish(name, requests, limits, is_init, is_sidecar)
 
 
-def _resources(resources: _Resources, place: str) -> tuple[dict[str, int], dict[str, int]]:
+def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], dict[str, int]]:
     """Return the requests and limits of a resources section in billionths, checked against each other."""
     requests, bounds = resources.requests or {}, resources.limits or {}
     wanted = _quantities(requests, f"{place}.resources.requests")

@@ -6,18 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.records import Record, field
-from alignup.text.typed import decode
 
 __all__ = ["NodeObject", "node_object"]
-
-_KIND = "Node"
 
 
 class NodeObject(Record):
@@ -32,33 +26,6 @@ class NodeObject(Record):
     taints: tuple[Mapping[str, str], ...] = ()
 
 
-class _NodeInfo(msgspec.Struct, rename="camel"):
-    kubelet_version: str | None = None
-
-
-class _Spec(msgspec.Struct):
-    taints: list[dict[str, Any]] | None = None
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    allocatable: dict[str, Any] | None = None
-    node_info: _NodeInfo | None = None
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Node(msgspec.Struct):
-    """A Node on the wire."""
-
-    kind: str = _KIND
-    metadata: _Metadata | None = None
-    spec: _Spec | None = None
-    status: _Status | None = None
-
-
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """Return the facts in a Node object, as plain objects.
 
@@ -71,12 +38,15 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """
     if not isinstance(data, Mapping):
         raise InputError.at(where, "a Node object", data)
-    wire = decode(data, _Node, where)
-    if wire.kind != _KIND:
-        raise InputError.at(f"{where}.kind", _KIND, wire.kind)
-    metadata = wire.metadata or _Metadata()
-    status = wire.status or _Status()
-    info = status.node_info or _NodeInfo()
+    from alignup.kubernetes.wire import NodeInfoWire, NodeMetadataWire, NodeSpecWire, NodeStatusWire, NodeWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    wire = decode(data, NodeWire, where)
+    if wire.kind != "Node":
+        raise InputError.at(f"{where}.kind", "Node", wire.kind)
+    metadata = wire.metadata or NodeMetadataWire()
+    status = wire.status or NodeStatusWire()
+    info = status.node_info or NodeInfoWire()
     amounts = {
         name: parse_quantity(value, f"{where}.status.allocatable", name)
         for name, value in (status.allocatable or {}).items()
@@ -86,5 +56,5 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
         metadata.labels or {},
         info.kubelet_version or None,
         {name: thousandths(one) if name == "cpu" else whole_units(one) for name, one in amounts.items()},
-        tuple((wire.spec or _Spec()).taints or ()),
+        tuple((wire.spec or NodeSpecWire()).taints or ()),
     )

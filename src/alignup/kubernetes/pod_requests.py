@@ -6,7 +6,6 @@ quantities, and `alignup.kubernetes.qos` decides the QoS class; the providers al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,7 +14,7 @@ from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
 from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
 from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
-from alignup.records import replace
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,8 +39,7 @@ _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"
 _Item = TypeVar("_Item", Container, "Wish")
 
 
-@dataclass(slots=True)
-class Wish:
+class Wish(Record):
     """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
 
     name: str

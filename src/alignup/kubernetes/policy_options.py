@@ -7,7 +7,6 @@ strings in Go are.
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
@@ -248,7 +247,7 @@ def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
     """Return the options of a record that are not at their defaults, as a KubeletConfiguration has them."""
     default = type(options)()
     return {
-        one.name.replace("_", "-"): str(value).lower()
-        for one in fields(options)
-        if (value := getattr(options, one.name)) != getattr(default, one.name)
+        name.replace("_", "-"): str(value).lower()
+        for name in options.__match_args__
+        if (value := getattr(options, name)) != getattr(default, name)
     }

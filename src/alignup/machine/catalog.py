@@ -6,12 +6,10 @@ of the file, and maybe `pods`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import machine_from_dict
@@ -28,18 +26,22 @@ class _Catalog(Mapping[str, LoadedMachine]):
     """The entries by name. An entry is read when it is looked up, and then kept."""
 
     def __init__(self) -> None:
-        folder = resources.files("alignup.machine") / "catalog_data"
+        # importlib.resources and pathlib take longer to import than everything here takes
+        folder = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa: PTH118, PTH120
         self._files = {
-            file.name.removesuffix(_SUFFIX): file
-            for file in sorted(folder.iterdir(), key=lambda file: file.name)
-            if file.name.endswith(_SUFFIX)
+            name.removesuffix(_SUFFIX): os.path.join(folder, name)  # noqa: PTH118
+            for name in sorted(os.listdir(folder))  # noqa: PTH208
+            if name.endswith(_SUFFIX)
         }
         self._read: dict[str, LoadedMachine] = {}
 
     def __getitem__(self, name: str) -> LoadedMachine:
         entry = self._read.get(name)
         if entry is None:
-            data = msgspec.json.decode(self._files[name].read_bytes())
+            import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
+
+            with open(self._files[name], "rb") as file:  # noqa: PTH123  # as above
+                data = msgspec.json.decode(file.read())
             machine = machine_from_dict(data["machine"], f"{name}: machine")
             entry = LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
             self._read[name] = entry

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os  # evaluated by whoever asks for the types of the options
 import reprlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError
@@ -21,6 +20,7 @@ from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 __all__ = [
     "HERE",
@@ -52,6 +52,8 @@ def load_machine(source: str) -> LoadedMachine:
     entries = _catalog() if os.sep not in source else {}
     if source in entries:
         return entries[source]
+    from pathlib import Path  # noqa: PLC0415  # slow to import
+
     path = Path(source)
     if path.is_dir():
         from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # see the module

@@ -8,23 +8,21 @@ bit i is position i, `machine.numa_nodes[i]`.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import union
-from alignup.machine.cpuset import CPU_LIMIT, CPUSet
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
 from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted, short_bytes
-from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from alignup.leases.machine_parts import Part
+    from alignup.machine.wire import CoreWire, MachineWire, NumaNodeWire
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -283,42 +281,6 @@ def _by_socket(nodes: tuple[NumaNode, ...]) -> tuple[dict[int, int], dict[int, i
     return dict(sorted(cpus.items())), dict(sorted(masks.items()))
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-_CpuNumber = Annotated[int, msgspec.Meta(ge=0, lt=CPU_LIMIT)]
-
-
-class _CoreWire(msgspec.Struct):
-    cpus: list[_CpuNumber]
-    socket: _Number
-    l3: _Number | None = None
-    uncore_cache: _Count | None = msgspec.field(name="uncoreCache", default=None)
-
-
-class _NumaNodeWire(msgspec.Struct):
-    id: _Number
-    memory: _Count
-    cores: list[_CoreWire]
-    hugepages: dict[str, _Count] = {}
-    distances: list[_Number] = []
-
-
-class _PciDeviceWire(msgspec.Struct):
-    address: str
-    class_: str = msgspec.field(name="class", default="")
-    vendor: str = ""
-    device: str = ""
-    numa_node: _Number | None = msgspec.field(name="numaNode", default=None)
-
-
-class _MachineWire(msgspec.Struct, rename="camel"):
-    numa_nodes: list[_NumaNodeWire]
-    offline_cpus: list[_CpuNumber] = []
-    pci_devices: list[_PciDeviceWire] = []
-    unassigned_cores: list[_CoreWire] = []
-    overlapping_cpus: list[_CpuNumber] = []
-
-
 def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machine:
     """Return the machine that `data` describes; see `Machine.from_dict`.
 
@@ -329,7 +291,10 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     Raises:
         InputError: it does not describe a machine that work can be placed on.
     """
-    wire = decode(data, _MachineWire, where)
+    from alignup.machine.wire import MachineWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    wire = decode(data, MachineWire, where)
     if not any(node.cores for node in wire.numa_nodes):
         raise InputError(f"expected at least one CPU, got a machine with no CPUs at {where}.numaNodes")
     _check_cpus(wire, where)
@@ -351,7 +316,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     )
 
 
-def _check_cpus(wire: _MachineWire, where: str) -> None:
+def _check_cpus(wire: MachineWire, where: str) -> None:
     """Refuse a core of no CPUs, and a CPU that is listed twice without being said to be."""
     seen: set[int] = set()
     overlapping = set(wire.overlapping_cpus)
@@ -370,7 +335,7 @@ def _check_cpus(wire: _MachineWire, where: str) -> None:
         raise InputError.at(f"{where}.offlineCpus", "a CPU that no NUMA node lists", min(both))
 
 
-def _numa_node(wire: _NumaNodeWire, ids: list[int], where: str) -> NumaNode:
+def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
     """Return the record of one node; `ids` are those of all nodes, ascending."""
     pages: dict[int, HugePages] = {}
     for size, count in wire.hugepages.items():
@@ -390,7 +355,7 @@ def _numa_node(wire: _NumaNodeWire, ids: list[int], where: str) -> NumaNode:
     )
 
 
-def _core(wire: _CoreWire) -> Core:
+def _core(wire: CoreWire) -> Core:
     return Core(tuple(sorted(wire.cpus)), wire.socket, wire.l3, wire.uncore_cache)
 
 

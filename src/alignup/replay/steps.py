@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError, InputError
 from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,23 +33,20 @@ STEPS: Final = ("admit", "start", "remove")
 """The keys of a scenario's steps, of which each has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(Record):
     """A pod comes."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Record):
     """A container of a pod starts."""
 
     uid: str
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Record):
     """A pod goes."""
 
     uid: str

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from alignup.errors import InputError
 
 __all__ = ["TEXT_LIMIT", "read_documents"]
@@ -42,6 +40,8 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise InputError(f"expected UTF-8, got {error.reason} at offset {error.start} of {source}") from None
     if characters.lstrip().startswith("{"):
+        import msgspec  # noqa: PLC0415  # as PyYAML below
+
         try:
             return [msgspec.json.decode(characters)]
         except (msgspec.DecodeError, RecursionError):

@@ -5,10 +5,7 @@ The built-in providers (CPUs, memory, devices) implement it, and so may any obje
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
-
-from alignup.records import field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,13 +91,15 @@ class HintProvider(Protocol):
         """
 
 
-@dataclass(slots=True)
 class RecordingProvider:
     """A provider that delegates to another one and remembers its hints for the current pod."""
 
-    provider: HintProvider
-    by_container: dict[str, ResourceHints] = field(default_factory=dict)
-    by_pod: ResourceHints = None
+    __slots__ = ("by_container", "by_pod", "provider")
+
+    def __init__(self, provider: HintProvider) -> None:
+        self.provider = provider
+        self.by_container: dict[str, ResourceHints] = {}
+        self.by_pod: ResourceHints = None
 
     def forget(self) -> None:
         """Discard the hints of the current pod."""

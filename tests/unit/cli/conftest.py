@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from alignup.cli import exit_status, program
+from alignup.cli.program import exit_status, program
 
 
 @dataclass(frozen=True)

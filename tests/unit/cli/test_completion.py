@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from alignup.cli import program
+from alignup.cli.program import program
 
 
 def completed(words: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from alignup.cli import program
+from alignup.cli.program import program
 from alignup.errors import InputError
 from cluster_files import node_line
 

@@ -13,7 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from alignup.cli import SUBCOMMANDS, exit_status, let_write_anything, main, program
+from alignup.cli import main
+from alignup.cli.program import SUBCOMMANDS, exit_status, let_write_anything, program
 
 SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
 ANSWER = b'{"name":"","steps":[]}\n'
@@ -82,7 +83,7 @@ def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
 def test_subcommands_are_imported_when_they_are_called() -> None:
     """Help must not cost what rich, PyYAML or numpy cost."""
     heavy = "import sys; print([m for m in ('rich', 'yaml', 'numpy', 'msgspec') if m in sys.modules])"
-    code = f"from alignup.cli import exit_status, program\nexit_status(program)\n{heavy}"
+    code = f"from alignup.cli.program import exit_status, program\nexit_status(program)\n{heavy}"
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)  # noqa: S603 - our own
 
     assert done.stdout.splitlines()[-1] == "[]"
@@ -145,7 +146,7 @@ def test_nobody_reads_the_output(alignup, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("alignup.cli.forget_output", lambda: forgotten.append(True))
+    monkeypatch.setattr("alignup.cli.program.forget_output", lambda: forgotten.append(True))
     monkeypatch.setattr("alignup.machine.load.load_with_devices", fail)
 
     assert alignup("machine").status == 141

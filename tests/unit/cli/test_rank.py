@@ -9,8 +9,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from alignup.cli import program
 from alignup.cli.options import STRATEGIES
+from alignup.cli.program import program
 from alignup.cluster import evaluation
 from alignup.errors import InputError
 from cluster_files import TOPOLOGY, node_line, pod_manifest

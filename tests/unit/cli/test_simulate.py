@@ -7,7 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from alignup.cli import program, simulate
+from alignup.cli import simulate
+from alignup.cli.program import program
 from alignup.errors import InputError
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
     monkeypatch.setattr(load, "_MAX_FILE", 1)
     with pytest.raises(InputError, match="a machine of up to 1 bytes, got 2 at x"):
         load_machine("x")
-    monkeypatch.setattr(load.Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
+    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
     monkeypatch.setattr(load, "_MAX_FILE", 10)
     with pytest.raises(InputError, match="a file with a machine, got 'denied' at x"):
         load_machine("x")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
-    from alignup.topology_manager.provider import ResourceHints
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.refusal_account import Accounts
 
 __all__ = ["Question", "Trial", "tried"]
@@ -144,11 +144,14 @@ class _Notes:
                 question.affinity = self.got[name].affinity
 
 
-@dataclass(slots=True)
 class _Watched(RecordingProvider):
     """A provider whose answers are noted."""
 
-    notes: _Notes | None = None
+    __slots__ = ("notes",)
+
+    def __init__(self, provider: HintProvider, notes: _Notes | None = None) -> None:
+        super().__init__(provider)
+        self.notes = notes
 
     @property
     def label(self) -> str:

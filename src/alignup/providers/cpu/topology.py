@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuGroup", "CpuTopology", "cpu_capacity", "cpu_topology"]
 
 
-class _CoresKey(Record, eq=False):
+class _CoresKey(Record):
     """A machine as a key that is cheap to hash: equal for machines whose NUMA nodes have the same cores."""
 
     machine: Machine

@@ -1,0 +1,221 @@
+"""The program: its subcommands, listed without being imported; each is imported when it is called.
+
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
+130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, TextIO
+
+import click
+
+from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
+from alignup.errors import AlignupWarning
+from alignup.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SUBCOMMANDS", "LazyGroup", "exit_status", "program", "run_program"]
+
+MOST_SAID = 50
+"""A file of many bad lines has no more warnings than a person reads."""
+
+SUBCOMMANDS = {
+    "admit": "Admit pods on a machine, or say why not.",
+    "explain": "Say why pods are admitted or refused on a machine, and what would help.",
+    "machine": "Show what a machine looks like.",
+    "node": "Read, check, show and export the node that a kubelet runs.",
+    "replay": "Replay scenarios of pods that come and go.",
+    "rank": "Rank the nodes of a cluster for a pod.",
+    "simulate": "Place a trace of pods on a cluster, with and without a view of NUMA nodes.",
+    "run": "Run a command on CPUs, memory and devices of its own.",
+    "ps": "List who holds what on this machine.",
+    "release": "Free the lease of a command that is gone.",
+    "extender": "Serve kube-scheduler with a view of NUMA nodes.",
+    "reconcile": "Delete pods that nodes rejected, so that they are replaced.",
+    "fleet": "Simulate kubelets on a real API server.",
+    "split": "Cut a machine into equal, aligned parts.",
+    "agent": "Place work on this machine for all its users, with device plugins.",
+}
+"""Name and first line of help of each subcommand; its module has the same name."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands' names and imports them when they are called."""
+
+    subcommands: ClassVar[Mapping[str, str]] = {}
+    """Name and first line of help of each, in the order in which they are listed."""
+    prefix: ClassVar[str]
+    """What comes before a subcommand's name in the name of its module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order in which they are listed."""
+        return list(self.subcommands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Import and return a subcommand."""
+        if cmd_name not in self.subcommands:
+            return None
+        found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.subcommands.items()))
+
+
+class ProgramGroup(LazyGroup):
+    """The group of these subcommands, which all have an epilog; it guesses misspelt ones."""
+
+    subcommands = SUBCOMMANDS
+    prefix = "alignup.cli."
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a subcommand."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand by the first word; a misspelt one is answered with the closest name.
+
+        `help` shows the help of the subcommand after it, or of the program.
+        """
+        if args[0] == "help":
+            args = [*args[1:2], "--help"]
+        if args[0] == "--help":
+            click.echo(ctx.get_help())
+            ctx.exit()
+        if args[0] not in SUBCOMMANDS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], SUBCOMMANDS, 1)
+            if close:
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand and write all its output; a closed pipe has a status of its own, and click's is 1."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            forget_output()
+            ctx.exit(CLOSED_PIPE)
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print the version."""
+    if wanted:
+        click.echo(f"alignup {VERSION}")
+        ctx.exit()
+
+
+@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    "-V",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version.",
+)
+def program() -> None:
+    """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
+
+
+def run_program() -> None:
+    """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    open_standard_streams()
+    for stream in (sys.stdout, sys.stderr):
+        let_write_anything(stream)
+    status = exit_status(program)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        # the interpreter would make the status 120
+        forget_output(sys.stderr)
+    sys.exit(status)
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that were closed, so that no other file takes their numbers.
+
+    A stream that was closed stays closed for those who use it: reading and writing fail, and children find it
+    closed. Complaints go nowhere.
+    """
+    nothing = os.devnull
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(_opened(0, nothing, os.O_WRONLY), "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_opened(1, nothing, os.O_RDONLY), "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_opened(2, nothing, os.O_WRONLY), "w", closefd=False)
+
+
+def _opened(number: int, name: str, flags: int) -> int:
+    """Open a file under a number that is free, not to be inherited."""
+    descriptor = os.open(name, flags | os.O_CLOEXEC)
+    if descriptor != number:
+        os.dup2(descriptor, number, inheritable=False)
+        os.close(descriptor)
+    return number
+
+
+def let_write_anything(stream: object) -> None:
+    """Let a text stream write a question mark for what its encoding lacks, where it would raise an error."""
+    # what took a stream's place need not have an encoding, and pythonw has no streams at all
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
+        stream.reconfigure(errors="replace")
+
+
+def exit_status(command: click.Command) -> int:
+    """Run a command with the words of the command line, and return the exit status.
+
+    Click's own ending of a program would be 1 after Ctrl-C and for some bad input, and 1 means refused here.
+    """
+
+    def work() -> int:
+        with warnings.catch_warnings():
+            say_warnings()
+            # the status that a command exits with; None from one that just returns
+            return int(command.main(standalone_mode=False) or 0)
+
+    return status_of(work)
+
+
+def say_warnings() -> None:
+    """Say each of the library's warnings once, in one line, up to `MOST_SAID`; `warnings.catch_warnings` ends that."""
+    said: set[str] = set()
+    show = warnings.showwarning
+
+    def say_once(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, AlignupWarning):
+            show(message, category, filename, lineno, file, line)
+        elif len(said) < MOST_SAID and str(message) not in said:
+            said.add(str(message))
+            complain(str(message) if len(said) < MOST_SAID else "more was ignored than is said here")
+
+    warnings.simplefilter("always", AlignupWarning)
+    warnings.showwarning = say_once

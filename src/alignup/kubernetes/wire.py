@@ -1,0 +1,171 @@
+"""The types of Kubernetes objects as decoded JSON or YAML, for msgspec; their readers say what they mean.
+
+They are apart from their readers because msgspec is slow to import, and who makes a node of records needs none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = [
+    "CONFIGURATION_FIELDS",
+    "ConfigurationWire",
+    "ContainerStatusWire",
+    "ContainerWire",
+    "GatesWire",
+    "MetadataWire",
+    "NodeInfoWire",
+    "NodeMetadataWire",
+    "NodeSpecWire",
+    "NodeStatusWire",
+    "NodeWire",
+    "PodSpecWire",
+    "PodStatusWire",
+    "PodWire",
+    "ReservedMemoryWire",
+    "ResourcesWire",
+]
+
+
+class ReservedMemoryWire(msgspec.Struct, rename="camel"):
+    """An entry of reservedMemory on the wire."""
+
+    numa_node: int | None = None
+    limits: dict[str, Any] | None = None
+
+
+class ConfigurationWire(msgspec.Struct, rename="camel"):
+    """A KubeletConfiguration on the wire."""
+
+    kind: str | None = None
+    topology_manager_policy: str | None = None
+    topology_manager_scope: str | None = None
+    topology_manager_policy_options: dict[str, Any] | None = None
+    cpu_manager_policy: str | None = None
+    cpu_manager_policy_options: dict[str, Any] | None = None
+    reserved_system_cpus: str | None = msgspec.field(name="reservedSystemCPUs", default=None)
+    kube_reserved: dict[str, Any] | None = None
+    system_reserved: dict[str, Any] | None = None
+    memory_manager_policy: str | None = None
+    reserved_memory: list[ReservedMemoryWire] | None = None
+    feature_gates: dict[str, bool] | None = None
+    eviction_hard: dict[str, Any] | None = None
+    max_pods: int | None = None
+    pods_per_core: int | None = None
+
+
+class NodeInfoWire(msgspec.Struct, rename="camel"):
+    """The part of a Node's status about its kubelet."""
+
+    kubelet_version: str | None = None
+
+
+class NodeSpecWire(msgspec.Struct):
+    """A Node's spec."""
+
+    taints: list[dict[str, Any]] | None = None
+
+
+class NodeStatusWire(msgspec.Struct, rename="camel"):
+    """A Node's status."""
+
+    allocatable: dict[str, Any] | None = None
+    node_info: NodeInfoWire | None = None
+
+
+class NodeMetadataWire(msgspec.Struct):
+    """A Node's metadata."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class NodeWire(msgspec.Struct):
+    """A Node on the wire."""
+
+    kind: str = "Node"
+    metadata: NodeMetadataWire | None = None
+    spec: NodeSpecWire | None = None
+    status: NodeStatusWire | None = None
+
+
+class ResourcesWire(msgspec.Struct, gc=False):
+    """A resources section on the wire; quantities are strings or numbers there."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class ContainerWire(msgspec.Struct, rename="camel", gc=False):
+    """A container on the wire."""
+
+    name: str | None = None
+    resources: ResourcesWire | None = None
+    restart_policy: str | None = None
+    ports: list[dict[str, Any]] | None = None
+
+
+class PodSpecWire(msgspec.Struct, rename="camel", gc=False):
+    """A pod's spec on the wire."""
+
+    containers: list[ContainerWire] | None = None
+    init_containers: list[ContainerWire] | None = None
+    resources: ResourcesWire | None = None
+    resource_claims: list[Any] | None = None
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    host_network: bool | None = None
+    os: dict[str, Any] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    overhead: dict[str, Any] | None = None
+
+
+class ContainerStatusWire(msgspec.Struct, rename="camel", gc=False):
+    """The status of a container, as it is on the wire."""
+
+    name: str | None = None
+    allocated_resources: dict[str, Any] | None = None
+
+
+class PodStatusWire(msgspec.Struct, rename="camel", gc=False):
+    """A pod's status on the wire."""
+
+    container_statuses: list[ContainerStatusWire] | None = None
+    init_container_statuses: list[ContainerStatusWire] | None = None
+
+
+class MetadataWire(msgspec.Struct, rename="camel", gc=False):
+    """A pod's metadata on the wire."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class PodWire(msgspec.Struct, rename="camel", gc=False):
+    """A Pod on the wire."""
+
+    kind: str | None = None
+    api_version: str | None = None
+    metadata: MetadataWire | None = None
+    spec: PodSpecWire | None = None
+    status: PodStatusWire | None = None
+
+
+class GatesWire(msgspec.Struct, frozen=True):
+    """Gates: by name their stages (first minor, maturity, on by default, locked), and by minor what needs what."""
+
+    gates: dict[str, list[tuple[int, str, bool, bool]]]
+    needs: dict[int, dict[str, list[str]]]
+
+
+CONFIGURATION_FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(ConfigurationWire))
+"""The names of the fields of a KubeletConfiguration that are read."""

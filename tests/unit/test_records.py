@@ -1,0 +1,161 @@
+"""Records are dataclasses to whoever uses them, made without importing `dataclasses`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.records import Record, field, replace
+
+
+class Point(Record):
+    """A record with every kind of field."""
+
+    x: int
+    y: int = 3
+    seen: list[int] = field(default_factory=list, hash=False)
+    note: str = field(default="", repr=False, compare=False)
+    total: int = field(init=False, compare=False)
+    kind: ClassVar[str] = "point"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", self.x + self.y)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Model:
+    """The same as a dataclass."""
+
+    x: int
+    y: int = 3
+    seen: list[int] = dataclasses.field(default_factory=list, hash=False)
+    note: str = dataclasses.field(default="", repr=False, compare=False)
+    total: int = dataclasses.field(init=False, compare=False)
+    kind: ClassVar[str] = "point"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", self.x + self.y)
+
+
+class Deeper(Point):
+    """A record that inherits fields."""
+
+    z: int = 0
+
+
+class Ordered(Record, order=True):
+    """A record that is ordered."""
+
+    major: int
+    minor: int = 0
+
+
+class Single(Record, eq=False):
+    """A record that is itself only."""
+
+    value: int
+
+
+class Own(Record, eq=False):
+    """A record that says itself what is equal."""
+
+    value: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own) and self.value % 2 == other.value % 2
+
+    def __hash__(self) -> int:
+        return self.value % 2
+
+
+ARGUMENTS = st.fixed_dictionaries(
+    {"x": st.integers(0, 2)},
+    optional={
+        "y": st.integers(0, 2),
+        "seen": st.lists(st.integers(0, 1), max_size=1),
+        "note": st.sampled_from("ab"),
+    },
+)
+
+
+@given(ARGUMENTS, ARGUMENTS)
+def test_a_record_is_what_the_dataclass_is(one, other) -> None:
+    ours, theirs = Point(**one), Model(**one)
+
+    assert repr(ours) == repr(theirs).replace("Model", "Point")
+    assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
+    assert (ours == Point(**other)) == (theirs == Model(**other))
+    assert (hash(ours) == hash(Point(**other))) == (hash(theirs) == hash(Model(**other)))
+    assert dataclasses.astuple(dataclasses.replace(ours, **other)) == dataclasses.astuple(
+        dataclasses.replace(theirs, **other)
+    )
+    assert replace(ours, **other) == dataclasses.replace(ours, **other)
+    for same in (copy.copy(ours), copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):  # noqa: S301 - our own
+        assert (same, same.note, same.total) == (ours, ours.note, ours.total)
+
+
+def test_arguments_are_by_place_and_by_name() -> None:
+    assert Point(1, 2) == Point(y=2, x=1)
+    assert str(inspect.signature(Point)).startswith("(x: 'int', y: 'int' = 3, seen: 'list[int]' = ")
+    with pytest.raises(TypeError, match="x"):
+        Point()
+    with pytest.raises(TypeError, match="total"):
+        Point(1, total=2)
+    assert Point(1).seen is not Point(1).seen
+    match Point(1, 2):
+        case Point(x, y):
+            assert (x, y) == (1, 2)
+
+
+def test_fields_are_inherited_and_classes_differ() -> None:
+    assert repr(Deeper(1, z=2)) == "Deeper(x=1, y=3, seen=[], total=4, z=2)"
+    assert [one.name for one in dataclasses.fields(Deeper(1))] == ["x", "y", "seen", "note", "total", "z"]
+    assert Deeper(1) != Point(1)
+
+
+def test_records_are_frozen() -> None:
+    point = Point(1)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        point.x = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        del point.x
+    assert not hasattr(point, "__dict__")
+
+
+def test_order_and_identity_are_asked_for() -> None:
+    assert sorted([Ordered(2), Ordered(1, 5), Ordered(1)]) == [Ordered(1), Ordered(1, 5), Ordered(2)]
+    assert Ordered(1) <= Ordered(1) < Ordered(2) >= Ordered(2) > Ordered(1)
+    with pytest.raises(TypeError):
+        assert Ordered(1) < Single(1)
+    with pytest.raises(TypeError):
+        assert Point(1) < Point(2)
+    assert Single(1) != Single(1)
+    assert {Own(1), Own(3)} == {Own(5)}
+
+
+def test_a_node_is_imported_without_what_is_slow() -> None:
+    """Nor are a pod and a machine; documents bring msgspec and PyYAML."""
+    slow = (
+        "numpy",
+        "msgspec",
+        "dataclasses",
+        "inspect",
+        "pathlib",
+        "yaml",
+        "importlib.metadata",
+        "click",
+        "rich",
+    )
+    code = f"from alignup import Machine, Node, Pod, make_policy; import sys; print(set({slow}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+
+    assert done.stdout == "set()\n"
