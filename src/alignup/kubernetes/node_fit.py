@@ -7,12 +7,12 @@ resources of device plugins in random order; here they are in the order of their
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,8 +35,7 @@ _REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpod
 _FIELD_NAME: Final = "metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLimits:
+class NodeLimits(Record):
     """What a node as a whole offers to pods."""
 
     allocatable: Mapping[str, int]
@@ -49,8 +48,7 @@ class NodeLimits:
     """True: there is a Node object, so a label that is missing is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(Record):
     """Why a kubelet rejects a pod that its managers admitted, or whom it evicts to admit it."""
 
     reason: str = ""
@@ -166,8 +164,7 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Misfit:
     return Misfit()
 
 
-@dataclass(frozen=True, slots=True)
-class _Insufficient:
+class _Insufficient(Record):
     """A resource of which too little is left."""
 
     resource: str

@@ -13,11 +13,11 @@ import os
 import tarfile
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, Self
 
 from alignup.errors import InputError
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -40,8 +40,7 @@ _USTAR: Final = b"ustar"
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(Record):
     """The files and links that were read of an archive, by path from the root."""
 
     files: dict[str, bytes]

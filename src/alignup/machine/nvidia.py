@@ -7,12 +7,12 @@ gets is decided in `alignup.providers.devices.provider`.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,8 +29,7 @@ DISPLAY_CLASS: Final = "03"
 """The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuInventory:
+class GpuInventory(Record):
     """The GPUs of a machine, by resource."""
 
     devices: Mapping[str, tuple[Device, ...]]

@@ -6,12 +6,12 @@ Names the kinds and vendors of the PCI devices that placement depends on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device  # as above
 from alignup.machine.nvidia import DISPLAY_CLASS, GPU_RESOURCE
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +32,7 @@ _SELECTOR: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PciSelector:
+class PciSelector(Record):
     """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any."""
 
     resource: str

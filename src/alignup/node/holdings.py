@@ -6,10 +6,10 @@ here; `Holdings` is a record of one moment, and stays as it is when pods come an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ContainerHolding", "Holdings", "MemoryGroup", "PlaceAmounts", "ResourceAmounts", "holdings_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceAmounts:
+class PlaceAmounts(Record):
     """What there is of one resource in one place: CPUs, bytes, or devices."""
 
     numa_nodes: tuple[int, ...]
@@ -43,8 +42,7 @@ class PlaceAmounts:
         return self.allocatable - self.free
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceAmounts:
+class ResourceAmounts(Record):
     """What there is of one resource on a node, place by place."""
 
     resource: str
@@ -89,8 +87,7 @@ class ResourceAmounts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerHolding:
+class ContainerHolding(Record):
     """What one container holds for itself."""
 
     pod_uid: str
@@ -129,8 +126,7 @@ class ContainerHolding:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGroup:
+class MemoryGroup(Record):
     """NUMA nodes whose memory is bound together, or one that is bound to itself, and the pods that bind it."""
 
     numa_nodes: tuple[int, ...]
@@ -145,8 +141,7 @@ class MemoryGroup:
         return {"numaNodes": list(self.numa_nodes), "pods": list(self.pods), "usable": self.usable}
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
+class Holdings(Record):
     """Who holds what on a node at one moment."""
 
     numa_node_ids: tuple[int, ...]

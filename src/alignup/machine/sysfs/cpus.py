@@ -6,13 +6,13 @@ A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.cpu_groups import number_groups
 from alignup.machine.cpuset import CPU_LIMIT
 from alignup.machine.sysfs.tree import first_number, number_list, number_mask
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +41,7 @@ _CORE: Final = ("core_cpus", "thread_siblings")
 _PACKAGE: Final = ("package_cpus", "core_siblings")
 
 
-@dataclass(frozen=True, slots=True)
-class CpuNumbers:
+class CpuNumbers(Record):
     """The CPUs that the kernel runs, and those it could but does not."""
 
     online: int
