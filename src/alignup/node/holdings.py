@@ -151,7 +151,7 @@ class Holdings(Record):
     """Those of all pods in the order of admission, init containers first; also those that hold nothing."""
     memory_groups: tuple[MemoryGroup, ...] = ()
     """By mask. A NUMA node that is in none is in nobody's use, and combines freely."""
-    reserved_cpus: CPUSet = CPUSet()  # noqa: RUF009  # immutable
+    reserved_cpus: CPUSet = CPUSet()
     """The CPUs that no container gets for itself; empty without a static CPU policy."""
     shared_cpus: CPUSet | None = None
     """The CPUs of containers without their own; None without a static CPU policy."""
