@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.node_fit import NodeLimits, misfit_of, node_limits
+from alignup.kubernetes.node_fit import Misfit, NodeLimits, misfit_of, node_limits
 from alignup.kubernetes.node_object import node_object as decode_node_object
 from alignup.kubernetes.pod import Pod
 from alignup.machine.load import machine_with_devices_from_dict
@@ -391,14 +391,18 @@ class Node:
             refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)
         if refusal is not None or not self.whole_verdict:
             return refusal, ()
-        misfit = misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self._limits(pod))
+        misfit = self.misfit(pod)
         if not misfit.reason:
             return None, misfit.preempted
         self.remove(pod.uid)
         return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
 
-    def _limits(self, pod: Pod) -> NodeLimits:
-        """Return what the node as a whole offers to pods, now that the managers have admitted this one."""
+    def misfit(self, pod: Pod) -> Misfit:
+        """Return what the kubelet's own checks say to a pod that the managers have just admitted."""
+        return misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self.limits(pod))
+
+    def limits(self, pod: Pod) -> NodeLimits:
+        """Return what the node as a whole offers to pods, once its managers have admitted this one."""
         pools = {} if self.devices is None else self.devices.pools
         devices = {name: pool.healthy.bit_count() for name, pool in pools.items()}
         limits = node_limits(self.machine, self.config, devices, self.node_object)

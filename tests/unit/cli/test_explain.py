@@ -53,7 +53,7 @@ def test_the_first_line_is_the_cause(conflict: str) -> None:
         "refused with TopologyAffinityError; policy single-numa-node, scope container; the pod is Guaranteed"
     )
     assert any(line.startswith("cpu") and "default/trainer/main 1" in line for line in refused)
-    assert "  1. remove pod default/trainer, which holds 1 CPU" in refused
+    assert f"  1. remove pod default/trainer, which holds 1 {GPU} and 1 CPU" in refused
     assert done.stdout.startswith("✓ default/trainer: admitted, aligned on NUMA node 0\n")
 
 
@@ -108,7 +108,7 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
     done = run("-c", str(config), str(pods))
 
     assert done.exit_code == 0
-    assert "NUMA nodes 0+1 give memory together only: memory of default/wide" in done.stdout
+    assert "NUMA nodes 0+1 supply memory only together, because of the memory of default/wide" in done.stdout
     assert "container 'main' requests less cpu than its limit" in done.stdout
     assert "(each was tried)" in done.stdout
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
-from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.policy_options import set_options
+from alignup.node.explain.manifests import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -95,6 +96,7 @@ class Attempts:
 
 def fields_of(config: KubeletConfig) -> dict[str, Any]:
     """Return the configuration as fields of a KubeletConfiguration."""
+    reserve, default = config.node_reserve, NodeReserve()
     topology, cpu = (
         set_options(config.topology_manager_policy_options),
         set_options(config.cpu_manager_policy_options),
@@ -106,7 +108,12 @@ def fields_of(config: KubeletConfig) -> dict[str, Any]:
         "cpuManagerPolicy": config.cpu_manager_policy,
         "cpuManagerPolicyOptions": cpu or None,
         "reservedSystemCPUs": str(config.reserved_system_cpus) or None,
-        "kubeReserved": {"cpu": str(config.reserved_cpu_count)} if config.reserved_cpu_count else None,
+        "kubeReserved": {name: quantity(name, amount) for name, amount in reserve.amounts.items()},
+        "evictionHard": {"memory.available": reserve.eviction_memory or "0"}
+        if reserve.eviction_memory != default.eviction_memory
+        else None,
+        "maxPods": reserve.max_pods if reserve.max_pods != default.max_pods else None,
+        "podsPerCore": reserve.pods_per_core or None,
         "memoryManagerPolicy": config.memory_manager_policy,
         "reservedMemory": [
             {"numaNode": one.numa_node, "limits": {kind: str(size) for kind, size in one.limits}}

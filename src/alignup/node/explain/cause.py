@@ -11,18 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
+from alignup.kubernetes.node_fit import is_critical, requests_of
 from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.provider import lacking
-from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.byte_sizes import amount_in, counted, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.refusal_message import blamed, listed, told, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from alignup.kubernetes.node_fit import NodeLimits
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings
@@ -43,7 +45,8 @@ class Cause:
     kind: str
     """`too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
     on an empty machine. `conflict`: no set of NUMA nodes suits all. `allocation`: a provider could not allocate, or
-    `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings."""
+    `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings. `node`: the kubelet's own
+    checks, of the node as a whole."""
     resources: tuple[str, ...] = ()
     """The resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself."""
 
@@ -52,6 +55,8 @@ def cause_of(trial: Trial) -> Cause:
     """Return why the pod was refused."""
     refusal = trial.admission.refusal
     assert refusal is not None  # noqa: S101  # asked of refusals only
+    if trial.limits is not None:
+        return Cause(one_line(_of_node(trial, trial.limits)), "node", refusal.resources)
     question = trial.questions[-1] if trial.questions else None
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
@@ -73,6 +78,52 @@ def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     if not spread:
         return "conflict", offers
     return ("one node" if refusal.policy == SINGLE else "spread"), spread
+
+
+def _of_node(trial: Trial, limits: NodeLimits) -> str:
+    """Return why the kubelet's own checks refused the pod, though its managers admitted it."""
+    refusal, demands = trial.admission.refusal, trial.pod.constraints
+    assert refusal is not None  # noqa: S101  # by the caller
+    if refusal.resources:
+        parts = [_lacking(trial, limits, name) for name in refusal.resources]
+        evicted = (
+            ", and evicting every pod that this critical pod may evict frees too little"
+            if is_critical(trial.pod)
+            else ""
+        )
+        return f"too little is left on the node as a whole: {'; '.join(parts)}{evicted}"
+    taken = {port: one for one in trial.others for port in one.constraints.host_ports}
+    held = [
+        f"{number}/{protocol} ({taken[port].namespace}/{taken[port].name})"
+        for port in demands.host_ports
+        for protocol, _, number in [port]
+        if port in taken
+    ]
+    return {
+        "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
+        "NodeName": f"the pod is bound to node {demands.node_name}, and this is node {limits.name}",
+        "NodePorts": "host ports of the pod are taken" + (f": {', '.join(held)}" if held else ""),
+        "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
+    }.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+
+
+def _lacking(trial: Trial, limits: NodeLimits, resource: str) -> str:
+    """Return what is requested and left of a resource of the node as a whole."""
+    capacity = limits.allocatable.get(resource, 0)
+    if resource == "pods":
+        return f"it takes {counted(capacity, 'pod')}, and has {len(trial.others)}"
+    used = sum(requests_of(one).get(resource, 0) for one in trial.others)
+    asked = requests_of(trial.pod).get(resource, 0)
+    left = max(0, capacity - used)
+    if resource == "cpu":
+        return f"{asked / 1000:g} cpu requested, {left / 1000:g} of {capacity / 1000:g} left"
+    if not is_pinned_memory(resource) and resource != "ephemeral-storage":
+        return f"{asked} {resource} requested, {left} of {capacity} left"
+    unit = shared_unit([(asked, [left, capacity])])
+    amounts = [
+        amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))
+    ]
+    return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
 
 
 def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:

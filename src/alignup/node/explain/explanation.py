@@ -42,6 +42,13 @@ class Holder:
     """`namespace/name`."""
     container: str
     amount: int
+    reused: int = 0
+    """The part of the amount that an earlier container of its pod, an init container, is counted for already."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the holder in JSON's types; `reused` is there only if it is not 0."""
+        told = {"pod": self.pod, "container": self.container, "amount": self.amount}
+        return {**told, "reused": self.reused} if self.reused else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,7 @@ class PlacePart:
             "capacity": self.capacity,
             "reserved": self.reserved,
             "free": self.free,
-            "holders": [
-                {"pod": one.pod, "container": one.container, "amount": one.amount} for one in self.holders
-            ],
+            "holders": [one.to_dict() for one in self.holders],
         }
 
 
@@ -196,6 +201,9 @@ class Suggestion:
     minimal: bool | None = None
     """For `remove`: whether no smaller set of pods would do."""
 
+    def __repr__(self) -> str:
+        return f"<Suggestion: {self.text}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the suggestion in JSON's types."""
         told: dict[str, Any] = {"kind": self.kind, "text": self.text, "try": self.attempt, "verified": True}
@@ -231,6 +239,8 @@ class Explanation:
     suggestions: tuple[Suggestion, ...] = ()
     exact: bool = True
     """False: a search over more than 8 NUMA nodes reached its limit."""
+    preempted: tuple[str, ...] = ()
+    """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
     after: Holdings | None = field(default=None, repr=False)
     """Who would hold what once the pod is admitted; if it is refused, who held what when that was decided, earlier
     containers of the pod among them."""
@@ -250,6 +260,10 @@ class Explanation:
 
     def __bool__(self) -> bool:
         return self.admitted
+
+    def __repr__(self) -> str:
+        verdict = "admitted" if self.admitted else f"refused, {self.reason}"
+        return f"<Explanation: {self.pod} {verdict}: {self.cause}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -278,6 +292,7 @@ class Explanation:
             "scope": self.scope,
             "qos": self.qos,
             "exact": self.exact,
+            "preempted": list(self.preempted),
             "numaNodes": list(ids),
             "resources": [one.to_dict() for one in self.resources],
             "steps": [step.to_dict(ids, product=product) for step in self.steps],

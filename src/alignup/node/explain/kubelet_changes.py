@@ -11,7 +11,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.missed import nodes_in_words, numa_nodes_of
+from alignup.node.explain.missed import numa_nodes_of, places_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def options(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> It
     found = 0
     for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
         admission = attempts.with_kubelet(fields)
-        if admission is None:
+        if admission is None or (attempts.aims_higher and not _is_gain(admission, holdings)):
             continue
         lost, words = _alignment(admission, holdings)
         yield (
@@ -70,18 +70,30 @@ def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[flo
     if "cpu" in blamed:
         for option in set_cpu:
             rest = {name: value for name, value in set_cpu.items() if name != option}
-            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"no CPU manager option {option}"
+            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}"
     if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
         yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory"
 
 
+def _is_gain(admission: Admission, holdings: Holdings) -> bool:
+    """Return whether anything of the pod would be aligned to NUMA nodes."""
+    return any(numa_nodes_of(holdings, got) for got in admission.containers.values())
+
+
+def more_pods(attempts: Attempts, count: int) -> Iterator[Suggestion]:
+    """Yield the number of pods that a kubelet would have to take."""
+    fields = {"maxPods": count, "podsPerCore": None}
+    if attempts.with_kubelet(fields) is not None:
+        yield Suggestion("kubelet", f"configure the kubelet with maxPods {count}", {"kubelet": fields})
+
+
 def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     """Return what alignment an admission has lost, as a number and in words."""
-    nodes = set().union(*(numa_nodes_of(holdings, got) for got in admission.containers.values()))
+    where = places_in_words(holdings, admission.containers)
+    placed = f"it would run {where}" if where else "it would be admitted"
     hints = [got.affinity for got in admission.containers.values()]
-    where = f"on {nodes_in_words(nodes)}" if nodes else "nowhere in particular"
-    if all(hint is None for hint in hints):
-        return 0.0, f"the pod would be {where}, and nothing would be aligned"
+    if not where or all(hint is None for hint in hints):
+        return 0.0, f"{placed}, with nothing aligned"
     if all(hint is not None and hint.preferred for hint in hints):
-        return 0.0, f"the pod would be {where}, where every resource prefers to be"
-    return NOT_PREFERRED, f"the pod would be {where}, where not every resource prefers to be"
+        return 0.0, f"{placed}, where every resource prefers to be"
+    return NOT_PREFERRED, f"{placed}, where not every resource prefers to be"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["Manifest", "amount_of", "asked_by", "changed", "manifest_of", "split_container"]
+__all__ = ["Manifest", "amount_of", "asked_by", "changed", "lowered", "manifest_of", "split_container"]
 
 Manifest = dict[str, Any]
 
@@ -35,6 +35,7 @@ def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | 
     spec: dict[str, Any] = {"containers": [_container(one) for one in pod.containers]}
     if pod.init_containers:
         spec["initContainers"] = [_container(one) for one in pod.init_containers]
+    _write_constraints(pod, metadata, spec)
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     if _reads_as(made, pod):
         return made
@@ -45,13 +46,41 @@ def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | 
     return copied
 
 
+def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Add to a manifest what a pod demands of the node as a whole."""
+    demands = pod.constraints
+    if demands.os_label:
+        metadata["labels"] = {"kubernetes.io/os": demands.os_label}
+    ports = [
+        {"containerPort": number, "hostPort": number, "hostIP": address, "protocol": protocol}
+        for protocol, address, number in demands.host_ports
+    ]
+    if ports:
+        spec["containers"][0]["ports"] = ports
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": demands.node_affinity}
+    }
+    overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
+    fields: dict[str, Any] = {
+        "nodeName": demands.node_name or None,
+        "nodeSelector": dict(demands.node_selector) or None,
+        "affinity": None if demands.node_affinity is None else {"nodeAffinity": affinity},
+        "tolerations": list(demands.tolerations) or None,
+        "os": {"name": demands.os} if demands.os else None,
+        "priority": demands.priority,
+        "overhead": overhead or None,
+    }
+    spec.update({name: value for name, value in fields.items() if value is not None})
+
+
 def _reads_as(manifest: Manifest, pod: Pod) -> bool:
     """Return whether the manifest is read into this pod."""
     read = pod_from_manifest(manifest)
-    return (read.qos, read.all_containers, read.exclusive_cpus) == (
+    return (read.qos, read.all_containers, read.exclusive_cpus, read.constraints) == (
         pod.qos,
         pod.all_containers,
         pod.exclusive_cpus,
+        pod.constraints,
     ) and all(
         (one.requests, one.limits) == (other.requests, other.limits)
         for one, other in zip(read.all_containers, pod.all_containers, strict=True)
@@ -85,7 +114,7 @@ def amount_of(container: Container, resource: str) -> int:
 def asked_by(one: Container | Pod) -> dict[str, int]:
     """Return what a container, or the pod as a whole, asks the managers for: CPUs, bytes, devices."""
     cpus = {"cpu": one.exclusive_cpus} if one.exclusive_cpus else {}
-    return {**cpus, **dict(one.memory), **{name: count for name, count in one.devices if count}}
+    return {**cpus, **{name: amount for name, amount in (*one.memory, *one.devices) if amount}}
 
 
 def changed(manifest: Manifest, amounts: Mapping[tuple[str, str], int]) -> Manifest:
@@ -116,6 +145,34 @@ def _changed_container(one: dict[str, Any], amounts: Mapping[tuple[str, str], in
             if amount:
                 kind[resource] = quantity(resource, amount * 1000 if resource == "cpu" else amount)
     return {**one, "resources": {**given, **resources}}
+
+
+def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manifest:
+    """Return the manifest with a lower request of one container; a limit that was the request follows it.
+
+    Args:
+        manifest: stays as it is.
+        name: of the container.
+        resource: its resource.
+        amount: CPU in thousandths, all else in units.
+    """
+    text = quantity(resource, amount)
+
+    def change(one: dict[str, Any]) -> dict[str, Any]:
+        if one["name"] != name:
+            return one
+        given = one.get("resources") or {}
+        requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
+        if resource in limits and str(requests.get(resource, limits[resource])) == str(limits[resource]):
+            limits[resource] = text
+        requests[resource] = text
+        return {**one, "resources": {**given, "requests": requests, **({"limits": limits} if limits else {})}}
+
+    spec = manifest["spec"]
+    lists = {
+        key: [change(one) for one in spec[key]] for key in ("initContainers", "containers") if spec.get(key)
+    }
+    return {**manifest, "spec": {**spec, **lists}}
 
 
 def split_container(manifest: Manifest, name: str, parts: int, amounts: Mapping[str, int]) -> Manifest:

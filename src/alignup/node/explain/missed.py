@@ -5,7 +5,8 @@ Nothing is decided here: the offers and the merged hint of each decision are loo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
 from alignup.node.explain.cause import Cause, merge_cause
@@ -13,7 +14,7 @@ from alignup.node.explain.manifests import asked_by
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.kubernetes.pod import Container
     from alignup.node.explain.explanation import ContainerPart
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.topology_manager.admission import ContainerAllocation
 
-__all__ = ["admitted_cause", "missed_by", "nodes_in_words", "numa_nodes_of"]
+__all__ = ["admitted_cause", "missed_by", "nodes_in_words", "numa_nodes_of", "places_in_words"]
+
+MOST_SHOWN: Final = 4
+"""The containers whose NUMA nodes a sentence tells."""
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
     """Return in one sentence how well the pod is aligned; its kind is `aligned`, `missed` or `not aligned`."""
+    found = _admitted_cause(trial, containers)
+    evicted = trial.admission.preempted
+    if not evicted:
+        return found
+    return replace(found, sentence=f"{found.sentence}; the kubelet evicts {', '.join(evicted)} to make room")
+
+
+def _admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
+    """Return how well the pod is aligned, whomever the kubelet evicts for it."""
     missed = [one for one in containers if one.missed]
     several = len(containers) > 1
     if missed:
@@ -37,11 +50,11 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
         )
     if trial.policy.name == "none":
         return Cause("admitted; policy none aligns nothing", "not aligned")
-    nodes = {node for one in containers if one.got for node in numa_nodes_of(trial.before, one.got)}
-    if not nodes:
-        return Cause("admitted; it asks for nothing that is aligned to NUMA nodes", "not aligned")
+    where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
+    if not where:
+        return Cause("admitted; it requests nothing that is aligned to NUMA nodes", "not aligned")
     each = ", each container where all its resources prefer to be" if several else ""
-    return Cause(f"admitted, aligned on {nodes_in_words(nodes)}{each}", "aligned")
+    return Cause(f"admitted, aligned {where}{each}", "aligned")
 
 
 def missed_by(trial: Trial, container: Container) -> str:
@@ -91,6 +104,19 @@ def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:
         places = {} if amounts is None else amounts.devices
         found |= {nodes[0] for one in ids if len(nodes := places.get(one, ())) == 1}
     return found
+
+
+def places_in_words(there: Holdings, containers: Mapping[str, ContainerAllocation]) -> str:
+    """Return which NUMA nodes containers are on: all on the same ones, or container by container; empty if on none."""
+    found = {name: nodes for name, got in containers.items() if (nodes := numa_nodes_of(there, got))}
+    if not found:
+        return ""
+    first, *others = found.values()
+    if all(nodes == first for nodes in others):
+        return f"on {nodes_in_words(first)}"
+    parts = [f"{nodes_in_words(nodes)} ({name})" for name, nodes in found.items()]
+    more = f" and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else ""
+    return f"on {', '.join(parts[:MOST_SHOWN])}{more}"
 
 
 def nodes_in_words(numa_nodes: Iterable[int]) -> str:

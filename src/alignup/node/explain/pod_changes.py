@@ -13,12 +13,20 @@ from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.manifests import amount_of, asked_by, changed, quantity, split_container
+from alignup.node.explain.manifests import (
+    Manifest,
+    amount_of,
+    asked_by,
+    changed,
+    lowered,
+    quantity,
+    split_container,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from alignup.kubernetes.pod import Container
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.node.explain.attempts import Attempts
 
 
@@ -187,6 +195,38 @@ def _change(resource: str, asked: int, amount: int) -> str:
 MOST_PARTS: Final = 8
 
 
+def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Reduction]:
+    """Yield the largest request of one container that would do, where the node as a whole has too little left.
+
+    Args:
+        attempts: the node and the pod.
+        resources: those of which too little is left.
+    """
+    manifest = attempts.manifest
+    if manifest is None or len(resources) != 1 or resources == ("pods",):
+        return
+    [resource] = resources
+    largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
+    asked = largest.requests.get(resource, 0)
+    step = (
+        1 if resource == "cpu" and asked % 1000 else 1000 if resource == "cpu" else _step(attempts, resource)
+    )
+    if asked < 2 * step:
+        return
+
+    def shaped(count: int) -> Manifest:
+        return lowered(manifest, largest.name, resource, count * step)
+
+    count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
+    if count is None:
+        return
+    whom = f" in container {largest.name!r}" if len(attempts.pod.all_containers) > 1 else ""
+    text = (
+        f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}{whom}"
+    )
+    yield 1 - count * step / asked, Suggestion("request", text, {"pod": shaped(count)})
+
+
 def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
     """Yield shapes that ask for no less and would be admitted.
 
@@ -270,9 +310,22 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         return
     shape = changed(manifest, amounts)
     admission = attempts.with_pod(shape)
-    if admission is None or any(one.cpus is None for one in admission.containers.values()):
+    if admission is None or any(
+        one.cpus is None or (one.affinity is not None and not one.affinity.preferred)
+        for one in admission.containers.values()
+    ):
         return
-    what = "request as much CPU and memory as the limits say" if pod.qos is not QOSClass.GUARANTEED else ""
-    whole = "ask for whole CPUs" if fraction else ""
-    how = " and ".join(filter(None, (what, whole)))
+    how = " and ".join(filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else "")))
     yield Suggestion("pod", f"{how}: then every container gets CPUs of its own", {"pod": shape})
+
+
+def _equal_amounts(pod: Pod) -> str:
+    """Return in words how requests and limits of CPU and memory become equal; empty where they are."""
+    if pod.qos is QOSClass.GUARANTEED:
+        return ""
+    limited = {name in one.limits for one in pod.all_containers for name in ("cpu", "memory")}
+    if limited == {True}:
+        return "request as much CPU and memory as the limits say"
+    if limited == {False}:
+        return "set the limits of CPU and memory to the requests"
+    return "set equal requests and limits of CPU and memory"

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from alignup.kubernetes.node_fit import requests_of
+from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import asked_by
+from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +34,10 @@ MOST_ORDERS: Final = 5
 MOST_SPARED: Final = 24
 """Of a large set only so many pods are looked at again, whether they can stay: nobody removes a hundred."""
 NAMES_SHOWN: Final = 6
+NO_NUMA_NODE: Final = -1
+"""Stands for the id of a NUMA node where a device is near to none."""
+_LARGEST: Final = 1 << 62
+"""More than any machine has of anything, and twice of it still fits into 64 bits unsigned."""
 
 
 @dataclass(slots=True)
@@ -39,14 +46,14 @@ class _Holder:
 
     uid: str
     name: str
-    cpu_bits: int = 0
-    """Those of all its containers: later ones may have those of an init container too."""
     amounts: dict[str, dict[int, int]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    """By resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths)."""
 
     @property
     def cpus(self) -> int:
-        """The number of CPUs that it holds for itself."""
-        return self.cpu_bits.bit_count()
+        """The CPUs that it holds for itself, or requests."""
+        return self.totals.get("cpu", 0)
 
     def add(self, resource: str, numa_node: int, amount: int) -> None:
         """Count what one of its containers holds on a NUMA node."""
@@ -54,24 +61,32 @@ class _Holder:
         places[numa_node] = places.get(numa_node, 0) + amount
 
 
-def removal(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Suggestion | None:
+def removal(
+    attempts: Attempts, holdings: Holdings, blamed: Sequence[str], *, as_whole: bool = False
+) -> Suggestion | None:
     """Return the pods to remove; None if the pod would not even fit if it were alone.
 
     Args:
         attempts: the node and the pod.
         holdings: who holds what on the node.
         blamed: the resources to blame for the refusal; empty: unknown.
+        as_whole: what pods request of the node as a whole counts, not what they hold.
     """
-    holders = sorted(_holders(attempts.node.pods, holdings), key=lambda one: one.cpus)
+    found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
+    holders = sorted(
+        found, key=lambda one: (one.totals.get(blamed[0], 0) if as_whole and blamed else 0, one.cpus)
+    )
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
     for one in holders:
         if attempts.without([one.uid]):
-            return _suggestion([one], minimal=True)
-    for pair in _pairs(attempts, holders, holdings):
-        if attempts.without([one.uid for one in pair]):
-            return _suggestion(pair, minimal=True)
-    return _suggestion(_greedy(attempts, list(_orders(holders, holdings, blamed))), minimal=False)
+            return _suggestion([one], blamed, as_whole=as_whole, minimal=True)
+    if not as_whole:
+        for pair in _pairs(attempts, holders, holdings):
+            if attempts.without([one.uid for one in pair]):
+                return _suggestion(pair, blamed, minimal=True)
+    orders = [holders[::-1]] if as_whole else list(_orders(holders, holdings, blamed))
+    return _suggestion(_greedy(attempts, orders), blamed, as_whole=as_whole, minimal=False)
 
 
 def _pairs(
@@ -99,23 +114,36 @@ def _pairs(
     return sorted(pairs, key=lambda pair: pair[0].cpus + pair[1].cpus)[:MOST_PAIRS_TRIED]
 
 
+def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
+    """Yield the pods on the node with what they request of it as a whole."""
+    for pod in pods:
+        yield _Holder(pod.uid, f"{pod.namespace}/{pod.name}", totals={**requests_of(pod), "pods": 1})
+
+
 def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
     """Yield the pods on the node with what they hold."""
     by_uid = {pod.uid: _Holder(pod.uid, f"{pod.namespace}/{pod.name}") for pod in pods}
+    cpus = dict.fromkeys(by_uid, 0)  # later containers may have those of an init container too
+    devices: dict[tuple[str, str], set[str]] = {}
     for one in holdings.containers:
         holder = by_uid[one.pod_uid]
-        holder.cpu_bits |= int(one.cpus or 0)
+        cpus[one.pod_uid] |= int(one.cpus or 0)
         for kind, taken in one.memory.items():
             for numa_node, size in taken.items():
                 holder.add(kind, numa_node, size)
+                holder.totals[kind] = holder.totals.get(kind, 0) + size
         for resource, ids in one.devices.items():
             amounts = holdings.amounts(resource)
+            devices.setdefault((one.pod_uid, resource), set()).update(ids)
             for identity in ids:
                 for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (NO_NUMA_NODE,):
                     holder.add(resource, numa_node, 1)
-    for holder in by_uid.values():
-        for numa_node, cpus in holdings.node_cpus.items():
-            holder.add("cpu", numa_node, (cpus & holder.cpu_bits).bit_count())
+    for (uid, resource), held in devices.items():
+        by_uid[uid].totals[resource] = len(held)
+    for uid, holder in by_uid.items():
+        holder.totals["cpu"] = cpus[uid].bit_count()
+        for numa_node, bits in holdings.node_cpus.items():
+            holder.add("cpu", numa_node, (bits & cpus[uid]).bit_count())
         yield holder
 
 
@@ -169,22 +197,29 @@ def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
     return order[:high]
 
 
-def _suggestion(holders: Sequence[_Holder], *, minimal: bool) -> Suggestion:
-    """Return the suggestion to remove these pods."""
+def _suggestion(
+    holders: Sequence[_Holder], blamed: Sequence[str], *, minimal: bool, as_whole: bool = False
+) -> Suggestion:
+    """Return the suggestion to remove these pods, which names what they give back of the resources to blame."""
     names = [one.name for one in holders[:NAMES_SHOWN]]
     more = f" and {len(holders) - NAMES_SHOWN} more" if len(holders) > NAMES_SHOWN else ""
-    cpus = sum(one.cpus for one in holders)
-    held = (
-        f", which hold{'s' if len(holders) == 1 else ''} {cpus} CPU{'' if cpus == 1 else 's'}" if cpus else ""
-    )
+    totals = {name: sum(one.totals.get(name, 0) for one in holders) for name in blamed or ("cpu",)}
+    parts = [
+        _words(name, amount, as_whole=as_whole)
+        for name, amount in totals.items()
+        if amount and name != "pods"
+    ]
+    verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
+    held = f", which {verb} {' and '.join(parts)}" if parts else ""
     text = f"remove {'pod' if len(holders) == 1 else 'pods'} {', '.join(names)}{more}{held}"
     return Suggestion("remove", text, {"remove": [one.uid for one in holders]}, minimal)
 
 
-NO_NUMA_NODE: Final = -1
-"""Stands for the id of a NUMA node where a device is near to none."""
-_LARGEST: Final = 1 << 62
-"""More than any machine has of anything, and twice of it still fits into 64 bits unsigned."""
+def _words(resource: str, amount: int, *, as_whole: bool) -> str:
+    """Return an amount of a resource in words."""
+    if resource == "cpu":
+        return f"{amount / 1000:g} cpu" if as_whole else counted(amount, "CPU")
+    return f"{short_bytes(amount) if is_pinned_memory(resource) else amount} {resource}"
 
 
 def possible_pairs(

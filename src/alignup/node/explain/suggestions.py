@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.node.explain.attempts import Attempts
-from alignup.node.explain.kubelet_changes import options
+from alignup.node.explain.kubelet_changes import more_pods, options
 from alignup.node.explain.manifests import asked_by, manifest_of
-from alignup.node.explain.pod_changes import pinned_shape, reductions, shapes
+from alignup.node.explain.pod_changes import node_reductions, pinned_shape, reductions, shapes
 from alignup.node.explain.removals import removal
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ MOST_SUGGESTIONS: Final = 5
 
 
 def suggestions_for(
-    node: Node, trial: Trial, blamed: Sequence[str], manifest: Mapping[str, Any] | None
+    node: Node,
+    trial: Trial,
+    blamed: Sequence[str],
+    manifest: Mapping[str, Any] | None,
 ) -> tuple[Suggestion, ...]:
     """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
 
@@ -70,6 +73,9 @@ def _for_refused(
 ) -> Iterator[tuple[float, Suggestion]]:
     """Yield changes, each with a number: the lower, the less is given up."""
     refusal = trial.admission.refusal
+    if trial.limits is not None:
+        yield from _for_node(attempts, trial, blamed)
+        return
     container = refusal.container if refusal else None
     yield from ((0.1, one) for one in shapes(attempts, container))
     resources = blamed or tuple(
@@ -81,6 +87,16 @@ def _for_refused(
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
     if not _has_users_providers(attempts.node):
         yield from ((0.3 + 0.6 * lost, one) for lost, one in options(attempts, trial.before, blamed))
+
+
+def _for_node(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[tuple[float, Suggestion]]:
+    """Yield changes for a pod that the kubelet's own checks refused."""
+    yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
+    removed = removal(attempts, trial.before, blamed, as_whole=True)
+    if removed is not None:
+        yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
+    if "pods" in blamed:
+        yield from ((0.1, one) for one in more_pods(attempts, len(trial.others) + 1))
 
 
 def _has_users_providers(node: Node) -> bool:

@@ -5,21 +5,23 @@ The decision is the node's own; nothing is decided or put into words here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
 from alignup.node.holdings import holdings_of
 from alignup.node.inputs import has_policy
+from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.provider import RecordingProvider
-from alignup.topology_manager.scope import Refusal
+from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.node_fit import Misfit, NodeLimits
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.admission import ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider, ResourceHints
@@ -64,6 +66,10 @@ class Trial:
     got: dict[str, ContainerAllocation]
     """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
+    limits: NodeLimits | None = None
+    """What the node as a whole offers, where the kubelet's own checks refused the pod."""
+    others: tuple[Pod, ...] = ()
+    """The pods on the node."""
 
 
 def tried(node: Node, pod: Pod) -> Trial:
@@ -79,6 +85,7 @@ def tried(node: Node, pod: Pod) -> Trial:
         notes.node = scratch
         policy, scope = _judged_by(scratch, pod)
         before = holdings_of(scratch)
+        scratch.whole_verdict = False  # the kubelet's own checks follow below, since nobody is to be evicted
         admission = scratch.admit(pod)
         questions = notes.questions
         if not questions and not (admission.refusal and admission.refusal.detail):
@@ -90,13 +97,27 @@ def tried(node: Node, pod: Pod) -> Trial:
                 question.affinity = admission.containers[question.container.name].affinity
             elif admission:
                 question.affinity = next(iter(admission.containers.values())).affinity
-        after = questions[-1].holdings if questions else before
+        after, limits = questions[-1].holdings if questions else before, None
         if admission:
-            after = holdings_of(scratch)
-            notes.got = dict(admission.containers)
+            after, notes.got = holdings_of(scratch), dict(admission.containers)
+            if node.whole_verdict:
+                limits = scratch.limits(pod)
+                admission = _whole(admission, scratch.misfit(pod))
+                after = after if admission else before
             scratch.remove(pod.uid)
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
-        return Trial(pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core)
+        return Trial(
+            pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
+            None if admission else limits, node.pods,
+        )  # fmt: skip
+
+
+def _whole(admission: Admission, misfit: Misfit) -> Admission:
+    """Return an admission by the managers after the kubelet's own checks."""
+    if misfit.reason:
+        refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
+        return Admission(False, misfit.reason, {}, refusal, admission.numa_node_ids)
+    return replace(admission, preempted=tuple(f"{one.namespace}/{one.name}" for one in misfit.preempted))
 
 
 def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:

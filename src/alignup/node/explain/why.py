@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
+from alignup.machine.cpuset import CPUSet
 from alignup.node.explain.cause import causes_of, sentence_of
 from alignup.node.explain.explanation import (
     ContainerPart,
@@ -86,6 +87,7 @@ def explain_pod(
         before=trial.before,
         suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
         exact=admission.exact,
+        preempted=admission.preempted,
         after=trial.after,
         machine=node.machine,
     )
@@ -150,17 +152,22 @@ def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]
 
 def _holders(holdings: Holdings, amounts: ResourceAmounts, numa_nodes: tuple[int, ...]) -> Iterator[Holder]:
     """Yield the containers that hold some of a resource in one place."""
+    node = numa_nodes[0] if numa_nodes else -1
+    counted: set[int | str] = set()
     for one in holdings.containers:
         if amounts.resource == "cpu":
-            cpus = holdings.node_cpus.get(numa_nodes[0], 0)
-            amount = (int(one.cpus or 0) & cpus).bit_count()
+            cpus = CPUSet.from_int(int(one.cpus or 0) & holdings.node_cpus.get(node, 0))
+            held: set[int | str] = set(cpus)
         elif amounts.devices:
             ids = one.devices.get(amounts.resource, ())
-            amount = sum(amounts.devices.get(identity) == numa_nodes for identity in ids)
+            held = {identity for identity in ids if amounts.devices.get(identity) == numa_nodes}
         else:
-            amount = one.memory.get(amounts.resource, {}).get(numa_nodes[0] if numa_nodes else -1, 0)
-        if amount:
-            yield Holder(one.pod, one.container, amount)
+            if amount := one.memory.get(amounts.resource, {}).get(node, 0):
+                yield Holder(one.pod, one.container, amount)
+            continue
+        if held:
+            yield Holder(one.pod, one.container, len(held), len(held & counted))
+            counted |= held
 
 
 def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:

@@ -9,9 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.device_inventory import Device
+from alignup.node.explain.words import (
+    CONTAINER_COLUMNS,
+    RESOURCE_COLUMNS,
+    RESOURCE_NUMBERS,
+    container_rows,
+    group_in_words,
+    in_common,
+    resource_rows,
+)
 from alignup.node.pictures.page import (
     Table,
-    containers_table,
     fragment,
     heading,
     holders_table,
@@ -21,13 +29,13 @@ from alignup.node.pictures.page import (
     scrolling,
 )
 from alignup.node.pictures.picture import Scene, draw
-from alignup.text.byte_sizes import format_bytes, short_bytes
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
-    from alignup.node.explain.explanation import Explanation, PlacePart, ResourcePart
+    from alignup.node.explain.explanation import Explanation, PlacePart, ResourcePart, Step
     from alignup.node.holdings import Holdings
     from alignup.node.pictures.overlay import Sign
 
@@ -132,38 +140,30 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     if explanation.suggestions:
         yield heading("What would help", 3)
         yield listed([one.text for one in explanation.suggestions])
-    if explanation.resources:
-        yield heading("What was asked for, and what was there", 3)
-        yield scrolling(_resources_table(explanation.resources).element())
-    got = {one.name: one.got.to_dict(holdings.numa_node_ids) for one in explanation.containers if one.got}
-    if got:
-        yield heading(
-            "What its containers got" if explanation.admitted else "What they had been given before", 3
-        )
-        yield scrolling(containers_table(got).element())
+    for step in explanation.steps if explanation.admitted else explanation.steps[-1:]:
+        yield from _step_parts(step)
+    if holdings.memory_groups:
+        yield listed([group_in_words(one) for one in explanation.before.memory_groups])
+    name, cpus, got, missed = CONTAINER_COLUMNS
+    got = got if explanation.admitted else f"{got} before the refusal"
+    yield heading("Its containers", 3)
+    yield scrolling(Table((name, cpus, got, missed), list(container_rows(explanation))).element())
+    if not explanation.admitted:
+        there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
+        holdings = replace(holdings, containers=there)
     if holdings.containers:
         yield heading("Who holds what", 3)
         yield scrolling(holders_table(holdings, signs).element())
 
 
-def _resources_table(parts: Sequence[ResourcePart]) -> Table:
-    """Return each resource place by place."""
-    rows = []
-    for part in parts:
-        unit = format_bytes if part.unit == "bytes" else str
-        for place in part.places:
-            holders = ", ".join(f"{one.pod} {unit(one.amount)}" for one in place.holders)
-            rows.append(
-                (
-                    part.container or "pod",
-                    part.resource,
-                    "-" if part.asked is None else unit(part.asked),
-                    ", ".join(map(str, place.numa_nodes)) or "any",
-                    unit(place.capacity),
-                    unit(place.reserved),
-                    unit(place.free),
-                    holders or "-",
-                )
-            )
-    columns = ("container", "resource", "asked", "NUMA node", "there", "reserved", "free", "held by")
-    return Table(columns, rows, frozenset({"asked", "there", "reserved", "free"}))
+def _step_parts(step: Step) -> Iterator[Element]:
+    """Yield one decision: what was asked, there and offered, the rule, and what the offers have in common."""
+    yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
+    if step.resources:
+        rows = list(resource_rows(step.resources))
+        yield scrolling(Table(RESOURCE_COLUMNS, rows, frozenset(RESOURCE_NUMBERS)).element())
+    else:
+        yield paragraph("requests nothing that is given out by NUMA node")
+    yield paragraph(f"rule: {step.rule}")
+    if common := in_common(step):
+        yield paragraph(f"the offers have in common: {common}")

@@ -37,7 +37,8 @@ _STYLE: Final = """
 body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
 h1{font-size:1.4em}h2{font-size:1.15em;margin-top:1.6em}
 table{border-collapse:collapse;margin:.6em 0}
-th,td{text-align:left;padding:.2em .9em .2em 0;vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
+th,td{text-align:left;padding:.2em .9em .2em 0;vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:anywhere;
+white-space:pre-line}
 th{border-bottom:1px solid #555}
 .number{text-align:right}
 .scrolling{overflow-x:auto}
