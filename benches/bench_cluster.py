@@ -50,6 +50,12 @@ DEMANDS = {
 }
 """What the containers of a pod ask for, and the microseconds that are promised at worst."""
 
+POLICIES = [
+    policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow)
+    for policy in TOPOLOGY_POLICIES
+]
+"""To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
+
 
 def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
     """Return a pod with a container for each demand."""
@@ -127,8 +133,8 @@ def best_of(function: Any, rounds: int = 3) -> float:
 
 
 @pytest.mark.parametrize("name", DEMANDS)  # varies fastest, so that each cluster is made once
-@pytest.mark.parametrize("policy", TOPOLOGY_POLICIES)
-@pytest.mark.parametrize("shapes", ["one-shape", "own-shapes"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shapes", ["one-shape", pytest.param("own-shapes", marks=pytest.mark.slow)])
 @pytest.mark.benchmark(group="cluster: 10,000 nodes of 8 NUMA nodes and 4 resources")
 def test_evaluate(benchmark, promise, name, policy, shapes):
     """One pod on 10,000 nodes, one core: the worst of all loads and strategies, timed and gated on a tenth of them.
@@ -157,6 +163,7 @@ def test_evaluate(benchmark, promise, name, policy, shapes):
     assert benchmark.disabled or whole < limit * FACTOR * CROWDED / 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.benchmark(group="cluster: growth")
 def test_growth(benchmark):
     """From 1,000 to 100,000 nodes time grows as the nodes do, and their amounts stay under 100 MB."""
@@ -261,6 +268,7 @@ print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.benchmark(group="cluster: reading")
 def test_reading_objects(benchmark, tmp_path):
     """10,000 NodeResourceTopology objects, each of its own amounts: 1.2 s and 200 MB."""
@@ -286,6 +294,7 @@ def test_reading_objects(benchmark, tmp_path):
         assert benchmark.extra_info["megabytes"] < 200 * 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.benchmark(group="cluster: making nodes")
 def test_making_nodes(benchmark):
     """10,000 Node objects of one machine and configuration: 1 s."""
