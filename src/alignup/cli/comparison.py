@@ -61,10 +61,10 @@ def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterato
 
 def option_stages(names: Iterable[str], version: KubeletVersion) -> dict[str, str | None]:
     """Return the stage of policy options in a release; None for those that it does not know."""
-    from alignup.kubernetes.policy_options import CPU_OPTION_STAGES, TOPOLOGY_OPTION_STAGES, option_stage
+    from alignup.kubernetes.versions import release_of
 
-    stages = {**CPU_OPTION_STAGES, **TOPOLOGY_OPTION_STAGES}
-    return {name: option_stage(stages.get(name, ()), version) for name in sorted(names)}
+    stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
+    return {name: stages.get(name) for name in sorted(names)}
 
 
 def changed_options(names: Iterable[str], versions: Sequence[KubeletVersion]) -> Iterator[str]:

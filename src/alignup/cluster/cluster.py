@@ -23,7 +23,7 @@ from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodReading, VersionProfile, parse_version
 from alignup.node import Node
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class Cluster:
         """
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, flat_views(into) if views is None else views, start, stop, nodes)
-            if pod.readings:
+            if pod.readings is not None:
                 indices = range(start, stop) if nodes is None else nodes[start:stop]
                 self._read_again(pod, strategy, into, indices)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
@@ -392,7 +392,7 @@ class Cluster:
                 run(0, len(self))
             else:
                 self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
-            if parsed.readings:
+            if parsed.readings is not None:
                 self._read_again(parsed, strategy, answer, range(len(self)))
             if self._members and (job.policy >= 0 or not answer.exact.all()):
                 everyone = np.arange(len(self))
@@ -457,11 +457,14 @@ def doubt_other_readings(nodes: Sequence[Node], pod: Pod, answer: Evaluation, in
 
     Few pods are read in several ways: those with resources of their own, or with a status.
     """
-    if not pod.readings:
+    if pod.readings is None:
         return
-    differs = {reading: other != pod for reading, other in pod.readings.items()}
+    differs: dict[PodReading, bool] = {}
     for index in indices:
-        if differs[nodes[index].config.profile.pods]:
+        reading = nodes[index].config.profile.pods
+        if reading not in differs:
+            differs[reading] = pod.read_as(reading) != pod
+        if differs[reading]:
             answer.exact[index] = False
 
 
@@ -475,7 +478,7 @@ def other_readings(
         pod: as it was given.
         indices: which nodes are concerned.
     """
-    if not pod.readings or not profiles:
+    if pod.readings is None or not profiles:
         return
     groups: dict[Pod, list[int]] = {}
     first = pod.read_as(profiles[0].pods)

@@ -7,7 +7,7 @@ node without NUMA management aligns nothing, whatever it admits; both are added 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -176,5 +176,4 @@ def _replicas(pod: Pod, most: int) -> Iterator[Pod]:
     """Yield equal pods with uids of their own."""
     for number in range(most):
         uid = f"{pod.uid}/{number}"
-        readings = {reading: replace(other, uid=uid) for reading, other in pod.readings.items()}
-        yield replace(pod, uid=uid, readings=readings)
+        yield pod.renamed(uid=uid)

@@ -5,7 +5,7 @@ Which pods hold something is said by the state files, not here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,19 +102,13 @@ def _node_pod(item: Any, place: str, source: str) -> NodePod:
     uid = pod.annotations.get(STATIC_UID)
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     return NodePod(
-        pod if uid is None or uid == pod.uid else _with_uid(pod, uid),
+        pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
         status.phase or "",
         (wire.spec and wire.spec.node_name) or "",
         status.start_time is not None,
         {one.container_id.rpartition("//")[2]: one.name or "" for one in containers if one.container_id},
         status.reason or "",
     )
-
-
-def _with_uid(pod: Pod, uid: str) -> Pod:
-    """Return the pod under another uid, as all kubelets read it."""
-    readings = {reading: replace(one, uid=uid) for reading, one in pod.readings.items()}
-    return replace(pod, uid=uid, readings=readings)
 
 
 def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, warn
-from alignup.kubernetes.feature_gates import effective_gates, not_followed
+from alignup.kubernetes.feature_gates import effective_gates, gate_complaints, not_followed
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
     CPU_FAMILY,
@@ -250,8 +250,6 @@ def _check_gates(
     """
     if not given:
         return
-    from alignup.kubernetes.feature_gates import gate_complaints  # noqa: PLC0415  # few configurations set gates
-
     for complaint in gate_complaints(given, version):
         if is_strict:
             raise ConfigError(complaint)

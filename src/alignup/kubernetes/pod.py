@@ -5,17 +5,18 @@ Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.kubernetes.qos import QOSClass
-from alignup.records import Record, field
+from alignup.kubernetes.versions import PodLevel
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from alignup.kubernetes.versions import PodReading
 
-__all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod"]
+__all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod", "PodReadings"]
 
 
 class Container(Record):
@@ -40,6 +41,16 @@ class Container(Record):
     """(resource, count) of extended resources in its limits, by name; any may be a device plugin's."""
     fractional_memory: str = ""
     """The first type in `memory` whose request is no whole number of bytes (`512m`): a Static memory manager fails."""
+
+
+class PodReadings(Protocol):
+    """What kubelets make of a pod, by the way in which they read pods."""
+
+    def read(self, reading: PodReading) -> Pod:
+        """Return the pod as such a kubelet reads it; that pod has no readings itself."""
+
+    def renamed(self, identity: Mapping[str, Any]) -> PodReadings:
+        """Return the readings of the pod with other values in some of its fields."""
 
 
 class NodeConstraints(Record):
@@ -84,8 +95,10 @@ class Pod(Record):
     """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
     constraints: NodeConstraints = field(default=ANY_NODE, repr=False, compare=False)
     """What the pod demands of the node as a whole: only `whole_verdict` of a node looks at it."""
-    readings: Mapping[PodReading, Pod] = field(default_factory=dict, repr=False, compare=False)
-    """The same pod as kubelets of other releases read it, where that can differ; the pod itself is as 1.36 reads it."""
+    pod_level: PodLevel = PodLevel.IGNORED
+    """The meaning of the resources that the pod has as a whole (`spec.resources`); `IGNORED` also if it has none."""
+    readings: PodReadings | None = field(default=None, repr=False, compare=False)
+    """The same pod as kubelets of other releases and gates read it; None: they all read it so."""
 
     def __post_init__(self) -> None:
         if not self.all_containers:
@@ -94,7 +107,17 @@ class Pod(Record):
 
     def read_as(self, reading: PodReading) -> Pod:
         """Return the pod as a kubelet reads it that reads pods in this way."""
-        return self.readings.get(reading, self)
+        return self if self.readings is None else self.readings.read(reading)
+
+    def renamed(self, **identity: Any) -> Pod:
+        """Return the pod under another `uid`, `name`, `namespace`, or with other `annotations`."""
+        readings = None if self.readings is None else self.readings.renamed(identity)
+        return replace(self, **identity, readings=readings)
+
+    @property
+    def has_shared_pool(self) -> bool:
+        """True if the managers give CPUs and memory to the pod as a whole, for its containers to share."""
+        return self.pod_level is PodLevel.MANAGED
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Pod:

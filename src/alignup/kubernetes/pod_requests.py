@@ -7,20 +7,21 @@ quantities, and `alignup.kubernetes.qos` decides the QoS class; the providers al
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
 from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
-from alignup.kubernetes.versions import POD_READINGS, PodLevel, PodReading, StatusRequests
-from alignup.records import Record, replace
+from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 __all__ = [
+    "CONFIG_SOURCE",
     "Wish",
     "build_pod",
     "effective_request",
@@ -35,6 +36,9 @@ __all__ = [
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+_STATIC_SOURCES: Final = ("file", "http")
+"""Values of the annotation with which a kubelet marks static pods, which no API server has created."""
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _Item = TypeVar("_Item", Container, "Wish")
 
@@ -76,7 +80,7 @@ def build_pod(
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
     constraints: NodeConstraints = ANY_NODE,
 ) -> Pod:
-    """Return the record of a pod, with what kubelets of other releases make of it where that can differ.
+    """Return the record of a pod as the newest kubelet reads it, and what others make of it where that can differ.
 
     Args:
         uid: the pod's uid.
@@ -86,87 +90,129 @@ def build_pod(
         init_wishes: the resources of its init containers, in their order.
         wishes: the resources of its other containers, in their order.
         pod_wish: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
-            They decide the QoS class; and the CPU and memory managers leave such a pod to the shared pool, as
-            long as PodLevelResourceManagers, an alpha feature gate, is off.
         allocated: by container, what the pod's status says that it was allocated, where that is not its request.
         constraints: what it demands of the node as a whole.
     """
-    if pod_wish:
-        _default_requests(pod_wish, init_wishes, wishes)
-        as_whole = {name: _amount(name, value) for name, value in pod_wish.requests.items()}
-        constraints = replace(constraints, requests=as_whole)
-
-    named = (uid, name, namespace, annotations, constraints)
-    newest = _read_pod(named, init_wishes, wishes, pod_wish)
-    if pod_wish is None and not allocated:
-        return newest
-    readings = {
-        reading: _read_pod(
-            named,
-            init_wishes,
-            wishes,
-            pod_wish if reading.pod_level is not PodLevel.IGNORED else None,
-            allocated,
-            reading,
-        )
-        for reading in POD_READINGS
-    }
-    return replace(newest, readings=readings)
+    identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
+    source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints)
+    newest = _read_pod(source, _NEWEST_READING)
+    return newest if pod_wish is None and not allocated else replace(newest, readings=source)
 
 
-def _read_pod(
-    named: tuple[str, str, str, Mapping[str, str], NodeConstraints],
-    init_wishes: Sequence[Wish],
-    wishes: Sequence[Wish],
-    pod_wish: Wish | None,
-    allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
-    reading: PodReading = _NEWEST_READING,
-) -> Pod:
-    """Return the record of a pod as some kubelets read it; `named` are arguments of `build_pod`."""
-    deciding = [pod_wish] if pod_wish else [*init_wishes, *wishes]
+class _Source(Record):
+    """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for."""
+
+    identity: Mapping[str, Any]
+    init_wishes: Sequence[Wish]
+    wishes: Sequence[Wish]
+    pod_wish: Wish | None
+    allocated: Mapping[str, Mapping[str, int]]
+    constraints: NodeConstraints
+    known: dict[PodReading, Pod] = field(default_factory=dict)
+
+    def read(self, reading: PodReading) -> Pod:
+        found = self.known.get(reading)
+        if found is None:
+            found = self.known[reading] = _read_pod(self, reading)
+        return found
+
+    def renamed(self, identity: Mapping[str, Any]) -> _Source:
+        known = {reading: replace(pod, **identity) for reading, pod in self.known.items()}
+        return replace(self, identity={**self.identity, **identity}, known=known)
+
+
+def _read_pod(source: _Source, reading: PodReading) -> Pod:
+    """Return the record of a pod as some kubelets read it."""
+    level = _level(source, reading)
+    pod_level = PodLevel.IGNORED if level is None else reading.pod_level
+    deciding = [*source.init_wishes, *source.wishes] if level is None else [level]
     qos = qos_class([(one.requests, one.limits) for one in deciding])
-    shares = pod_wish is not None and reading.pod_level is PodLevel.SHARES
-    is_exclusive = qos is QOSClass.GUARANTEED and not shares
-    if allocated:
-        init_containers, containers = (
-            tuple([_container(wish, is_exclusive, _from_status(wish, allocated, reading)) for wish in some])
-            for some in (init_wishes, wishes)
+    is_managed = pod_level is PodLevel.MANAGED
+    is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
+    init_containers, containers = (
+        tuple(
+            [
+                _container(
+                    wish,
+                    is_exclusive and not (is_managed and not is_guaranteed(wish)),
+                    _from_status(wish, source.allocated, reading) if source.allocated else None,
+                )
+                for wish in some
+            ]
         )
-    else:  # nearly always, and on the way of every admission
-        init_containers = tuple([_container(wish, is_exclusive) for wish in init_wishes])
-        containers = tuple([_container(wish, is_exclusive) for wish in wishes])
+        for some in (source.init_wishes, source.wishes)
+    )
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
-    uid, name, namespace, annotations, constraints = named
-    if pod_wish is None and constraints.requests:
-        constraints = replace(constraints, requests={})
+    if is_managed and level is not None:
+        whole = _container(level, is_exclusive)
+        exclusive_cpus = whole.exclusive_cpus
+        memory = () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
+    constraints = source.constraints
+    if level is not None:
+        as_whole = {name: _amount(name, value) for name, value in level.requests.items()}
+        constraints = replace(constraints, requests=as_whole)
     return Pod(
-        uid=uid,
-        name=name,
-        namespace=namespace,
+        **source.identity,
+        constraints=constraints,
         init_containers=init_containers,
         containers=containers,
         qos=qos,
-        annotations=annotations,
         exclusive_cpus=exclusive_cpus,
         memory=memory,
         devices=devices,
         all_containers=init_containers + containers,
-        constraints=constraints,
+        pod_level=pod_level,
     )
 
 
-def _default_requests(pod_wish: Wish, init_wishes: Sequence[Wish], wishes: Sequence[Wish]) -> None:
-    """Fill in the CPU and memory that a pod with limits of its own requests, as the API server does.
+def is_guaranteed(wish: Wish) -> bool:
+    """Return whether a container would be Guaranteed by itself: it requests CPU and memory, as much as its limits."""
+    return qos_class([(wish.requests, wish.limits)]) is QOSClass.GUARANTEED
 
-    That is what its containers request, or the limit if they request nothing.
+
+def _level(source: _Source, reading: PodReading) -> Wish | None:
+    """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
+    wish = source.pod_wish
+    if wish is None or reading.pod_level is PodLevel.IGNORED:
+        return None
+    if not (wish.requests or wish.limits):
+        return None if reading.empty_pod_resources_ignored else wish
+    level = Wish(wish.name, dict(wish.requests), dict(wish.limits))
+    by_api_server = reading.pod_limits_defaulted_by_api_server
+    if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
+        return level
+    _fill_in_requests(level, source, by_api_server=by_api_server)
+    if by_api_server:
+        _fill_in_limits(level, source)
+    return level
+
+
+def _fill_in_requests(level: Wish, source: _Source, *, by_api_server: bool) -> None:
+    """Fill in limits of hugepages, and requests: what the containers request, else the limit.
+
+    A pod without limits of its own gets requests by `by_api_server` only.
     """
-    if not pod_wish.limits:
+    limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
+    for resource, amount in limited.items():
+        if is_hugepages(resource) and resource not in level.requests:
+            level.limits.setdefault(resource, amount)
+    if not (level.limits or by_api_server):
         return
-    of_containers = peak(init_wishes, wishes, lambda wish: wish.requests.items())
+    requested = peak(source.init_wishes, source.wishes, lambda one: one.requests.items())
     for resource in ("cpu", "memory"):
-        default = of_containers.get(resource, pod_wish.limits.get(resource))
-        if default is not None:
-            pod_wish.requests.setdefault(resource, default)
+        if resource in requested:
+            level.requests.setdefault(resource, requested[resource])
+    for resource, amount in level.limits.items():
+        level.requests.setdefault(resource, amount)
+
+
+def _fill_in_limits(level: Wish, source: _Source) -> None:
+    """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
+    everybody = [*source.init_wishes, *source.wishes]
+    limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
+    for resource, amount in level.requests.items():
+        if all(resource in one.limits for one in everybody):
+            level.limits.setdefault(resource, max(amount, limited[resource]))
 
 
 def _from_status(
@@ -307,15 +353,15 @@ def why_shared(pod: Pod, container: Container) -> str:
     asked = container.requests.get("cpu", 0)
     if asked % 1000:
         return f"it requests {asked}m CPU, which is not a whole number"
+    if pod.has_shared_pool:
+        return "it shares what is left of its pod's CPUs: its requests of CPU and memory are not its limits"
     return "spec.resources of its pod, or its pod's status, count instead of its own requests"
 
 
 def why_not_guaranteed(pod: Pod) -> str:
     """Return what makes a pod Burstable or BestEffort, as a clause: the first container and resource that do."""
     of_pod = "the resources of the pod as a whole (spec.resources) decide that"
-    if any(
-        other.qos != pod.qos for other in pod.readings.values()
-    ):  # kubelets that do not know them see another class
+    if pod.pod_level is not PodLevel.IGNORED:
         return of_pod
     for container in pod.all_containers:
         for resource in _COMPUTE:

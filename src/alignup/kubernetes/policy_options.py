@@ -10,57 +10,34 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
-from alignup.kubernetes.versions import NEWEST, OLDEST, KubeletVersion
+from alignup.kubernetes.versions import KNOWN_VERSIONS, NEWEST, KubeletVersion, release_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CPU_FAMILY",
     "CPU_OPTIONS",
-    "CPU_OPTION_STAGES",
     "DEFAULT_MAXIMUM",
     "TOPOLOGY_FAMILY",
     "TOPOLOGY_OPTIONS",
-    "TOPOLOGY_OPTION_STAGES",
     "CpuOptions",
     "OptionFamily",
     "TopologyOptions",
     "check_available",
-    "option_stage",
+    "option_stages",
     "parse_cpu_options",
     "parse_topology_options",
     "set_options",
 ]
 
-_Stages = tuple[tuple[int, str], ...]
-_FROM: Final = OLDEST.minor
-
-CPU_OPTION_STAGES: Final[dict[str, _Stages]] = {
-    "full-pcpus-only": ((_FROM, "beta"), (33, "GA")),
-    "distribute-cpus-across-numa": ((_FROM, "alpha"), (33, "beta")),
-    "align-by-socket": ((_FROM, "alpha"),),
-    "distribute-cpus-across-cores": ((31, "alpha"),),
-    "strict-cpu-reservation": ((32, "alpha"), (33, "beta"), (35, "GA")),
-    "prefer-align-cpus-by-uncorecache": ((32, "alpha"), (34, "beta"), (36, "GA")),
-}
-"""By name, (first minor, stage) in ascending order; source: `cpumanager/policy_options.go` of each release."""
-
-TOPOLOGY_OPTION_STAGES: Final[dict[str, _Stages]] = {
-    "prefer-closest-numa-nodes": ((_FROM, "beta"), (32, "GA")),
-    "max-allowable-numa-nodes": ((31, "beta"), (35, "GA")),
-}
-"""The same of `topologymanager/policy_options.go`."""
-
-CPU_OPTIONS: Final = tuple(CPU_OPTION_STAGES)
-TOPOLOGY_OPTIONS: Final = tuple(TOPOLOGY_OPTION_STAGES)
-
 
 class OptionFamily(Record):
     """The options of one manager."""
 
-    stages: Mapping[str, _Stages]
+    kind: str
+    """`cpu` or `topology`."""
     words: str
     """The manager's name in a kubelet's messages."""
     gate: str
@@ -74,26 +51,23 @@ class OptionFamily(Record):
 
 
 CPU_FAMILY: Final = OptionFamily(
-    CPU_OPTION_STAGES,
+    "cpu",
     "CPU Manager",
     "CPUManagerPolicyOptions",
     'CPU Manager policy options {} require feature gates "CPUManager", "CPUManagerPolicyOptions" enabled',
 )
 TOPOLOGY_FAMILY: Final = OptionFamily(
-    TOPOLOGY_OPTION_STAGES,
+    "topology",
     "Topology Manager",
     "TopologyManagerPolicyOptions",
     'topology manager policy options {} require feature gates "TopologyManagerPolicyOptions" enabled',
 )
 
 
-def option_stage(stages: _Stages, version: KubeletVersion = NEWEST) -> str | None:
-    """Return `alpha`, `beta` or `GA`; None where the release does not know the option."""
-    found = None
-    for first, stage in stages:
-        if KubeletVersion(first) <= version:
-            found = stage
-    return found
+def option_stages(family: OptionFamily, version: KubeletVersion = NEWEST) -> Mapping[str, str]:
+    """Return the options that a release knows, each with its stage: `alpha`, `beta` or `GA`."""
+    release = release_of(version)
+    return release.cpu_options if family.kind == "cpu" else release.topology_options
 
 
 def check_available(
@@ -125,28 +99,24 @@ def check_available(
 def _check_one(
     family: OptionFamily, name: str, version: KubeletVersion, gates: Mapping[str, bool], where: str
 ) -> None:
-    if name not in family.stages:
+    stages = option_stages(family, version)
+    since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
+    if since is None:
         raise ConfigError(
             f'unknown {family.words} Policy option: "{one_line(str(name))}" '
-            f"(expected options among {', '.join(_known(family, version))}, got {name!r} at {where})"
+            f"(expected options among {', '.join(stages)}, got {name!r} at {where})"
         )
-    stage = option_stage(family.stages[name], version)
-    if stage is None:
-        since = KubeletVersion(family.stages[name][0][0])
+    if name not in stages:
         raise ConfigError(
             f'unknown {family.words} Policy option: "{name}" '
             f"({where}: kubelet {version} does not know it, {since} and later do)"
         )
+    stage = stages[name]
     if stage != "GA" and not gates[family.gate_of(stage)]:
         raise ConfigError(
             f'{family.words} Policy {stage.title()}-level Options not enabled, but option "{name}" provided '
             f"({where}: the feature gate {family.gate_of(stage)} of kubelet {version} is off)"
         )
-
-
-def _known(family: OptionFamily, version: KubeletVersion) -> Iterable[str]:
-    """Return the options that a release knows."""
-    return (name for name, stages in family.stages.items() if option_stage(stages, version))
 
 
 DEFAULT_MAXIMUM: Final = 8
@@ -181,6 +151,10 @@ class CpuOptions(Record):
     distribute_cpus_across_cores: bool = False
     strict_cpu_reservation: bool = False
     prefer_align_cpus_by_uncorecache: bool = False
+
+
+CPU_OPTIONS: Final = tuple(name.replace("_", "-") for name in CpuOptions.__record_fields__)
+TOPOLOGY_OPTIONS: Final = tuple(name.replace("_", "-") for name in TopologyOptions.__record_fields__)
 
 
 def parse_topology_options(

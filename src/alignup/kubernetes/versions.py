@@ -1,15 +1,16 @@
-"""Knows what kubelets of different releases decide differently: one record of named behaviours for each release.
+"""Knows the releases of the kubelet: what each decides otherwise, its feature gates, policy options and checkpoints.
 
-Reads versions as kubelets and Node objects write them. `alignup.kubernetes.feature_gates` knows gates, and
-`alignup.kubernetes.policy_options` the options of the managers' policies; providers ask the profile for a behaviour by
-its name, and compare no versions.
+Each minor release is a file of `releases`; what the names of rules there mean is in `RULES`. Providers ask a
+`VersionProfile` for a rule by its name, and compare no versions. `alignup.kubernetes.feature_gates` decides what gates
+are on, `alignup.kubernetes.policy_options` which options a kubelet accepts.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from enum import Enum
-from itertools import product, starmap
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, warn
@@ -19,20 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "BEHAVIOURS",
     "KNOWN_VERSIONS",
     "NEWEST",
     "OLDEST",
-    "POD_READINGS",
-    "Behaviour",
+    "RULES",
+    "GateStage",
     "KubeletVersion",
     "PodLevel",
     "PodReading",
+    "Release",
+    "Rule",
     "StatusRequests",
     "VersionProfile",
     "parse_version",
     "parse_versions",
     "profile_of",
+    "release_of",
 ]
 
 _VERSION: Final = re.compile(
@@ -49,70 +52,128 @@ class KubeletVersion(Record, order=True):
         return f"1.{self.minor}"
 
 
-OLDEST: Final = KubeletVersion(29)
-NEWEST: Final = KubeletVersion(36)
-KNOWN_VERSIONS: Final = tuple(KubeletVersion(minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
+_RELEASES: Final = f"{os.path.dirname(__file__)}/releases"  # noqa: PTH120  # pathlib is slow to import, as json is
+KNOWN_VERSIONS: Final = tuple(
+    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(_RELEASES) if name.endswith(".json"))  # noqa: PTH208
+)
+OLDEST: Final = KNOWN_VERSIONS[0]
+NEWEST: Final = KNOWN_VERSIONS[-1]
 
 
-class Behaviour(Record):
-    """Something that the kubelets of some releases do."""
+class GateStage(Record):
+    """The stage and default of a feature gate in a release."""
+
+    maturity: str
+    """`alpha`, `beta`, `GA` or `deprecated`."""
+    is_on: bool
+    """By default."""
+    is_locked: bool
+    """It cannot be set to anything but its default."""
+
+
+class Release(Record):
+    """What is known of a release."""
+
+    source: str
+    """The patch that it was read from."""
+    rules: frozenset[str]
+    """The names in `RULES` that hold."""
+    checkpoints: Mapping[str, tuple[str, ...]]
+    """By file, the versions that the kubelet reads; it writes the last one."""
+    cpu_options: Mapping[str, str]
+    """By name, the stage of the CPU manager's options (`cpumanager/policy_options.go`): `alpha`, `beta` or `GA`."""
+    topology_options: Mapping[str, str]
+    """The same of `topologymanager/policy_options.go`."""
+    needs: Mapping[str, tuple[str, ...]]
+    """By gate, the gates without which it must not be on."""
+    gates: Mapping[str, GateStage]
+    """All feature gates that the kubelet knows, by name; `docs/versions.md` says how they were listed."""
+
+
+@cache
+def release_of(version: KubeletVersion) -> Release:
+    """Return what is known of a release, one of `KNOWN_VERSIONS`."""
+    import json  # noqa: PLC0415  # slow to import
+
+    with open(f"{_RELEASES}/{version}.json", encoding="utf-8") as file:  # noqa: PTH123  # as above
+        data = json.load(file)
+    return Release(
+        source=data["source"],
+        rules=frozenset(data["rules"]),
+        checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
+        cpu_options=data["cpuOptions"],
+        topology_options=data["topologyOptions"],
+        needs={name: tuple(needed) for name, needed in data["needs"].items()},
+        gates={name: GateStage(*stage) for name, stage in data["gates"].items()},
+    )
+
+
+class Rule(Record):
+    """A decision of the kubelet on which releases differ."""
 
     effect: str
     """A sentence for people."""
     source: str
-    """Where it stands, under `pkg/kubelet/cm` of Kubernetes."""
-    first: KubeletVersion = OLDEST
-    """The first release that does so, of those known."""
-    last: KubeletVersion = NEWEST
-    """The last one."""
-
-    def holds_in(self, version: KubeletVersion) -> bool:
-        """Return whether kubelets of this release do so."""
-        return self.first <= version <= self.last
+    """Where it stands, under `pkg/kubelet/cm` of Kubernetes unless it says otherwise."""
 
 
-BEHAVIOURS: Final[dict[str, Behaviour]] = {
-    "device_hints_over_all_nodes": Behaviour(
+RULES: Final[dict[str, Rule]] = {
+    "device_hints_over_all_nodes": Rule(
         "the device manager offers masks of all NUMA nodes, not only of those that have a device of the resource",
         "devicemanager/topology_hints.go, generateDeviceTopologyHints",
-        last=KubeletVersion(35),
     ),
-    "memory_groups_checked": Behaviour(
+    "distribution_prefers_one_socket": Rule(
+        "distribute-cpus-across-numa with align-by-socket prefers NUMA nodes of one socket to any across sockets, and "
+        "cuts an even share down to what the fullest of the nodes has free",
+        "cpumanager/cpu_assignment.go, takeByTopologyNUMADistributed",
+    ),
+    "empty_pod_resources_ignored": Rule(
+        "`spec.resources` without any entry does not decide the QoS class (gate PodLevelResourcesFixKubeletQOSClass)",
+        "pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS",
+    ),
+    "memory_groups_checked": Rule(
         "the memory manager refuses an allocation that would mix groups of NUMA nodes, instead of sharing nodes "
         "between groups",
         "memorymanager/policy_static.go, isAffinityViolatingNUMAAllocations",
-        first=KubeletVersion(32),
     ),
-    "odd_l3_rest_rounds_down": Behaviour(
+    "memory_only_where_requested": Rule(
+        "the memory manager leaves containers alone that request no memory, instead of looking for a place for nothing",
+        "memorymanager/policy_static.go, Allocate",
+    ),
+    "odd_l3_rest_rounds_down": Rule(
         "with prefer-align-cpus-by-uncorecache, an odd number of CPUs that is left to take does not stay in one L3 "
         "group on cores of several CPUs",
         "cpumanager/cpu_assignment.go, takePartialUncore",
-        last=KubeletVersion(33),
     ),
-    "pod_level_resources_share": Behaviour(
-        "a pod with resources of its own gets neither exclusive CPUs nor pinned memory (gate PodLevelResources)",
-        "cpumanager/policy_static.go and memorymanager/policy_static.go, IsPodLevelResourcesSet",
-        first=KubeletVersion(34),
-    ),
-    "pod_level_resources_set_qos": Behaviour(
+    "pod_level_resources_set_qos": Rule(
         "resources of a pod as a whole decide its QoS class (gate PodLevelResources, off by default before 1.34)",
         "k8s.io/component-helpers and pkg/apis/core/v1/helper/qos, ComputePodQOS",
-        first=KubeletVersion(32),
     ),
-    "requests_from_status": Behaviour(
+    "pod_level_resources_share": Rule(
+        "a pod with resources of its own gets neither exclusive CPUs nor pinned memory (gate PodLevelResources on, "
+        "PodLevelResourceManagers off)",
+        "cpumanager/policy_static.go and memorymanager/policy_static.go, IsPodLevelResourcesSet",
+    ),
+    "pod_limits_defaulted_by_api_server": Rule(
+        "missing entries of `spec.resources`, limits too, are filled in when a pod is created through the API, and not "
+        "for static pods (gate PodLevelResourcesFixDefaulting)",
+        "pkg/api/pod/util.go, DefaultPodLevelResources",
+    ),
+    "requests_from_status": Rule(
         "the requests of a container that has a status are its allocatedResources there (gate "
         "InPlacePodVerticalScaling, off by default before 1.33)",
         "cpumanager/policy_static.go, guaranteedCPUs; memorymanager/policy_static.go, getRequestedResources",
-        last=KubeletVersion(34),
     ),
-    "sidecar_requests_from_status": Behaviour(
+    "sidecar_requests_from_status": Rule(
         "the same holds of restartable init containers",
         "cpumanager/policy_static.go, guaranteedCPUs; memorymanager/policy_static.go, getRequestedResources",
-        first=KubeletVersion(33),
-        last=KubeletVersion(34),
+    ),
+    "state_before_smt_check": Rule(
+        "full-pcpus-only does not refuse a container that has its CPUs already, after a restart of the kubelet",
+        "cpumanager/policy_static.go, Allocate",
     ),
 }
-"""By name. Those that only a gate turns on hold where the gate is on as well."""
+"""By name. Those that a gate turns on or off hold only where it is on."""
 
 
 def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion:
@@ -136,7 +197,10 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     if (major, minor) < (1, OLDEST.minor):
         raise InputError.at(where, f"kubelet {OLDEST} or later; what older ones decide is not known", text)
     if (major, minor) > (1, NEWEST.minor):
-        warn(f"kubelet {major}.{minor} is newer than those known, and is judged as {NEWEST}")
+        warn(
+            f"kubelet {major}.{minor} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
+            f"feature gates, policy options and checkpoints"
+        )
         return NEWEST
     return KubeletVersion(minor)
 
@@ -158,6 +222,8 @@ class PodLevel(Enum):
     """They decide the QoS class; containers get what their own requests say."""
     SHARES = "shares"
     """They decide the QoS class, and the containers share CPUs and memory."""
+    MANAGED = "managed"
+    """They decide the QoS class, and the managers give them to the pod (gate PodLevelResourceManagers)."""
 
 
 class StatusRequests(Enum):
@@ -173,18 +239,23 @@ class PodReading(Record):
 
     pod_level: PodLevel = PodLevel.SHARES
     from_status: StatusRequests = StatusRequests.NOBODY
-
-
-POD_READINGS: Final = tuple(starmap(PodReading, product(PodLevel, StatusRequests)))
+    empty_pod_resources_ignored: bool = True
+    pod_limits_defaulted_by_api_server: bool = True
 
 
 class VersionProfile(Record):
-    """The behaviour of a release, with its feature gates, where releases differ; see `BEHAVIOURS`."""
+    """The behaviour of a release, with its feature gates, where releases differ; see `RULES`."""
 
     device_hints_over_all_nodes: bool = False
     memory_groups_checked: bool = True
     odd_l3_rest_rounds_down: bool = False
     pods: PodReading = PodReading()
+    distribution_prefers_one_socket: bool = True
+    memory_only_where_requested: bool = True
+    state_before_smt_check: bool = True
+
+
+_OWN_RULES: Final = tuple(name for name in VersionProfile.__record_fields__ if name != "pods")
 
 
 def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionProfile:
@@ -194,16 +265,23 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         version: the release.
         gates: which of its feature gates are on; those that it does not know are missing.
     """
-    holds = {name: behaviour.holds_in(version) for name, behaviour in BEHAVIOURS.items()}
+    rules = release_of(version).rules
     pod_level, from_status = PodLevel.IGNORED, StatusRequests.NOBODY
-    if gates.get("PodLevelResources") and holds["pod_level_resources_set_qos"]:
-        pod_level = PodLevel.SHARES if holds["pod_level_resources_share"] else PodLevel.SETS_QOS
-    if gates.get("InPlacePodVerticalScaling") and holds["requests_from_status"]:
-        sidecars = holds["sidecar_requests_from_status"]
+    if gates.get("PodLevelResources") and "pod_level_resources_set_qos" in rules:
+        pod_level = PodLevel.SHARES if "pod_level_resources_share" in rules else PodLevel.SETS_QOS
+        if gates.get("PodLevelResourceManagers"):
+            pod_level = PodLevel.MANAGED
+    if gates.get("InPlacePodVerticalScaling") and "requests_from_status" in rules:
+        sidecars = "sidecar_requests_from_status" in rules
         from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
     return VersionProfile(
-        device_hints_over_all_nodes=holds["device_hints_over_all_nodes"],
-        memory_groups_checked=holds["memory_groups_checked"],
-        odd_l3_rest_rounds_down=holds["odd_l3_rest_rounds_down"],
-        pods=PodReading(pod_level, from_status),
+        pods=PodReading(
+            pod_level,
+            from_status,
+            "empty_pod_resources_ignored" in rules
+            and gates.get("PodLevelResourcesFixKubeletQOSClass", False),
+            "pod_limits_defaulted_by_api_server" in rules
+            and gates.get("PodLevelResourcesFixDefaulting", False),
+        ),
+        **{name: name in rules for name in _OWN_RULES},
     )

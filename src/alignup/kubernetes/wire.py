@@ -14,7 +14,6 @@ __all__ = [
     "ConfigurationWire",
     "ContainerStatusWire",
     "ContainerWire",
-    "GatesWire",
     "MetadataWire",
     "NodeInfoWire",
     "NodeMetadataWire",
@@ -158,13 +157,6 @@ class PodWire(msgspec.Struct, rename="camel", gc=False):
     metadata: MetadataWire | None = None
     spec: PodSpecWire | None = None
     status: PodStatusWire | None = None
-
-
-class GatesWire(msgspec.Struct, frozen=True):
-    """Gates: by name their stages (first minor, maturity, on by default, locked), and by minor what needs what."""
-
-    gates: dict[str, list[tuple[int, str, bool, bool]]]
-    needs: dict[int, dict[str, list[str]]]
 
 
 CONFIGURATION_FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(ConfigurationWire))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
 from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM
 from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.versions import NEWEST
+from alignup.kubernetes.versions import NEWEST, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
@@ -333,7 +333,7 @@ def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> K
         if roomy.memory <= _PAGE:
             raise InputError.at("memory", "a machine with memory that this process may use", roomy.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
-    wide = option_stage(TOPOLOGY_OPTION_STAGES["max-allowable-numa-nodes"], version) is not None
+    wide = "max-allowable-numa-nodes" in release_of(version).topology_options
     return KubeletConfig(
         topology_manager_policy="none",
         topology_manager_policy_options=TopologyOptions(

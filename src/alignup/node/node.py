@@ -306,7 +306,7 @@ class Node:
         """Return the pod as the kubelet of this node's release reads it."""
         if not isinstance(pod, Pod):
             pod = pod_from_manifest(pod)
-        return pod.read_as(self.config.profile.pods) if pod.readings else pod
+        return pod if pod.readings is None else pod.read_as(self.config.profile.pods)
 
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
         """Return an independent node with the same pods and holdings, without observers, for what-if questions.

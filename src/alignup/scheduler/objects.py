@@ -6,13 +6,14 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.pod_requests import CONFIG_SOURCE
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -155,21 +156,15 @@ class PodReader:
         """
         metadata, spec = found.metadata, found.spec
         annotations = metadata.annotations or {}
-        kept = {key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX)}
+        kept = {
+            key: value
+            for key, value in annotations.items()
+            if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
+        }
         uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
-        pod = replace(
-            self._template(spec),
-            uid=uid,
-            name=metadata.name,
-            namespace=metadata.namespace,
-            annotations=kept,
+        pod = self._template(spec).renamed(
+            uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept
         )
-        if pod.readings:  # the same pod as other kubelets read it is the same pod
-            readings = {
-                reading: replace(one, uid=uid, name=pod.name, namespace=pod.namespace, annotations=kept)
-                for reading, one in pod.readings.items()
-            }
-            pod = replace(pod, readings=readings)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,

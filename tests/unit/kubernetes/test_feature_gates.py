@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import ConfigError
-from alignup.kubernetes.feature_gates import OPTION_GATES, effective_gates, gate_stage
+from alignup.kubernetes.feature_gates import MANAGER_GATES, OPTION_GATES, effective_gates
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.versions import KubeletVersion
+from alignup.kubernetes.versions import KubeletVersion, release_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_other_gates_are_taken(minor, gate, value):
     version = KubeletVersion(minor)
     gates = effective_gates({gate: value}, version)
     assert gates.get(gate, value) is value
-    assert (gate in gates) is (gate_stage(gate, version) is not None)
+    assert (gate in gates) is (gate in MANAGER_GATES and gate in release_of(version).gates)
 
 
 def test_missing_gates_are_the_defaults_or_let_options_pass():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import PodLevel, PodReading
 
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]), st.integers(0, 3), max_size=4
@@ -132,6 +135,46 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     assert pod.all_containers == pod.init_containers + pod.containers
 
 
+AS_1_36 = PodReading(empty_pod_resources_ignored=False, pod_limits_defaulted_by_api_server=False)
+BOTH = {"cpu": "2", "memory": "2"}
+ONE = ({}, {"cpu": 1, "memory": 1})
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "api_36", "api_37", "static_36", "static_37"),
+    [
+        ({}, ONE, "BestEffort", "Guaranteed", "BestEffort", "Guaranteed"),
+        ({"limits": BOTH}, ({}, {}), "Guaranteed", "Guaranteed", "Guaranteed", "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1"}}, ONE, "Guaranteed", "Guaranteed", "Guaranteed", "Burstable"),
+        ({"limits": {"cpu": "2"}}, ONE, "Burstable", "Burstable", "Burstable", "Burstable"),
+        ({"requests": BOTH}, ONE, "Burstable", "Guaranteed", "Burstable", "Burstable"),
+        ({"requests": {"memory": "1"}}, ONE, "Burstable", "Guaranteed", "Burstable", "Burstable"),
+        ({"requests": BOTH}, ({}, {"memory": 1}), "Burstable", "Burstable", "Burstable", "Burstable"),
+        ({"requests": BOTH, "limits": BOTH}, ONE, "Guaranteed", "Guaranteed", "Guaranteed", "Guaranteed"),
+    ],
+)
+def test_the_class_of_a_pod_with_resources_follows_release_and_origin(
+    pod, container, api_36, api_37, static_36, static_37
+):
+    """As real API servers and kubelets 1.36.3 and 1.37.2 did."""
+    through_api = manifest([], [container], pod)
+    static = manifest([], [container], pod)
+    static["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
+    read = [
+        Pod.from_manifest(made).read_as(reading).qos
+        for made in (through_api, static)
+        for reading in (AS_1_36, PodReading())
+    ]
+    assert read == [api_36, api_37, static_36, static_37]
+
+
+def test_a_pod_under_another_name_is_read_alike():
+    made = Pod.from_manifest(manifest([], [ONE], {"requests": BOTH}))
+    other = made.renamed(uid="other")
+    for reading in (AS_1_36, PodReading(), PodReading(PodLevel.MANAGED)):
+        assert other.read_as(reading) == replace(made.read_as(reading), uid="other")
+
+
 @pytest.mark.parametrize(
     ("pod", "containers", "qos"),
     [
@@ -146,7 +189,7 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
 )
 def test_pods_with_resources_of_their_own_stay_in_the_shared_pool(pod, containers, qos):
     """Pod Level Resources decide the class, and keep the CPU and memory managers away."""
-    made = Pod.from_manifest(manifest([], containers, pod))
+    made = Pod.from_manifest(manifest([], containers, pod)).read_as(AS_1_36)
     assert made.qos == qos
     assert (made.exclusive_cpus, made.memory) == (0, ())
     assert (made.containers[0].exclusive_cpus, made.containers[0].memory) == (0, ())

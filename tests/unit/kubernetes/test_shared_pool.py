@@ -6,6 +6,7 @@ import pytest
 
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import why_shared
+from alignup.kubernetes.versions import PodReading
 
 WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 
@@ -34,7 +35,7 @@ def pod_of(*resources, **spec):
             "it requests 2500m CPU, which is not a whole number",
         ),
         (
-            pod_of(WHOLE, resources={}),
+            pod_of(WHOLE, resources={}).read_as(PodReading(empty_pod_resources_ignored=False)),
             "its pod is BestEffort: the resources of the pod as a whole (spec.resources) decide that",
         ),
         (

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.feature_gates import FEATURE_GATES, effective_gates
-from alignup.kubernetes.policy_options import CPU_OPTION_STAGES, TOPOLOGY_OPTION_STAGES, option_stage
+from alignup.kubernetes.feature_gates import MANAGER_GATES, effective_gates
 from alignup.kubernetes.versions import (
-    BEHAVIOURS,
     KNOWN_VERSIONS,
     NEWEST,
+    RULES,
     KubeletVersion,
     PodLevel,
     PodReading,
@@ -22,6 +21,7 @@ from alignup.kubernetes.versions import (
     parse_version,
     parse_versions,
     profile_of,
+    release_of,
 )
 
 PAGE = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="utf-8")
@@ -59,9 +59,11 @@ def test_what_is_too_old_is_refused(text):
         parse_version(text)
 
 
-@pytest.mark.parametrize("text", ["1.37", "v1.99.1", "2.0"])
+@pytest.mark.parametrize("text", ["1.38", "v1.99.1", "2.0"])
 def test_what_is_newer_is_judged_as_the_newest_known(text):
-    with pytest.warns(AlignupWarning, match=r"is newer than those known, and is judged as 1\.36"):
+    with pytest.warns(
+        AlignupWarning, match=r"is newer than those known, and is judged as 1\.37; not known are its rules"
+    ):
         assert parse_version(text) == NEWEST
 
 
@@ -74,31 +76,67 @@ def test_the_newest_profile_is_the_default_one():
 
 
 @pytest.mark.parametrize(
-    ("minor", "over_all", "checked", "down", "pod_level", "status"),
+    ("minor", "over_all", "checked", "down", "pod_level", "status", "newer"),
     [
-        (29, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY),
-        (31, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY),
-        (32, True, True, True, PodLevel.IGNORED, StatusRequests.NOBODY),
-        (33, True, True, True, PodLevel.IGNORED, StatusRequests.WITH_SIDECARS),
-        (34, True, True, False, PodLevel.SHARES, StatusRequests.WITH_SIDECARS),
-        (35, True, True, False, PodLevel.SHARES, StatusRequests.NOBODY),
-        (36, False, True, False, PodLevel.SHARES, StatusRequests.NOBODY),
+        (29, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY, False),
+        (31, True, False, True, PodLevel.IGNORED, StatusRequests.NOBODY, False),
+        (32, True, True, True, PodLevel.IGNORED, StatusRequests.NOBODY, False),
+        (33, True, True, True, PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False),
+        (34, True, True, False, PodLevel.SHARES, StatusRequests.WITH_SIDECARS, False),
+        (35, True, True, False, PodLevel.SHARES, StatusRequests.NOBODY, False),
+        (36, False, True, False, PodLevel.SHARES, StatusRequests.NOBODY, False),
+        (37, False, True, False, PodLevel.SHARES, StatusRequests.NOBODY, True),
     ],
 )
-def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level, status):
+def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level, status, newer):
     version = KubeletVersion(minor)
     assert profile_of(version, effective_gates(None, version)) == VersionProfile(
-        over_all, checked, down, PodReading(pod_level, status)
+        device_hints_over_all_nodes=over_all,
+        memory_groups_checked=checked,
+        odd_l3_rest_rounds_down=down,
+        pods=PodReading(pod_level, status, newer, newer),
+        distribution_prefers_one_socket=newer,
+        memory_only_where_requested=newer,
+        state_before_smt_check=newer,
     )
 
 
 @pytest.mark.parametrize(
     ("minor", "gates", "reading"),
     [
-        (33, {"PodLevelResources": True}, PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS)),
-        (34, {"PodLevelResources": False}, PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS)),
-        (31, {"InPlacePodVerticalScaling": True}, PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS)),
-        (34, {"InPlacePodVerticalScaling": False}, PodReading(PodLevel.SHARES, StatusRequests.NOBODY)),
+        (
+            33,
+            {"PodLevelResources": True},
+            PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False),
+        ),
+        (
+            34,
+            {"PodLevelResources": False},
+            PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False),
+        ),
+        (
+            31,
+            {"InPlacePodVerticalScaling": True},
+            PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS, False, False),
+        ),
+        (
+            34,
+            {"InPlacePodVerticalScaling": False},
+            PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False),
+        ),
+        (
+            36,
+            {"PodLevelResourceManagers": True},
+            PodReading(PodLevel.MANAGED, StatusRequests.NOBODY, False, False),
+        ),
+        (37, {"PodLevelResourceManagers": True}, PodReading(PodLevel.MANAGED)),
+        (37, {"AllBeta": True}, PodReading(PodLevel.MANAGED)),
+        (
+            37,
+            {"PodLevelResourcesFixKubeletQOSClass": False},
+            PodReading(empty_pod_resources_ignored=False),
+        ),
+        (37, {"PodLevelResourcesFixDefaulting": False}, PodReading(pod_limits_defaulted_by_api_server=False)),
     ],
 )
 def test_gates_change_how_pods_are_read(minor, gates, reading):
@@ -112,18 +150,26 @@ def rows_of(page: str) -> dict[str, list[str]]:
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
 
-def test_the_page_lists_every_behaviour_with_its_releases_and_source():
+def test_the_page_lists_every_rule_with_its_releases_and_source():
     rows = rows_of(PAGE)
-    for name, behaviour in BEHAVIOURS.items():
-        assert rows[name][0] == f"{behaviour.first}-{behaviour.last}", name
-        assert behaviour.source in rows[name][2], name
+    for name, rule in RULES.items():
+        holding = [version for version in KNOWN_VERSIONS if name in release_of(version).rules]
+        only = str(holding[0])
+        assert rows[name][0] == (only if len(holding) == 1 else f"{only}-{holding[-1]}"), name
+        assert rule.source in rows[name][2], name
+
+
+def test_every_rule_of_a_release_has_a_name_that_is_known():
+    assert set().union(*(release_of(version).rules for version in KNOWN_VERSIONS)) == RULES.keys()
 
 
 def test_the_page_lists_every_option_with_its_stages():
     rows = rows_of(PAGE)
-    for name, stages in {**CPU_OPTION_STAGES, **TOPOLOGY_OPTION_STAGES}.items():
-        assert rows[name] == [option_stage(stages, version) or "-" for version in KNOWN_VERSIONS], name
+    known = {version: release_of(version) for version in KNOWN_VERSIONS}
+    stages = {version: {**one.cpu_options, **one.topology_options} for version, one in known.items()}
+    for name in set().union(*stages.values()):
+        assert rows[name] == [stages[version].get(name, "-") for version in KNOWN_VERSIONS], name
 
 
 def test_the_page_lists_every_gate():
-    assert rows_of(PAGE).keys() >= FEATURE_GATES.keys()
+    assert rows_of(PAGE).keys() >= set(MANAGER_GATES)

@@ -6,6 +6,9 @@ A set of k nodes will do when each of its nodes can give an equal share and some
 best of such sets leaves the free CPUs most evenly over the nodes: the standard deviation of what is free on
 each node, in thousandths, decides; the first set in order wins a tie. Two sets whose nodes have the same
 numbers of free CPUs in the same order are worth the same, so only the first of them is looked at.
+
+With align-by-socket, kubelets from 1.37 on prefer a set within one socket to any other, and a node that cannot give an
+equal share is no obstacle: the share becomes what it can give, and the remainder larger.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from math import ceil, isqrt
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
-from alignup.records import Record
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from alignup.providers.cpu.topology import CpuGroup, CpuTopology
 
@@ -59,7 +62,16 @@ class Pick:
         self.needed -= count
 
 
-def distribute(topology: CpuTopology, free: int, count: int, held: int, group_size: int) -> int:
+def distribute(
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    held: int,
+    group_size: int,
+    *,
+    in_one_socket: bool = False,
+    cuts_share: bool = False,
+) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
     Falls back to packing when `count` is no multiple of the group size, or no set of nodes will do.
@@ -70,6 +82,8 @@ def distribute(topology: CpuTopology, free: int, count: int, held: int, group_si
         count: how many.
         held: the CPUs that must not be taken, as for `CpuTopology.pack`.
         group_size: how many CPUs are taken together.
+        in_one_socket: prefer NUMA nodes of one socket to any others.
+        cuts_share: no chosen node is asked for more than it has, whatever the plan says.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
@@ -79,15 +93,32 @@ def distribute(topology: CpuTopology, free: int, count: int, held: int, group_si
     nodes = topology.node_order(free)
     left = [(free & node.cpus).bit_count() for node in nodes]
     groups = count // group_size
+    sockets = [_sockets_of(topology, node) for node in nodes] if in_one_socket else None
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
-        plan = plan_distribution(left, size, count, group_size)
+        plan = plan_distribution(left, size, count, group_size, sockets)
         if plan is not None:
+            if cuts_share:
+                share = count // size // group_size * group_size
+                plan = replace(
+                    plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes))
+                )
             return _hand_out(topology, Pick(free, count, held), nodes, plan, group_size)
     return topology.pack(free, count, held)
 
 
-def plan_distribution(left: Sequence[int], size: int, count: int, group_size: int) -> Plan | None:
+def _sockets_of(topology: CpuTopology, node: CpuGroup) -> frozenset[int]:
+    """Return the sockets that a NUMA node has CPUs of, as positions."""
+    return frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
+
+
+def plan_distribution(
+    left: Sequence[int],
+    size: int,
+    count: int,
+    group_size: int,
+    sockets: Sequence[frozenset[int]] | None = None,
+) -> Plan | None:
     """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
 
     Args:
@@ -95,24 +126,33 @@ def plan_distribution(left: Sequence[int], size: int, count: int, group_size: in
         size: how many nodes share the CPUs.
         count: how many CPUs, a multiple of `group_size`.
         group_size: how many CPUs are taken together.
+        sockets: of each node, where nodes of one socket are preferred; None: sockets do not matter.
     """
-    share = count // size // group_size * group_size
+    even = count // size // group_size * group_size
+    able = range(len(left)) if sockets else [i for i, cpus in enumerate(left) if cpus >= even]
+    values = list(zip(left, sockets, strict=True)) if sockets else left
     best: Plan | None = None
-    for chosen in _distinct_choices([i for i, cpus in enumerate(left) if cpus >= share], left, size):
+    is_best_together = is_final = False
+    for chosen in _distinct_choices(able, values, size):
         if sum(left[i] // group_size for i in chosen) * group_size < count:
             continue
+        is_together = sockets is not None and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
+        if is_best_together and not is_together:
+            continue
+        share = min(even, *(left[i] // group_size * group_size for i in chosen))
         after = list(left)
         for i in chosen:
             after[i] -= share
-        beat = None if best is None else best.balance
+        beat = None if best is None or is_together != is_best_together else best.balance
         plan = _with_remainder(chosen, share, after, count - share * size, group_size, beat=beat)
-        if plan is not None and (best is None or plan.balance < best.balance):
-            best = plan
-            if not plan.balance:
+        if plan is not None and (beat is None or plan.balance < beat):
+            best, is_best_together = plan, is_together
+            is_final = not plan.balance and (sockets is None or is_together)
+            if is_final:
                 break
     if best is None:
         return None
-    nodes = _as_remembered(best.nodes, range(len(left)), stopped=not best.balance)
+    nodes = _as_remembered(best.nodes, range(len(left)), stopped=is_final)
     return Plan(nodes, best.share, best.remainder_nodes, best.balance)
 
 
@@ -182,12 +222,14 @@ def _balance(free: Sequence[int]) -> int:
     return (isqrt(4 * variance // count) + 1) // 2
 
 
-def _distinct_choices(pool: Sequence[int], values: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+def _distinct_choices(
+    pool: Sequence[int], values: Sequence[Hashable], size: int
+) -> Iterator[tuple[int, ...]]:
     """Yield the choices of `size` of the pool, in order, but of those with the same values only the first."""
     if not size:
         yield ()
         return
-    seen: set[int] = set()
+    seen: set[Hashable] = set()
     for place in range(len(pool) - size + 1):
         first = pool[place]
         if values[first] not in seen:
