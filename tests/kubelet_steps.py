@@ -84,8 +84,13 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
     """Compare one step with what the kubelet answered."""
     assert (step["admitted"], step["reason"]) == (expected["admitted"], expected.get("reason", ""))
     assert step["sharedCpus"] == expected["sharedCpus"]
-    if not step["admitted"]:
-        assert step["message"]
+    assert bool(step["message"]) == bool(expected.get("message"))
+    assert step.get("podCpus") == expected.get("podCpus")
+    blocks = [{**one, "numa": one["numaNodes"]} for one in step.get("podMemory", ())]
+    for block in blocks:
+        del block["numaNodes"]
+    by_type = {"key": lambda block: block["type"]}
+    assert sorted(blocks, **by_type) == sorted(expected.get("podMemory", ()), **by_type)
     if "podHints" in expected:
         offered = {name: compact_hints(hints) for name, hints in step["podHints"].items()}
         assert offered == expected_hints(expected["podHints"])

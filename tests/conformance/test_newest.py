@@ -8,7 +8,7 @@ from kubelet_answers import check_case
 from vectors import vectors
 
 
-@pytest.mark.parametrize("name", ["1.37"])
+@pytest.mark.parametrize("name", ["1.37", "pod-level-managers"])
 def test_every_scenario_ends_as_in_that_release(name: str) -> None:
     failures = []
     cases = list(vectors(f"newest/{name}", own=True))

@@ -20,7 +20,7 @@ from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import make_policy
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.providers.devices.pool import DevicePlugin
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
@@ -196,15 +196,17 @@ def labelled(config: KubeletConfig, labels: Mapping[str, str], exclusive: str) -
     return labelled_config(config, labels)
 
 
-def check_container(pod: Pod, name: str) -> None:
-    """Check that a pod has a container of this name.
+def check_container(pod: Pod, name: str) -> Container:
+    """Return the container of a pod that has this name.
 
     Raises:
-        InputError: it has none.
+        InputError: there is none.
     """
-    names = [one.name for one in pod.all_containers]
-    if name not in names:
-        raise InputError.at("container", f"a container of the pod ({', '.join(names)})", name)
+    found = next((one for one in pod.all_containers if one.name == name), None)
+    if found is None:
+        names = ", ".join(one.name for one in pod.all_containers)
+        raise InputError.at("container", f"a container of the pod ({names})", name)
+    return found
 
 
 def copied_provider(provider: HintProvider) -> HintProvider:

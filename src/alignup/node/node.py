@@ -420,10 +420,17 @@ class Node:
     def _admission(self, pod: Pod, refusal: Refusal | None, preempted: Sequence[Pod] = ()) -> Admission:
         """Return the record of a decision, with what each container has now."""
         if refusal is not None:
-            return Admission(False, refusal.reason, {}, refusal, self.machine.numa_node_ids)
+            return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
         names = tuple(f"{one.namespace}/{one.name}" for one in preempted)
-        return Admission(True, "", got, None, self.machine.numa_node_ids, names)
+        admission = Admission(True, containers=got, numa_node_ids=self.machine.numa_node_ids, preempted=names)
+        if not pod.has_shared_pool:
+            return admission
+        return replace(
+            admission,
+            pod_cpus=None if self.cpu is None else self.cpu.pod_cpus(pod.uid),
+            pod_memory=() if self.memory is None else self.memory.pod_blocks(pod.uid),
+        )
 
     def _bindings(self) -> Callable[[], None]:
         """Return a function that takes the memory ledger back to how it is now."""
@@ -464,15 +471,23 @@ class Node:
         As in the kubelet, whose memory manager gives back what they hold when the next container is added. Sidecars
         run on and keep theirs; CPUs and devices stay with the pod until it is removed.
 
+        Containers of a pod with resources of its own (in pod scope, where the managers give it these as a whole) get
+        their devices now.
+
         Raises:
+            AllocationError: such a container gets no devices, and does not start; the pod stays.
             UnknownPodError: no such pod is admitted.
             InputError: the pod has no such container.
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            check_container(pod, container_name)
+            container = check_container(pod, container_name)
             if self.memory is not None:
                 self.memory.started(pod, container_name)
+            if self.devices is not None and pod.has_shared_pool and container.devices:
+                affinity = self.manager.affinity(pod_uid, container_name)
+                if not self.devices.devices(pod_uid, container_name):
+                    self.devices.allocate(pod, container, affinity)
 
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.

@@ -42,6 +42,7 @@ def can_preview(manager: TopologyManager, own: Own, pod: Pod) -> bool:
     return (
         len(pod.all_containers) == 1
         and not has_policy(pod)
+        and not pod.has_shared_pool
         and type(manager.scope) in _SCOPES
         and manager.providers == tuple([one for one in own if one is not None])
         and not manager.has_pod(pod.uid)
@@ -65,10 +66,10 @@ def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[i
     finally:
         manager.lock.end_change()
     if refusal is not None:
-        return Admission(False, refusal.reason, {}, refusal, numa_node_ids)
+        return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=numa_node_ids)
     affinity = None if best is ANYWHERE else best
     allocation = ContainerAllocation(affinity, got.get("cpu"), got.get("memory", ()), got.get("devices", {}))
-    return Admission(True, "", {container.name: allocation}, None, numa_node_ids)
+    return Admission(True, containers={container.name: allocation}, numa_node_ids=numa_node_ids)
 
 
 def _decided(manager: TopologyManager, pod: Pod) -> tuple[TopologyHint, Refusal | None]:

@@ -49,12 +49,14 @@ class ContainerAllocation(Record):
         return {
             "affinity": affinity_dict(self.affinity, numa_node_ids),
             "cpus": None if self.cpus is None else str(self.cpus),
-            "memory": [
-                {"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size}
-                for block in self.memory
-            ],
+            "memory": blocks_list(self.memory),
             "devices": {resource: list(ids) for resource, ids in sorted(self.devices.items())},
         }
+
+
+def blocks_list(blocks: Sequence[MemoryBlock]) -> list[dict[str, Any]]:
+    """Return blocks of memory in JSON's types."""
+    return [{"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size} for block in blocks]
 
 
 def affinity_dict(
@@ -76,6 +78,9 @@ class Admission(Record):
     """Empty when admitted; otherwise the reason that the kubelet puts into the pod's status."""
     containers: Mapping[str, ContainerAllocation] = field(default_factory=dict)
     """By name, init containers included; empty when refused."""
+    pod_cpus: CPUSet | None = None
+    """What a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have theirs."""
+    pod_memory: tuple[MemoryBlock, ...] = ()
     refusal: Refusal | None = None
     """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
@@ -135,4 +140,8 @@ def admission_dict(admission: Admission, numa_node_ids: Sequence[int] | None) ->
     }
     if admission.preempted:
         described["preempted"] = list(admission.preempted)
+    if admission.pod_cpus is not None:
+        described["podCpus"] = str(admission.pod_cpus)
+    if admission.pod_memory:
+        described["podMemory"] = blocks_list(admission.pod_memory)
     return described if admission.exact else {**described, "exact": False}

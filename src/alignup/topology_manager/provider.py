@@ -36,6 +36,10 @@ class HintProvider(Protocol):
     reads the sentence, and others may have taken or given back by then; so it must hold the amounts of the call. For
     memory a `MemoryAccount` may stand in its place.
 
+    Optionally too, a method `allocate_pod(pod, affinity)`: it gives a pod with resources of its own (`spec.resources`,
+    in pod scope with the feature gate PodLevelResourceManagers) all that its containers get. Without it, `allocate` is
+    called for each container.
+
     A provider of two licences that are bound to NUMA node 0:
 
         class Licences:
@@ -91,6 +95,20 @@ class HintProvider(Protocol):
         """
 
 
+def allocate_pod(provider: HintProvider, pod: Pod, affinity: TopologyHint) -> None:
+    """Have a provider allocate for a pod with resources of its own; see `HintProvider`.
+
+    Raises:
+        AllocationError: the request cannot be met.
+    """
+    own = getattr(provider, "allocate_pod", None)
+    if own is not None:
+        own(pod, affinity)
+        return
+    for container in pod.all_containers:
+        provider.allocate(pod, container, affinity)
+
+
 class RecordingProvider:
     """A provider that delegates to another one and remembers its hints for the current pod."""
 
@@ -125,6 +143,10 @@ class RecordingProvider:
         """Return the provider's descriptions of requested and free amounts, if it has any."""
         account = getattr(self.provider, "account", None)
         return {} if account is None else account(pod, container)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Let the provider allocate for a pod as a whole."""
+        allocate_pod(self.provider, pod, affinity)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Let the provider release."""

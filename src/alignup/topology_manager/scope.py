@@ -13,6 +13,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
 from alignup.records import Record, field
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
+from alignup.topology_manager.provider import allocate_pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,12 +118,23 @@ def allocate(
     return None
 
 
+def allocate_whole(pod: Pod, affinity: TopologyHint, providers: Sequence[HintProvider]) -> Refusal | None:
+    """Have each provider allocate for a pod with resources of its own; None means that all could."""
+    for provider in providers:
+        try:
+            allocate_pod(provider, pod, affinity)
+        except AllocationError as error:
+            return failed(error, None, affinity, provider)
+    return None
+
+
 def failed(
-    error: AllocationError, container: Container, affinity: TopologyHint, provider: HintProvider
+    error: AllocationError, container: Container | None, affinity: TopologyHint, provider: HintProvider
 ) -> Refusal:
-    """Return the refusal of a container that a provider could not allocate for."""
+    """Return the refusal of a container, or with None of the pod as a whole, that a provider could not allocate for."""
     name = getattr(provider, "name", "")
-    return Refusal(error.reason, error.detail, container.name, best=affinity, provider=name)
+    concerned = None if container is None else container.name
+    return Refusal(error.reason, error.detail, concerned, best=affinity, provider=name)
 
 
 def merged(
@@ -184,10 +196,14 @@ class PodScope(Record):
     def admit(
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
-        """Ask and merge once, then store and allocate for each container."""
+        """Ask and merge once, then store and allocate for each container, or at once where the pod has resources."""
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:
             return refusal
+        if pod.has_shared_pool:
+            for container in pod.all_containers:
+                store.set(pod.uid, container.name, best)
+            return allocate_whole(pod, best, providers)
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:

@@ -16,6 +16,7 @@ from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
+from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ class CpuProvider:
             sockets than NUMA nodes.
     """
 
-    __slots__ = ("_distribute", "_held", "_node_ids", "_options", "_reusable", "_reusing_pod", "ledger")
+    __slots__ = (
+        "_choose", "_distribute", "_held", "_node_ids", "_options", "_pod_cpus", "_profile", "_reusable",
+        "_reusing_pod", "ledger",
+    )  # fmt: skip
 
     name = RESOURCE
 
@@ -103,7 +107,11 @@ class CpuProvider:
         capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
         self._options = options
         self._node_ids = machine.numa_node_ids
-        self._distribute = _distribution(capacity.topology, options, profile)
+        self._choose = partial(_take, capacity.topology, options, profile)
+        self._distribute = self._choose if options.distribute_cpus_across_numa else None
+        self._profile = profile
+        # by pod uid, the CPUs of pods that have them as a whole
+        self._pod_cpus: dict[str, int] = {}
         self._held: dict[str, Mapping[str, int]] = {}
         # what init containers that are done leave to those after them, in the pod that allocated last
         self._reusing_pod = ""
@@ -114,8 +122,8 @@ class CpuProvider:
         """Return an independent provider with the same holdings."""
         other = CpuProvider.__new__(CpuProvider)
         other._options, other._node_ids = self._options, self._node_ids
-        other._distribute = self._distribute
-        other._held = self._held.copy()
+        other._choose, other._distribute, other._profile = self._choose, self._distribute, self._profile
+        other._held, other._pod_cpus = self._held.copy(), self._pod_cpus.copy()
         other._reusing_pod, other._reusable = self._reusing_pod, self._reusable
         other.ledger = self.ledger.copy()
         return other
@@ -142,6 +150,11 @@ class CpuProvider:
             return None
         return CPUSet.from_int(held[container_name])
 
+    def pod_cpus(self, pod_uid: str) -> CPUSet | None:
+        """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
+        cpus = self._pod_cpus.get(pod_uid)
+        return None if cpus is None else CPUSet.from_int(cpus)
+
     def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, HintList] | None:
         """Return the sets of NUMA nodes that the container's CPUs could come from; None if it gets none.
 
@@ -164,6 +177,8 @@ class CpuProvider:
         request = pod.exclusive_cpus
         if not request:
             return None
+        if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}, _own_cpus):
+            return {RESOURCE: HintList.empty()}
         assigned = 0
         held = self._held.get(pod.uid)
         if held is not None:
@@ -186,16 +201,54 @@ class CpuProvider:
         request = container.exclusive_cpus
         if not request:
             return
-        if self._options.full_pcpus_only:
-            self._check_whole_cores(request)
         uid = pod.uid
         held = self._held.get(uid)
-        if held is not None and container.name in held:
+        is_held = held is not None and container.name in held
+        if self._options.full_pcpus_only and not (is_held and self._profile.state_before_smt_check):
+            self._check_whole_cores(request)
+        if held is not None and is_held:
             self._note_reuse(uid, container, held[container.name])
             return
         cpus = self._take(uid, request, affinity)
         self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
         self._note_reuse(uid, container, cpus)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give a pod with resources of its own its CPUs, and divide them among its containers.
+
+        Init containers that end choose among all CPUs that no sidecar has for itself. Containers that share get what
+        nobody has for itself. Nothing is given where the pod requests no whole number of CPUs.
+
+        Raises:
+            AllocationError: there are too few (`UnexpectedAdmissionError`), with full-pcpus-only no whole cores
+                (`SMTAlignmentError`), or none would be left to share (`EmptyPodSharedPoolError`).
+        """
+        request, uid = pod.exclusive_cpus, pod.uid
+        if not request:
+            return
+        check_shared_pool(pod, {RESOURCE: request}, _own_cpus)
+        if self._options.full_pcpus_only:
+            self._check_whole_cores(request)
+        mask = affinity.affinity
+        cpus = self.ledger.allocate(request, 0, None if mask is None else int(mask), self._distribute)
+        if isinstance(cpus, CpuShortage):
+            raise AllocationError(self._too_few(self._free(), request))
+        self._pod_cpus[uid] = cpus
+        self._held[uid] = self._divided(pod, cpus)
+
+    def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
+        """Return the CPUs of each container of a pod that has CPUs as a whole."""
+        everything = self.ledger.capacity.topology.cpus
+        pool, found = cpus, {}
+        for container in pod.all_containers:
+            own = container.exclusive_cpus
+            ends = container.is_init and not container.is_sidecar
+            if own:
+                found[container.name] = taken = self._choose(pool, own, everything & ~pool)
+                pool &= ~(0 if ends else taken)
+            elif ends:
+                found[container.name] = pool
+        return {one.name: found.get(one.name, pool) for one in pod.all_containers}
 
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
         """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
@@ -232,10 +285,13 @@ class CpuProvider:
         cpus = held[container_name]
         if len(held) == 1:
             del self._held[pod_uid]
+            cpus |= self._pod_cpus.pop(pod_uid, 0)
         else:
             self._held[pod_uid] = others = {name: own for name, own in held.items() if name != container_name}
             for own in others.values():
                 cpus &= ~own
+            if pod_uid in self._pod_cpus:  # they stay the pod's until its last container is gone
+                return
         self.ledger.take_back(cpus)
         if self._reusing_pod == pod_uid:
             self._reusable &= ~cpus
@@ -257,15 +313,19 @@ class CpuProvider:
         self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
         self.ledger.give(cpus)
 
-    def restore(self, held: Mapping[str, Mapping[str, int]], shared: int) -> None:
+    def restore(
+        self, held: Mapping[str, Mapping[str, int]], shared: int, pods: Mapping[str, int] | None = None
+    ) -> None:
         """Take over the state of a kubelet's CPU manager, in place of what is held now.
 
         Args:
             held: by pod uid and container name, the CPUs that the container has for itself, as a bit set; those of one
                 pod may overlap, since init containers leave theirs to the containers after them.
             shared: the CPUs of the shared pool; all others are given, even if nobody is known to hold them.
+            pods: by pod uid, the CPUs of pods that have them as a whole.
         """
         self._held = {uid: dict(containers) for uid, containers in held.items()}
+        self._pod_cpus = dict(pods or {})
         self._reusing_pod, self._reusable = "", 0
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
@@ -354,10 +414,6 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     return CpuProvider(machine, int(config.reserved_system_cpus), options, profile)
 
 
-def _distribution(
-    topology: CpuTopology, options: CpuOptions, profile: VersionProfile
-) -> Callable[[int, int, int], int] | None:
-    """Return what chooses CPUs under distribute-cpus-across-numa, None without that option."""
-    if not options.distribute_cpus_across_numa:
-        return None
-    return partial(_take, topology, options, profile)
+def _own_cpus(container: Container) -> Mapping[str, int]:
+    """Return the CPUs that a container has for itself, for `check_shared_pool`."""
+    return {RESOURCE: container.exclusive_cpus} if container.exclusive_cpus else {}

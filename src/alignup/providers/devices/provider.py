@@ -74,6 +74,7 @@ class DeviceProvider:
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
         self._pools: dict[str, DevicePool] = {}
         self._pods: dict[str, _PodDevices] = {}
+        self._last_pod = ""
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
@@ -83,7 +84,7 @@ class DeviceProvider:
         other._machine, other._preferences = self._machine, self._preferences
         other._over_all_nodes = self._over_all_nodes
         other._pools = {resource: pool.copy() for resource, pool in self._pools.items()}
-        other._pods = self._pods.copy()
+        other._pods, other._last_pod = self._pods.copy(), self._last_pod
         return other
 
     @property
@@ -169,9 +170,13 @@ class DeviceProvider:
             AllocationError: There are too few of some resource; nothing was given to this container.
         """
         wanted = container.devices
+        entry = self._pods.get(pod.uid, _NOTHING)
+        if self._last_pod != pod.uid:
+            if entry.reusable:  # what init containers left is forgotten once another pod has come
+                entry = self._pods[pod.uid] = entry._replace(reusable={})
+            self._last_pod = pod.uid
         if not wanted:
             return
-        entry = self._pods.get(pod.uid, _NOTHING)
         held, reusable = entry.containers.get(container.name, {}), entry.reusable
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
@@ -187,6 +192,9 @@ class DeviceProvider:
                 chosen[resource] = bits
         if chosen:
             self._keep(pod.uid, container, chosen)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
 
     def preview(
         self,

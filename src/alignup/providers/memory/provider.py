@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
-from alignup.kubernetes.versions import VersionProfile
-from alignup.providers.memory.capacity import memory_capacity
+from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import PodLevel, VersionProfile
+from alignup.providers.memory.capacity import MEMORY, memory_capacity
+from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 _NEWEST_PROFILE = VersionProfile()
+_Parts: TypeAlias = "tuple[tuple[str, int], ...]"
+"""(type, bytes), by type."""
 
 
 class RestoredMemory(Record):
@@ -86,6 +90,9 @@ class MemoryProvider:
         "_holdings",
         "_ids",
         "_init_holdings",
+        "_only_where_requested",
+        "_pod_holdings",
+        "_pod_parts",
         "_pods",
         "ledger",
         "says_why",
@@ -103,9 +110,13 @@ class MemoryProvider:
     ) -> None:
         self._ids = machine.numa_node_ids
         self._bindings_stay, self._checks_groups = bindings_stay, profile.memory_groups_checked
+        self._only_where_requested = profile.memory_only_where_requested
         capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
         self.ledger = MemoryLedger(capacity, bindings_stay=bindings_stay)
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
+        # by pod uid: of pods that have memory as a whole, that, and what of it each container has
+        self._pod_holdings: dict[str, MemoryHolding] = {}
+        self._pod_parts: dict[str, dict[str, _Parts]] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
         self.says_why = True
@@ -116,6 +127,8 @@ class MemoryProvider:
         other = MemoryProvider.__new__(MemoryProvider)
         other._ids = self._ids
         other._bindings_stay, other._checks_groups = self._bindings_stay, self._checks_groups
+        other._only_where_requested = self._only_where_requested
+        other._pod_holdings, other._pod_parts = self._pod_holdings.copy(), self._pod_parts.copy()
         other.ledger = self.ledger.copy()
         other._holdings = self._holdings.copy()
         other._init_holdings, other._pods = self._init_holdings.copy(), self._pods.copy()
@@ -141,7 +154,9 @@ class MemoryProvider:
         all, so that the refusal comes from `allocate`.
         """
         requests = container.memory
-        if not requests or container.fractional_memory:
+        if not requests:
+            return {} if self._places_nothing(pod) else None
+        if container.fractional_memory:
             return None
         held = self._holdings.get((pod.uid, container.name))
         if held is not None:
@@ -153,6 +168,8 @@ class MemoryProvider:
         requests = pod.memory
         if not requests or any(one.fractional_memory for one in pod.all_containers):
             return None
+        if pod.has_shared_pool and empty_shared_pool(pod, dict(requests), _own_memory):
+            return {kind: HintList.empty() for kind, _ in requests}
         if self._holdings:
             for container in pod.all_containers:
                 held = self._holdings.get((pod.uid, container.name))
@@ -175,13 +192,56 @@ class MemoryProvider:
         """
         requests = container.memory
         key = (pod.uid, container.name)
-        if not requests or key in self._holdings:
+        if not requests:
+            self._place_nothing(pod, affinity)
             return
-        got = self._take(self.ledger, pod, container, affinity)
+        if key in self._holdings:
+            return
+        _check_whole_bytes(container)
+        got = self._take(self.ledger, pod.uid, requests, affinity)
         self._holdings[key] = got
         self._pods[key] = f"{pod.namespace}/{pod.name}"
         if container.is_init and not container.is_sidecar:
             self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
+
+    def _places_nothing(self, pod: Pod) -> bool:
+        """Return whether this kubelet looks for a place for containers of a pod that request no memory.
+
+        Only a pod with resources of its own can be Guaranteed and have such a container.
+        """
+        if self._only_where_requested or pod.qos is not QOSClass.GUARANTEED:
+            return False
+        return pod.pod_level in (PodLevel.SETS_QOS, PodLevel.MANAGED)
+
+    def _place_nothing(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Refuse a container without memory where older kubelets do.
+
+        Raises:
+            AllocationError: there is no affinity to go by, or its nodes cannot be used together.
+        """
+        if not self._places_nothing(pod):
+            return
+        if affinity.affinity is None:
+            raise AllocationError(
+                "expected NUMA nodes for a container that requests no memory, got none to go by"
+            )
+        self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give a pod with resources of its own its memory, and divide it among its containers.
+
+        All containers use the same NUMA nodes. Those that would be Guaranteed by themselves have their requests, all
+        others share the rest; init containers that end have theirs from what sidecars leave.
+
+        Raises:
+            AllocationError: as for `allocate`, or nothing would be left to share (`EmptyPodSharedPoolError`).
+        """
+        if not pod.memory or pod.qos is not QOSClass.GUARANTEED:
+            return
+        check_shared_pool(pod, dict(pod.memory), _own_memory)
+        self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)
+        self._pod_parts[pod.uid] = _divided(pod)
+        self._pods[pod.uid, ""] = f"{pod.namespace}/{pod.name}"
 
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> tuple[MemoryBlock, ...]:
         """Return the memory that `allocate` would give to the only container of a pod that is not known yet.
@@ -191,30 +251,35 @@ class MemoryProvider:
         """
         if not container.memory:
             return ()
-        return self._blocks_of(self._take(self.ledger.copy(), pod, container, affinity))
+        _check_whole_bytes(container)
+        return self._blocks_of(self._take(self.ledger.copy(), pod.uid, container.memory, affinity))
 
     def _take(
-        self, ledger: MemoryLedger, pod: Pod, container: Container, affinity: TopologyHint
+        self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint
     ) -> MemoryHolding:
-        """Take a container's memory from a ledger.
+        """Take memory for a pod or one of its containers from a ledger.
 
         Raises:
             AllocationError: it cannot be had; nothing was taken.
         """
-        requests = container.memory
-        if container.fractional_memory:
-            kind = container.fractional_memory
-            asked = f"at most {dict(requests)[kind]} bytes, with a fraction"
-            raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
         mask = affinity.affinity
-        donors = self._init_holdings.get(pod.uid, ())
+        donors = self._init_holdings.get(pod_uid, ())
         got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
         if isinstance(got, MemoryShortage):
-            raise AllocationError(self._sentence(got, pod.uid, requests) if self.says_why else got.cause)
+            raise AllocationError(self._sentence(got, pod_uid, requests) if self.says_why else got.cause)
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything."""
+        parts = self._pod_parts.get(pod_uid)
+        if parts is not None:
+            self._pod_parts[pod_uid] = left = {
+                name: one for name, one in parts.items() if name != container_name
+            }
+            if not left:  # the memory stays the pod's until its last container is gone
+                del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
+                self.ledger.release(self._pod_holdings.pop(pod_uid))
+            return
         holding = self._holdings.pop((pod_uid, container_name), None)
         if holding is None:
             return
@@ -238,7 +303,16 @@ class MemoryProvider:
 
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
         """Return what the container holds, by type; an init container no longer holds what it handed on."""
+        if pod_uid in self._pod_parts:
+            ids = self._ids_of(self._pod_holdings[pod_uid])
+            parts = self._pod_parts[pod_uid].get(container_name, ())
+            return tuple([MemoryBlock(ids, kind, size) for kind, size in parts])
         holding = self._holdings.get((pod_uid, container_name))
+        return () if holding is None else self._blocks_of(holding)
+
+    def pod_blocks(self, pod_uid: str) -> tuple[MemoryBlock, ...]:
+        """Return what a pod holds as a whole, by type; empty if its containers hold theirs one by one."""
+        holding = self._pod_holdings.get(pod_uid)
         return () if holding is None else self._blocks_of(holding)
 
     def _blocks_of(self, holding: MemoryHolding) -> tuple[MemoryBlock, ...]:
@@ -254,12 +328,34 @@ class MemoryProvider:
         return tuple([self._ids[position] for position in holding.positions()])
 
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
-        """Return by type the bytes that the container holds on each node of its set, by kernel node id."""
+        """Return by type the bytes that the container holds on each node of its set, by kernel node id.
+
+        Of containers that share, the first one tells what they share; init containers that end tell nothing then.
+        """
+        if pod_uid in self._pod_parts:
+            return self._pod_shares(pod_uid).get(container_name, {})
         holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return {}
         ids = [self._ids[position] for position in holding.positions()]
         return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()}
+
+    def _pod_shares(self, pod_uid: str) -> dict[str, dict[str, dict[int, int]]]:
+        """Return the shares of all containers of a pod that has memory as a whole, by name."""
+        holding = self._pod_holdings[pod_uid]
+        ids = [self._ids[position] for position in holding.positions()]
+        left = {kind: list(taken) for kind, taken in holding.shares().items()}
+        found: dict[str, dict[str, dict[int, int]]] = {}
+        for name, parts in self._pod_parts[pod_uid].items():
+            for kind, size in parts:
+                missing, given = size, {}
+                for index, numa_id in enumerate(ids):
+                    given[numa_id] = part = min(missing, left[kind][index])
+                    left[kind][index] -= part
+                    missing -= part
+                if any(given.values()):
+                    found.setdefault(name, {})[kind] = given
+        return found
 
     def adopt(
         self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]], called: str = ""
@@ -300,6 +396,7 @@ class MemoryProvider:
             key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None
         }
         self._pods = {key: state.names.get(key[0], key[0]) for key in self._holdings}
+        self._pod_holdings, self._pod_parts = {}, {}
         self._init_holdings = {}
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
@@ -312,8 +409,10 @@ class MemoryProvider:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
         donors = self._init_holdings.get(pod_uid, ())
-        if self._holdings:
-            holders = [(held.mask, self._pods[key]) for key, held in self._holdings.items()]
+        whole = {(uid, ""): held for uid, held in self._pod_holdings.items()}
+        if self._holdings or whole:
+            everything = {**self._holdings, **whole}
+            holders = [(held.mask, self._pods[key]) for key, held in everything.items()]
             wanted = (
                 partial(int, mask) if mask else partial(_wanted_mask, self.ledger.copy(), donors, requests)
             )
@@ -339,6 +438,39 @@ class MemoryProvider:
         """Return the nodes of a mask by their kernel ids, for a message."""
         ids = ", ".join(str(self._ids[position]) for position in BitMask.from_int(mask))
         return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
+
+
+def _check_whole_bytes(container: Container) -> None:
+    """Refuse a request with a fraction of a byte.
+
+    Raises:
+        AllocationError: the container has one.
+    """
+    kind = container.fractional_memory
+    if kind:
+        asked = f"at most {dict(container.memory)[kind]} bytes, with a fraction"
+        raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
+
+
+def _own_memory(container: Container) -> Mapping[str, int]:
+    """Return the memory that a container has for itself, for `check_shared_pool`."""
+    return dict(container.memory)
+
+
+def _divided(pod: Pod) -> dict[str, _Parts]:
+    """Return what each container of a pod has of the pod's memory."""
+    left = dict(pod.memory)
+    found: dict[str, _Parts] = {}
+    for container in pod.all_containers:
+        ends = container.is_init and not container.is_sidecar
+        if container.memory:
+            found[container.name] = tuple([item for item in container.memory if item[1]])
+            for kind, size in () if ends else container.memory:
+                left[kind] -= size
+        elif ends:
+            found[container.name] = tuple([item for item in left.items() if item[1]])
+    rest = tuple([item for item in left.items() if item[1]])
+    return {one.name: found.get(one.name, rest) for one in pod.all_containers}
 
 
 def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:

@@ -1,0 +1,65 @@
+"""Says whether the containers that share a pod's CPUs and memory would be left with none (EmptyPodSharedPoolError).
+
+Managers that give a pod its resources as a whole (`spec.resources`, feature gate PodLevelResourceManagers) give
+containers that would be Guaranteed by themselves a part of their own; all others share the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import AllocationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from alignup.kubernetes.pod import Container, Pod
+
+__all__ = ["EMPTY_POD_SHARED_POOL_ERROR", "check_shared_pool", "empty_shared_pool"]
+
+EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
+
+
+def empty_shared_pool(
+    pod: Pod, total: Mapping[str, int], own: Callable[[Container], Mapping[str, int]]
+) -> str:
+    """Return why nothing is left for containers that share, in the kubelet's words; empty if something is.
+
+    Args:
+        pod: a pod with resources of its own.
+        total: what the pod has, by resource.
+        own: returns what a container has of that for itself; nothing for those that share.
+    """
+    held = dict.fromkeys(total, 0)
+    is_shared = False
+    for container in pod.all_containers:
+        amounts = own(container)
+        if container.is_init and not container.is_sidecar:
+            exhausted = next((one for one, amount in total.items() if held[one] >= amount), None)
+            if not amounts and exhausted is not None:
+                what = "cpus" if exhausted == "cpu" else exhausted
+                return f"pod rejected, pod has shared init containers but no {what} available for them"
+            continue
+        is_shared = is_shared or not amounts
+        for resource, amount in amounts.items():
+            held[resource] = held.get(resource, 0) + amount
+    exhausted = next((one for one, amount in total.items() if held[one] >= amount), None)
+    if not is_shared or exhausted is None:
+        return ""
+    what = "cpus" if exhausted == "cpu" else "memory"
+    return (
+        f"pod rejected, sum of exclusive container {exhausted} requests equals pod budget, "
+        f"leaving no {what} for shared containers"
+    )
+
+
+def check_shared_pool(
+    pod: Pod, total: Mapping[str, int], own: Callable[[Container], Mapping[str, int]]
+) -> None:
+    """Refuse a pod whose containers would have nothing to share; see `empty_shared_pool`.
+
+    Raises:
+        AllocationError: it is one.
+    """
+    if cause := empty_shared_pool(pod, total, own):
+        raise AllocationError(cause, EMPTY_POD_SHARED_POOL_ERROR)
