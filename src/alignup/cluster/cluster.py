@@ -400,7 +400,7 @@ class Cluster:
         return answer
 
 
-_MISMATCHED: Final = len(REASONS) - 1
+_MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
 _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
 
 

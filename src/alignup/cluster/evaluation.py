@@ -27,6 +27,7 @@ REASONS: Final = (
     "UnexpectedAdmissionError",
     "SMTAlignmentError",
     "UnschedulableAndUnresolvable",
+    "EmptyPodSharedPoolError",
 )
 """The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, and Koordinator's
 for a pod that brings another policy than the node has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,6 +94,7 @@ class ContainerHolding(Record):
     pod: str
     """`namespace/name`."""
     container: str
+    """Empty: what a pod with resources of its own has beyond those of its containers."""
     cpus: CPUSet | None = None
     """Exclusive CPUs; None: it runs in the shared pool. Later containers may have those of an init container too."""
     memory: Mapping[str, Mapping[int, int]] = field(default_factory=dict, hash=False)
@@ -107,7 +108,7 @@ class ContainerHolding(Record):
     @property
     def label(self) -> str:
         """`namespace/name/container`."""
-        return f"{self.pod}/{self.container}"
+        return f"{self.pod}/{self.container}" if self.container else self.pod
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holding in JSON's types."""
@@ -199,7 +200,7 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
     """
     with node.manager.lock:
         pods = node.pods if judged is None else (*node.pods, judged)
-        containers = tuple(_holding(node, pod, one.name) for pod in pods for one in pod.all_containers)
+        containers = tuple(one for pod in pods for one in _holdings(node, pod))
         reserved = 0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
         return Holdings(
             node.machine.numa_node_ids,
@@ -210,6 +211,20 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
             node.shared_cpus,
             dict(zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)),
         )
+
+
+def _holdings(node: Node, pod: Pod) -> Iterator[ContainerHolding]:
+    """Yield what the containers of an admitted pod hold, and what it has beyond that."""
+    containers = [_holding(node, pod, one.name) for one in pod.all_containers]
+    yield from containers
+    if not pod.has_shared_pool:
+        return
+    cpus = 0 if node.cpu is None else int(node.cpu.pod_cpus(pod.uid) or 0)
+    for one in containers:
+        cpus &= ~int(one.cpus or 0)
+    rest = replace(_holding(node, pod, ""), cpus=CPUSet.from_int(cpus) if cpus else None)
+    if rest:
+        yield rest
 
 
 def _holding(node: Node, pod: Pod, container: str) -> ContainerHolding:
@@ -297,8 +312,12 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
     bound |= {1 << bit for bit in range(len(machine.numa_nodes)) if ledger.alone & ~ledger.unused & 1 << bit}
     pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
     for pod in holders:
-        for container in pod.all_containers:
-            for block in node.memory.blocks(pod.uid, container.name):
+        names = [container.name for container in pod.all_containers]
+        for blocks in (
+            *(node.memory.blocks(pod.uid, name) for name in names),
+            node.memory.pod_blocks(pod.uid),
+        ):
+            for block in blocks:
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
                 pods.setdefault(mask, {})[f"{pod.namespace}/{pod.name}"] = None
     for mask, names in sorted(pods.items()):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import AllocationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from alignup.kubernetes.pod import Container, Pod
 
@@ -20,20 +20,17 @@ __all__ = ["EMPTY_POD_SHARED_POOL_ERROR", "check_shared_pool", "empty_shared_poo
 EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
 
 
-def empty_shared_pool(
-    pod: Pod, total: Mapping[str, int], own: Callable[[Container], Mapping[str, int]]
-) -> str:
+def empty_shared_pool(pod: Pod, total: Mapping[str, int]) -> str:
     """Return why nothing is left for containers that share, in the kubelet's words; empty if something is.
 
     Args:
         pod: a pod with resources of its own.
-        total: what the pod has, by resource.
-        own: returns what a container has of that for itself; nothing for those that share.
+        total: what the pod has, CPUs or memory by type.
     """
     held = dict.fromkeys(total, 0)
     is_shared = False
     for container in pod.all_containers:
-        amounts = own(container)
+        amounts = _own(container, total)
         if container.is_init and not container.is_sidecar:
             exhausted = next((one for one, amount in total.items() if held[one] >= amount), None)
             if not amounts and exhausted is not None:
@@ -53,13 +50,18 @@ def empty_shared_pool(
     )
 
 
-def check_shared_pool(
-    pod: Pod, total: Mapping[str, int], own: Callable[[Container], Mapping[str, int]]
-) -> None:
+def _own(container: Container, total: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the CPUs or memory that a container has for itself; nothing if it shares."""
+    if "cpu" not in total:
+        return dict(container.memory)
+    return {"cpu": container.exclusive_cpus} if container.exclusive_cpus else {}
+
+
+def check_shared_pool(pod: Pod, total: Mapping[str, int]) -> None:
     """Refuse a pod whose containers would have nothing to share; see `empty_shared_pool`.
 
     Raises:
         AllocationError: it is one.
     """
-    if cause := empty_shared_pool(pod, total, own):
+    if cause := empty_shared_pool(pod, total):
         raise AllocationError(cause, EMPTY_POD_SHARED_POOL_ERROR)

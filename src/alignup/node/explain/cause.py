@@ -17,6 +17,7 @@ from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.provider import lacking
+from alignup.providers.pod_pool import empty_shared_pool
 from alignup.text.byte_sizes import amount_in, counted, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.refusal_message import blamed, listed, told, view_of
@@ -60,7 +61,9 @@ def cause_of(trial: Trial) -> Cause:
     question = trial.questions[-1] if trial.questions else None
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
-    if question.failed:
+    if pool := _empty_pool(trial, question):
+        found = pool
+    elif question.failed:
         found = _of_allocation(trial, question)
     else:
         found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
@@ -244,11 +247,22 @@ def _conflict(views: Sequence[ResourceView], policy: str) -> str:
     return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
 
 
+def _empty_pool(trial: Trial, question: Question) -> Cause | None:
+    """Return that nothing would be left for containers to share, if that is why a pod as a whole was refused."""
+    pod = trial.pod
+    if not pod.has_shared_pool or question.container is not None:
+        return None
+    for name, total in (("cpu", {"cpu": pod.exclusive_cpus}), ("memory", dict(pod.memory))):
+        if name in question.hints and any(total.values()) and (words := empty_shared_pool(pod, total)):
+            return Cause(words, "allocation", (name,))
+    return None
+
+
 def _of_allocation(trial: Trial, question: Question) -> Cause:
     """Return why a provider could not allocate."""
     refusal = trial.admission.refusal
     assert refusal is not None  # noqa: S101  # asked of refusals only
-    container = next(one for one in trial.pod.all_containers if one.name == refusal.container)
+    container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
     if question.failed == "memory":
         accounts = {
             name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)

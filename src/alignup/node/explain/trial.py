@@ -13,7 +13,7 @@ from alignup.errors import AllocationError
 from alignup.node.holdings import holdings_of
 from alignup.node.inputs import has_policy
 from alignup.topology_manager.admission import Admission
-from alignup.topology_manager.provider import RecordingProvider
+from alignup.topology_manager.provider import RecordingProvider, allocate_pod
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
@@ -201,6 +201,16 @@ class _Watched(RecordingProvider):
         except AllocationError:
             question.failed = self.label
             question.failed_accounts = self.account(pod, container)
+            raise
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Let the provider allocate for the pod as a whole, and note if it fails."""
+        question = self._question(None)
+        try:
+            allocate_pod(self.provider, pod, affinity)
+        except AllocationError:
+            question.failed = self.label
+            question.failed_accounts = self.account(pod, None)
             raise
 
     def _question(self, container: Container | None) -> Question:

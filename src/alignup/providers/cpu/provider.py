@@ -177,7 +177,7 @@ class CpuProvider:
         request = pod.exclusive_cpus
         if not request:
             return None
-        if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}, _own_cpus):
+        if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
         assigned = 0
         held = self._held.get(pod.uid)
@@ -226,7 +226,7 @@ class CpuProvider:
         request, uid = pod.exclusive_cpus, pod.uid
         if not request:
             return
-        check_shared_pool(pod, {RESOURCE: request}, _own_cpus)
+        check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
         mask = affinity.affinity
@@ -412,8 +412,3 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
             str(config.reserved_system_cpus),
         )
     return CpuProvider(machine, int(config.reserved_system_cpus), options, profile)
-
-
-def _own_cpus(container: Container) -> Mapping[str, int]:
-    """Return the CPUs that a container has for itself, for `check_shared_pool`."""
-    return {RESOURCE: container.exclusive_cpus} if container.exclusive_cpus else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError
@@ -42,8 +42,6 @@ __all__ = [
 ]
 
 _NEWEST_PROFILE = VersionProfile()
-_Parts: TypeAlias = "tuple[tuple[str, int], ...]"
-"""(type, bytes), by type."""
 
 
 class RestoredMemory(Record):
@@ -116,7 +114,7 @@ class MemoryProvider:
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         # by pod uid: of pods that have memory as a whole, that, and what of it each container has
         self._pod_holdings: dict[str, MemoryHolding] = {}
-        self._pod_parts: dict[str, dict[str, _Parts]] = {}
+        self._pod_parts: dict[str, dict[str, tuple[bool, Requests]]] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
         self.says_why = True
@@ -168,7 +166,7 @@ class MemoryProvider:
         requests = pod.memory
         if not requests or any(one.fractional_memory for one in pod.all_containers):
             return None
-        if pod.has_shared_pool and empty_shared_pool(pod, dict(requests), _own_memory):
+        if pod.has_shared_pool and empty_shared_pool(pod, dict(requests)):
             return {kind: HintList.empty() for kind, _ in requests}
         if self._holdings:
             for container in pod.all_containers:
@@ -238,7 +236,7 @@ class MemoryProvider:
         """
         if not pod.memory or pod.qos is not QOSClass.GUARANTEED:
             return
-        check_shared_pool(pod, dict(pod.memory), _own_memory)
+        check_shared_pool(pod, dict(pod.memory))
         self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)
         self._pod_parts[pod.uid] = _divided(pod)
         self._pods[pod.uid, ""] = f"{pod.namespace}/{pod.name}"
@@ -273,10 +271,10 @@ class MemoryProvider:
         """Take back what the container holds, if anything."""
         parts = self._pod_parts.get(pod_uid)
         if parts is not None:
-            self._pod_parts[pod_uid] = left = {
+            self._pod_parts[pod_uid] = kept = {
                 name: one for name, one in parts.items() if name != container_name
             }
-            if not left:  # the memory stays the pod's until its last container is gone
+            if not kept:  # the memory stays the pod's until its last container is gone
                 del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
                 self.ledger.release(self._pod_holdings.pop(pod_uid))
             return
@@ -305,7 +303,7 @@ class MemoryProvider:
         """Return what the container holds, by type; an init container no longer holds what it handed on."""
         if pod_uid in self._pod_parts:
             ids = self._ids_of(self._pod_holdings[pod_uid])
-            parts = self._pod_parts[pod_uid].get(container_name, ())
+            _, parts = self._pod_parts[pod_uid].get(container_name, (False, ()))
             return tuple([MemoryBlock(ids, kind, size) for kind, size in parts])
         holding = self._holdings.get((pod_uid, container_name))
         return () if holding is None else self._blocks_of(holding)
@@ -330,7 +328,8 @@ class MemoryProvider:
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id.
 
-        Of containers that share, the first one tells what they share; init containers that end tell nothing then.
+        Of the containers of a pod that has memory as a whole, the first one that shares tells what they share, init
+        containers that end tell nothing, and the empty name tells what is left.
         """
         if pod_uid in self._pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
@@ -346,8 +345,8 @@ class MemoryProvider:
         ids = [self._ids[position] for position in holding.positions()]
         left = {kind: list(taken) for kind, taken in holding.shares().items()}
         found: dict[str, dict[str, dict[int, int]]] = {}
-        for name, parts in self._pod_parts[pod_uid].items():
-            for kind, size in parts:
+        for name, (ends, parts) in self._pod_parts[pod_uid].items():
+            for kind, size in () if ends else parts:
                 missing, given = size, {}
                 for index, numa_id in enumerate(ids):
                     given[numa_id] = part = min(missing, left[kind][index])
@@ -355,7 +354,8 @@ class MemoryProvider:
                     missing -= part
                 if any(given.values()):
                     found.setdefault(name, {})[kind] = given
-        return found
+        rest = {kind: dict(zip(ids, amounts, strict=True)) for kind, amounts in left.items() if any(amounts)}
+        return {**found, "": rest} if rest else found
 
     def adopt(
         self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]], called: str = ""
@@ -452,15 +452,10 @@ def _check_whole_bytes(container: Container) -> None:
         raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
 
 
-def _own_memory(container: Container) -> Mapping[str, int]:
-    """Return the memory that a container has for itself, for `check_shared_pool`."""
-    return dict(container.memory)
-
-
-def _divided(pod: Pod) -> dict[str, _Parts]:
-    """Return what each container of a pod has of the pod's memory."""
+def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
+    """Return whether each container of a pod ends before the others start, and what it has of the pod's memory."""
     left = dict(pod.memory)
-    found: dict[str, _Parts] = {}
+    found: dict[str, Requests] = {}
     for container in pod.all_containers:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
@@ -470,7 +465,10 @@ def _divided(pod: Pod) -> dict[str, _Parts]:
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
     rest = tuple([item for item in left.items() if item[1]])
-    return {one.name: found.get(one.name, rest) for one in pod.all_containers}
+    return {
+        one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest))
+        for one in pod.all_containers
+    }
 
 
 def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:
