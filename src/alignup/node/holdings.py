@@ -312,11 +312,8 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
     bound |= {1 << bit for bit in range(len(machine.numa_nodes)) if ledger.alone & ~ledger.unused & 1 << bit}
     pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
     for pod in holders:
-        names = [container.name for container in pod.all_containers]
-        for blocks in (
-            *(node.memory.blocks(pod.uid, name) for name in names),
-            node.memory.pod_blocks(pod.uid),
-        ):
+        own = [node.memory.blocks(pod.uid, container.name) for container in pod.all_containers]
+        for blocks in (*own, node.memory.pod_blocks(pod.uid)):
             for block in blocks:
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
                 pods.setdefault(mask, {})[f"{pod.namespace}/{pod.name}"] = None
