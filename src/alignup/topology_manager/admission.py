@@ -78,15 +78,15 @@ class Admission(Record):
     """Empty when admitted; otherwise the reason that the kubelet puts into the pod's status."""
     containers: Mapping[str, ContainerAllocation] = field(default_factory=dict)
     """By name, init containers included; empty when refused."""
-    pod_cpus: CPUSet | None = None
-    """What a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have theirs."""
-    pod_memory: tuple[MemoryBlock, ...] = ()
     refusal: Refusal | None = None
     """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
     """The kernel's ids of the NUMA nodes, in the order of the bits of a mask."""
     preempted: tuple[str, ...] = ()
     """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
+    pod_cpus: CPUSet | None = None
+    """What a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have theirs."""
+    pod_memory: tuple[MemoryBlock, ...] = ()
 
     def __bool__(self) -> bool:
         return self.admitted
