@@ -165,10 +165,11 @@ class ApiStub:
                 return self.status(409, f"pod {key[1]} is already assigned to node")
             await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
             return self.status(500 if self.binds_then_fails else 201, "")
-        if method == "PATCH":
-            return web.json_response(await self.put(kind, merge(found, body)))
-        if method == "PUT":
-            return web.json_response(await self.put(kind, body))
+        if method in {"PATCH", "PUT"}:
+            made = merge(found, body) if method == "PATCH" else body
+            if made["metadata"].get("resourceVersion") not in {None, found["metadata"]["resourceVersion"]}:
+                return self.status(409, "the object has been modified")
+            return web.json_response(await self.put(kind, made))
         if method == "DELETE":
             await self.delete(kind, key[1], key[0])
         return web.json_response(found)
@@ -176,7 +177,13 @@ class ApiStub:
     async def list(self, request: web.Request, kind: str) -> web.Response:
         """Answer with one page of a list."""
         selector = request.query.get("fieldSelector", "")
-        items = [one for one in self.objects.get(kind, {}).values() if selected(one, selector)]
+        key, _, value = request.query.get("labelSelector", "").partition("=")
+        items = [
+            one
+            for one in self.objects.get(kind, {}).values()
+            if selected(one, selector)
+            and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
+        ]
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
         metadata = {"resourceVersion": str(self.version), "continue": str(stop) if stop < len(items) else ""}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import platform
+from functools import partial
+from typing import Any
+from uuid import uuid4
 
 import click
 
@@ -27,37 +31,88 @@ __all__ = ["command", "keep_from_collection"]
 )
 @click.option("--tls-cert", metavar="FILE", shell_complete=files, help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", metavar="FILE", shell_complete=files, help="The key of the certificate.")
-def command(
-    kubeconfig: str | None, listen: str, strategy: str, fail: str, tls_cert: str | None, tls_key: str | None
-) -> None:
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    shell_complete=files,
+    help="Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics.",
+)
+@click.option(
+    "--insecure-bind",
+    is_flag=True,
+    help="Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca.",
+)
+@click.option(
+    "--leader-elect", is_flag=True, help="Answer only while this process holds a Lease; others stand by."
+)
+@click.option(
+    "--lease",
+    default="alignup/alignup-extender",
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="The Lease of --leader-elect.",
+)
+@click.option(
+    "--pod",
+    envvar="POD_NAME",
+    metavar="NAME",
+    help="This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
+)
+def command(**options: Any) -> None:
     """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
 
     Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
     is judged as its kubelet would; another one by the amounts of its object. Ends in order on SIGTERM.
     """
-    if strategy not in STRATEGIES:
-        raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+    if options["strategy"] not in STRATEGIES:
+        raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", options["strategy"])
     need_extra("cluster")
-    asyncio.run(serve_extender(kubeconfig, listen, strategy, fail == "open", (tls_cert, tls_key)))
+    asyncio.run(serve_extender(**options))
 
 
 async def serve_extender(
-    kubeconfig: str | None, listen: str, strategy: str, fails_open: bool, tls: tuple[str | None, str | None]
+    kubeconfig: str | None,
+    listen: str,
+    strategy: str,
+    fail: str,
+    tls_cert: str | None,
+    tls_key: str | None,
+    client_ca: str | None,
+    insecure_bind: bool,
+    leader_elect: bool,
+    lease: str,
+    pod: str | None,
 ) -> None:
-    """Serve until told to end."""
+    """Serve until told to end; the arguments are the options."""
     from alignup.scheduler.api_client import Api
     from alignup.scheduler.extender_answers import Answers
     from alignup.scheduler.extender_server import make_app
     from alignup.scheduler.extender_service import Extender
-    from alignup.scheduler.serving import address, run_until_told, serve, tls_context
+    from alignup.scheduler.leader import Leader, label_leader
+    from alignup.scheduler.serving import address, is_loopback, run_until_told, serve, tls_context
     from alignup.scheduler.state import ClusterState
 
-    where, context = address(listen), tls_context(*tls)
+    where, context = address(listen), tls_context(tls_cert, tls_key, client_ca)
+    binds = client_ca is not None or insecure_bind or is_loopback(where[0])
+    namespace, _, name = lease.partition("/")
+    if not namespace or not name:
+        raise InputError.at("--lease", "NAMESPACE/NAME", lease)
     api = await Api.connect(kubeconfig)
+    leader = led = None
+    if leader_elect:
+        identity = f"{pod or platform.node()}_{uuid4()}"
+        leader = Leader(api, namespace, name, identity, complain=complain)
+        if pod:
+            led = partial(label_leader, api, namespace, pod)
     try:
-        answers = Answers(ClusterState(strategy), fails_open=fails_open)
-        extender = Extender(api, answers, complain=complain, synced=keep_from_collection)
-        runner, port = await serve(make_app(extender), where, context)
+        answers = Answers(ClusterState(strategy), fails_open=fail == "open")
+        extender = Extender(
+            api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led
+        )
+        app = make_app(extender, needs_certificate=client_ca is not None, binds=binds)
+        runner, port = await serve(app, where, context)
+        if not binds:
+            complain("/bind is not answered: see --client-ca and --insecure-bind")
         try:
             await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
         finally:

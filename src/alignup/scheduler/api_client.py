@@ -154,13 +154,14 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        seconds: float | None = None,
     ) -> bytes:
-        """Return the body of the answer to a request.
+        """Return the body of the answer to a request; give up after so many seconds, None: 30.
 
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        limits = aiohttp.ClientTimeout(total=_PATIENCE)
+        limits = aiohttp.ClientTimeout(total=seconds or _PATIENCE)
         async with self.open(method, path, body, query, content_type, limits) as response:
             return await response.read()
 

@@ -1,18 +1,22 @@
 """Serves the scheduler extender over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`, `/healthz`, `/metrics`.
 
-Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A question that cannot be answered
-gets an answer with an error, which the scheduler shows in the pod's condition. Needs the extra `cluster`.
+Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A body that cannot be read gets a
+status of 4xx. A question that cannot be answered now gets an answer with an error, which the scheduler shows in the
+pod's condition. `docs/security.md` says who is believed. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.errors import AlignupError, InputError, one_line
+from alignup.scheduler.extender_service import NOT_LISTED
 from alignup.scheduler.extender_wire import (
     decode_args,
     decode_binding,
@@ -26,18 +30,25 @@ from alignup.scheduler.extender_wire import (
 from alignup.scheduler.members import ExactMember
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from alignup.scheduler.extender_service import Extender
-    from alignup.scheduler.objects import PodObject, WatchedPod
+    from alignup.scheduler.extender_wire import Binding, ExtenderArgs, PreemptionArgs
 
-__all__ = ["make_app"]
+__all__ = ["LARGEST_QUESTION", "make_app"]
 
-_LARGEST_QUESTION: Final = 512 << 20
-"""Bytes; five thousand whole nodes are about a hundred MiB."""
+_Args = TypeVar("_Args")
+
+LARGEST_QUESTION: Final = 64 << 20
+"""Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images."""
+_LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
+"""Bytes of all questions that are being received or answered."""
+_LARGE: Final = 4 << 20
+"""Bytes from which on questions are answered one at a time, so that others come in between."""
+_BODY_SECONDS: Final = 10.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
-_NOT_READY: Final = "alignup has not seen the whole cluster yet"
+_NO_BINDING: Final = "binding is for callers with a certificate: see --client-ca and --insecure-bind"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 
 
@@ -73,39 +84,36 @@ class _Counts:
 class _Handlers:
     """Answers requests."""
 
-    def __init__(self, extender: Extender) -> None:
+    def __init__(self, extender: Extender, *, needs_certificate: bool, binds: bool) -> None:
         self._extender, self._answers = extender, extender.answers
-        self._counts = _Counts()
+        self._needs_certificate, self._binds = needs_certificate, binds
+        self._counts, self._bodies = _Counts(), _Bodies()
 
-    async def filter(self, body: bytes) -> bytes:
+    async def filter(self, args: ExtenderArgs) -> bytes:
         """Answer `/filter`."""
-        args = decode_args(body)
-        self._check_synced()
-        found = self._answers.filter(self._read(args.pod), args.names, self._extender.clock())
+        found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
         self._counts.refused.labels("yes").inc(len(found.failed))
         self._counts.refused.labels("no").inc(len(found.unresolvable))
         return encode_filtered(found, args)
 
-    async def prioritize(self, body: bytes) -> bytes:
+    async def prioritize(self, args: ExtenderArgs) -> bytes:
         """Answer `/prioritize`."""
-        args = decode_args(body)
         names = args.names
-        return encode_scores(names, self._answers.prioritize(self._read(args.pod), names))
+        return encode_scores(names, self._answers.prioritize(self._extender.read(args.pod), names))
 
-    async def preempt(self, body: bytes) -> bytes:
+    async def preempt(self, args: PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
-        args = decode_preemption(body)
-        found = self._answers.preempt(self._read(args.pod), args.victims)
+        found = self._answers.preempt(self._extender.read(args.pod), args.victims)
         return encode_preemption(found, args.violations)
 
-    async def bind(self, body: bytes) -> bytes:
+    async def bind(self, args: Binding) -> bytes:
         """Answer `/bind`."""
-        return encode_bound(await self._extender.bind(decode_binding(body)))
+        return encode_bound(await self._extender.bind(args))
 
     async def health(self, _request: web.Request) -> web.Response:
-        """Answer `/healthz`: whether the whole cluster has been seen."""
+        """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""
         ready = self._extender.is_synced
-        return web.Response(text="ok" if ready else _NOT_READY, status=200 if ready else 503)
+        return web.Response(text="ok" if ready else NOT_LISTED, status=200 if ready else 503)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """Answer `/metrics`."""
@@ -119,60 +127,146 @@ class _Handlers:
         return web.Response(body=generate_latest(counts.registry), content_type="text/plain")
 
     def handler(
-        self, verb: str, answer: Callable[[bytes], Awaitable[bytes]]
+        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Return a handler of aiohttp for one verb."""
+        """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
 
         async def handle(request: web.Request) -> web.Response:
             try:
-                body = await _body(request)
+                self._check_caller(request)
+                async with self._bodies.of(request) as body:
+                    start = time.perf_counter()
+                    if len(body) < _LARGE:
+                        args = _read(decode, body)
+                    else:  # others are answered while objects are looked at one by one
+                        args = await asyncio.to_thread(_read, decode, body)
+                    text = await self._answered(verb, args, answer)
             except web.HTTPException:
                 self._counts.errors.labels(verb).inc()
                 raise
-            start = time.perf_counter()
-            try:
-                text = await answer(body)
-            except AlignupError as error:
-                self._counts.errors.labels(verb).inc()
-                text = encode_error(str(error))
-                if verb == "prioritize":  # its answer is a list, with no place for an error
-                    return web.Response(text=str(error), status=400 if isinstance(error, InputError) else 503)
             self._counts.seconds.labels(verb).observe(time.perf_counter() - start)
             return web.Response(body=text, content_type=_JSON)
 
         return handle
 
-    def _read(self, pod: PodObject) -> WatchedPod:
-        return self._extender.read(pod)
+    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
+        """Return the answer to a question.
 
-    def _check_synced(self) -> None:
-        if not self._extender.is_synced and not self._answers.fails_open:
-            raise AlignupError(_NOT_READY)
+        Raises:
+            HTTPException: the error cannot be said in an answer of this verb.
+        """
+        try:
+            if verb == "bind" and not self._binds:
+                raise web.HTTPForbidden(text=_NO_BINDING)
+            self._extender.check_ready()
+            return await answer(args)
+        except AlignupError as error:
+            if verb in {"prioritize", "preempt"}:  # their answers have no place for an error
+                kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
+                raise kind(text=str(error)) from error
+            self._counts.errors.labels(verb).inc()
+            return encode_error(str(error))
+
+    def _check_caller(self, request: web.Request) -> None:
+        """Check that the caller has shown a certificate, where one is asked for: TLS has verified it."""
+        transport = request.transport
+        if self._needs_certificate and not (transport and transport.get_extra_info("peercert")):
+            raise web.HTTPForbidden(text="expected a client certificate, got none")
 
 
-async def _body(request: web.Request) -> bytes:
-    """Return the body of a request.
+def _read(decode: Callable[[bytes], _Args], body: bytes) -> _Args:
+    """Return a question.
 
     Raises:
-        HTTPException: it is packed, too long, or ends too early.
+        HTTPException: it cannot be read.
     """
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
-        raise web.HTTPUnsupportedMediaType(
-            text=f"expected a body without Content-Encoding, got {one_line(encoding[:_SHOWN_LETTERS])}"
-        )
     try:
-        return await request.read()
-    except (ConnectionError, web.RequestPayloadError) as error:
-        raise web.HTTPBadRequest(text="expected a whole body, got a part of it") from error
+        return decode(body)
+    except InputError as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
 
 
-def make_app(extender: Extender) -> web.Application:
-    """Return the application that serves an extender."""
-    handlers = _Handlers(extender)
-    app = web.Application(client_max_size=_LARGEST_QUESTION)
-    for verb in ("filter", "prioritize", "preempt", "bind"):
-        app.router.add_post(f"/{verb}", handlers.handler(verb, getattr(handlers, verb)))
+class _Bodies:
+    """Receives bodies within bounds of size, in one and in sum, and of time."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._large = asyncio.Lock()
+
+    @asynccontextmanager
+    async def of(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request.
+
+        Raises:
+            HTTPException: it is packed, too long, too slow, ends too early, or others leave no room for it.
+        """
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if (
+            encoding != "identity"
+        ):  # no scheduler packs its questions, and a small packed body can be a huge one
+            raise web.HTTPUnsupportedMediaType(
+                text=f"expected a body without Content-Encoding, got {one_line(encoding[:_SHOWN_LETTERS])}"
+            )
+        if (request.content_length or 0) > LARGEST_QUESTION:
+            raise _too_long(request.content_length or 0)
+        parts: list[bytes] = []
+        try:
+            await self._receive(request, parts)
+            body = b"".join(parts)
+            if len(body) < _LARGE:
+                yield body
+            else:
+                async with self._large:
+                    yield body
+        finally:
+            self._held -= sum(map(len, parts))
+
+    async def _receive(self, request: web.Request, parts: list[bytes]) -> None:
+        """Append the parts of a body to a list.
+
+        Raises:
+            HTTPException: as for `of`.
+        """
+        held = 0
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for part in request.content.iter_any():
+                    parts.append(part)
+                    held += len(part)
+                    self._held += len(part)
+                    if held > LARGEST_QUESTION:
+                        raise _too_long(held)
+                    if self._held > _LARGEST_IN_SUM:
+                        raise web.HTTPServiceUnavailable(text="other questions leave no room for this one")
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(
+                text=f"expected a whole body within {_BODY_SECONDS:g} seconds, got a part of it",
+                headers={"Connection": "close"},
+            ) from error
+        except (ConnectionError, web.RequestPayloadError) as error:
+            raise web.HTTPBadRequest(text="expected a whole body, got a part of it") from error
+
+
+def _too_long(length: int) -> web.HTTPException:
+    return web.HTTPRequestEntityTooLarge(
+        LARGEST_QUESTION, length, text=f"expected at most {LARGEST_QUESTION} bytes, got {length} or more"
+    )
+
+
+def make_app(extender: Extender, *, needs_certificate: bool = False, binds: bool = True) -> web.Application:
+    """Return the application that serves an extender.
+
+    Args:
+        extender: the extender.
+        needs_certificate: answer questions only over connections on which TLS has verified the client.
+        binds: answer `/bind`.
+    """
+    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds)
+    app = web.Application(client_max_size=LARGEST_QUESTION)
+    app.router.add_post("/filter", handlers.handler("filter", decode_args, handlers.filter))
+    app.router.add_post("/prioritize", handlers.handler("prioritize", decode_args, handlers.prioritize))
+    app.router.add_post("/preempt", handlers.handler("preempt", decode_preemption, handlers.preempt))
+    app.router.add_post("/bind", handlers.handler("bind", decode_binding, handlers.bind))
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)
     return app

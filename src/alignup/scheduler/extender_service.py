@@ -31,20 +31,23 @@ from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.watch import Follower, Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from alignup.scheduler.extender_answers import Answers
     from alignup.scheduler.extender_wire import Binding
+    from alignup.scheduler.leader import Leader
     from alignup.scheduler.state import ClusterState
 
-__all__ = ["BOUND_PODS", "WOKEN", "Extender", "PodDecoder"]
+__all__ = ["BOUND_PODS", "NOT_LISTED", "WOKEN", "Extender", "PodDecoder"]
 
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
+_TERM_SECONDS: Final = 0.05
 
 
 class PodDecoder:
@@ -128,6 +131,8 @@ class Extender:
         complain: called with what went wrong, in one line.
         synced: called once, when all objects were listed.
         clock: seconds that never go back.
+        leader: questions are answered only while it leads; None: always.
+        led: awaited when this extender has begun to lead and has seen all that others have bound.
     """
 
     def __init__(
@@ -139,8 +144,11 @@ class Extender:
         complain: Callable[[str], None] = lambda _: None,
         synced: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        leader: Leader | None = None,
+        led: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
+        self._leader, self._led, self._term = leader, led, 0
         self._complain, self._synced = complain, synced
         # by node, while somebody binds to it or waits to
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -172,6 +180,19 @@ class Extender:
         """Whether all objects were listed once."""
         return all(follower.synced.is_set() for follower in self.followers)
 
+    def check_ready(self) -> None:
+        """Check that questions can be answered: all objects are listed, and this extender leads.
+
+        Raises:
+            AlignupError: they cannot be yet.
+        """
+        if not self.is_synced:
+            raise AlignupError(NOT_LISTED)
+        if self._leader is not None and not self._leader.leads:
+            raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
+        if self._leader is not None and self._leader.term != self._term:
+            raise AlignupError("this extender has just begun to lead, and lists what was bound before")
+
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -180,6 +201,9 @@ class Extender:
             tasks.create_task(self._say_synced())
             tasks.create_task(self._tick())
             tasks.create_task(self._wake())
+            if self._leader is not None:
+                tasks.create_task(self._leader.run())
+                tasks.create_task(self._follow_terms(self._leader))
 
     async def bind(self, binding: Binding) -> str:
         """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
@@ -191,6 +215,7 @@ class Extender:
         async with self._turns.setdefault(binding.node, asyncio.Lock()):
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
+                self.check_ready()  # this process may have waited, or been stopped, since it was asked
                 if self.state.bound(binding.uid) is None:
                     if not self.answers.admits(pod, binding.node):
                         return f"NUMA: node {binding.node} can no longer take the pod"
@@ -221,7 +246,9 @@ class Extender:
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
         }
         path = pod_path(binding.namespace, binding.name, BINDING)
-        await self.api.request("POST", path, msgspec.json.encode(body))
+        # that of a leader ends before another one can have listed what is bound
+        seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
+        await self.api.request("POST", path, msgspec.json.encode(body), seconds=seconds)
 
     async def _fetch(self, binding: Binding) -> WatchedPod:
         return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
@@ -230,6 +257,20 @@ class Extender:
         for follower in self.followers:
             await follower.synced.wait()
         self._synced()
+
+    async def _follow_terms(self, leader: Leader) -> None:
+        """List again, at the beginning of each term, what earlier leaders may have bound at last."""
+        while True:
+            await asyncio.sleep(_TERM_SECONDS)
+            term = leader.term
+            if term != self._term and leader.leads and self.is_synced:
+                await self.followers[1].list_again()
+                self._term = term
+                if self._led is not None:
+                    try:
+                        await self._led()
+                    except AlignupError as error:
+                        self._complain(str(error))
 
     async def _tick(self) -> None:
         while True:
@@ -240,6 +281,8 @@ class Extender:
         """Let schedulers try refused pods again when more fits on a node than before."""
         while True:
             await asyncio.sleep(_WAKE_SECONDS)
+            if self._leader is not None and not self._leader.leads:
+                continue
             name = self.answers.woken(self.clock())
             if not name:
                 continue

@@ -6,6 +6,7 @@ whole objects go back as they came.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -15,11 +16,12 @@ from alignup.scheduler.objects import Metadata, PodObject  # noqa: TC001  # msgs
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.scheduler.extender_answers import Filtered
 
 __all__ = [
+    "MOST_NAMES",
     "Binding",
     "ExtenderArgs",
     "PreemptionArgs",
@@ -55,28 +57,15 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
     pod: PodObject
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
+    objects: dict[str, msgspec.Raw] = {}
+    """By name, the whole nodes, where these were sent; no key of the question."""
 
     @property
     def names(self) -> list[str]:
-        """The names of the nodes asked for.
-
-        Raises:
-            InputError: as `objects`.
-        """
+        """The names of the nodes asked for."""
         if self.node_names is not None:
             return self.node_names
         return list(self.objects)
-
-    @property
-    def objects(self) -> dict[str, msgspec.Raw]:
-        """By name, the whole nodes, where these were sent.
-
-        Raises:
-            InputError: one of them is no Node.
-        """
-        items = (self.nodes.items or []) if self.nodes else []
-        nodes = [decode_json(item, "a Node", "Nodes.items", _NAMED.decode) for item in items]
-        return {node.metadata.name: item for node, item in zip(nodes, items, strict=True)}
 
 
 class _MetaVictim(msgspec.Struct, gc=False):
@@ -131,6 +120,23 @@ class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
     score: int
 
 
+MOST_NAMES: Final = 20_000
+"""Nodes in a question, twice as many as clusters are made for, or victims on one of them."""
+_GO_KEYS: Final = {
+    key.lower(): key
+    for key in (
+        *(
+            "Pod",
+            "Nodes",
+            "NodeNames",
+            "NodeNameToVictims",
+            "NodeNameToMetaVictims",
+            "Pods",
+            "NumPDBViolations",
+        ),
+        *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
+    )
+}
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _NAMED: Final = msgspec.json.Decoder(_Named)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
@@ -143,18 +149,27 @@ def decode_args(data: bytes) -> ExtenderArgs:
     """Return the question of `filter` or `prioritize`.
 
     Raises:
-        InputError: it is none.
+        InputError: it is none, or of too many nodes.
     """
-    return _decoded(data, _ARGS, ExtenderArgs)
+    found = _decoded(data, _ARGS, ExtenderArgs, lambda args: args.node_names is None and args.nodes is None)
+    items = (found.nodes.items if found.nodes else None) or ()
+    _check_count("nodes", max(len(found.node_names or ()), len(items)))
+    if found.node_names is None:
+        found.objects = _objects(items)
+    return found
 
 
 def decode_preemption(data: bytes) -> PreemptionArgs:
     """Return the question of `preempt`.
 
     Raises:
-        InputError: it is none.
+        InputError: it is none, or of too many nodes or victims.
     """
-    return _decoded(data, _PREEMPTION, PreemptionArgs)
+    found = _decoded(data, _PREEMPTION, PreemptionArgs, lambda args: not any(args.victims.values()))
+    victims = found.victims
+    _check_count("nodes", len(victims))
+    _check_count("victims of a node", max(map(len, victims.values()), default=0))
+    return found
 
 
 def decode_binding(data: bytes) -> Binding:
@@ -163,24 +178,72 @@ def decode_binding(data: bytes) -> Binding:
     Raises:
         InputError: it is none.
     """
-    return _decoded(data, _BINDING, Binding)
+    return _decoded(data, _BINDING, Binding, lambda _: False)
 
 
-def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T]) -> _T:
-    """Return the decoded question, with keys of any case."""
+def _objects(items: Iterable[msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """Return whole nodes by name.
+
+    Raises:
+        InputError: one of them is no Node.
+    """
+    return {decode_json(item, "a Node", "Nodes.items", _NAMED.decode).metadata.name: item for item in items}
+
+
+def _check_count(what: str, count: int) -> None:
+    if count > MOST_NAMES:
+        raise InputError(f"expected at most {MOST_NAMES} {what}, got {count}")
+
+
+def _decoded(
+    data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]
+) -> _T:
+    """Return the decoded question, with keys of any case.
+
+    Args:
+        data: the body.
+        decoder: decodes keys in Go's case.
+        form: what it makes.
+        lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
+    """
     try:
-        return decoder.decode(data)
+        found = decoder.decode(data)
+        if not lacks_all(found):
+            return found
     except _NOT_DECODED as error:
         try:
-            fields = _ANY_KEYS.decode(data)
-            names = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(form)}
-            renamed = {names.get(key.lower(), key): value for key, value in fields.items()}
-            return decoder.decode(msgspec.json.encode(renamed))
+            return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
         except _NOT_DECODED:
             why = "values are nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(
                 f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {why}"
             ) from error
+    with suppress(*_NOT_DECODED):
+        return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
+    return found
+
+
+def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Return the fields of a question with the keys in Go's case, those of victims too."""
+    found: dict[str, Any] = {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
+    for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
+        if isinstance(found.get(key), msgspec.Raw):
+            by_node = msgspec.json.decode(found[key], type=dict[str, dict[str, Any]] | None)
+            found[key] = None if by_node is None else {name: _victims(one) for name, one in by_node.items()}
+    return found
+
+
+def _victims(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the victims of a node with the keys in Go's case."""
+    found = {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
+    if isinstance(found.get("Pods"), list):
+        found["Pods"] = [
+            {_GO_KEYS.get(key.lower(), key): value for key, value in one.items()}
+            if isinstance(one, dict)
+            else one
+            for one in found["Pods"]
+        ]
+    return found
 
 
 def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:

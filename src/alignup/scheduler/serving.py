@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import ssl
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-__all__ = ["address", "run_until_told", "serve", "tls_context"]
+__all__ = ["address", "is_loopback", "run_until_told", "serve", "tls_context"]
 
 _HIGHEST_PORT = 65535
 
@@ -38,13 +39,29 @@ def address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def tls_context(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def tls_context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
     """Return how to serve TLS; None without a certificate.
 
+    Args:
+        certificate: the file of the server's certificate.
+        key: the file of its key.
+        client_ca: the file of the authorities whose client certificates are accepted. A client may come without one:
+            the application decides what it answers then.
+
     Raises:
-        InputError: only one of both is given, or they cannot be read.
+        InputError: only one of the first two is given, the last one without these, or a file cannot be read.
     """
     if certificate is None and key is None:
+        if client_ca is not None:
+            raise InputError("expected a certificate and its key beside --client-ca, got none")
         return None
     if certificate is None or key is None:
         raise InputError("expected both a certificate and its key, got one of them")
@@ -55,6 +72,12 @@ def tls_context(certificate: str | None, key: str | None) -> ssl.SSLContext | No
         raise InputError(
             f"expected a certificate and its key in {certificate} and {key}, got: {error}"
         ) from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"expected certificates of authorities in {client_ca}, got: {error}") from error
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 

@@ -126,6 +126,17 @@ class Follower(Generic[T]):
         """Whether a watch is under way, as far as anybody knows."""
         self.lists = 0
         """How many times all objects were listed."""
+        self._wanted: list[asyncio.Future[None]] = []
+        self._until_resync: asyncio.Timeout | None = None
+
+    async def list_again(self) -> None:
+        """Wait until all objects were listed once more, by a list that begins after this call."""
+        done = asyncio.get_running_loop().create_future()
+        self._wanted.append(done)
+        if self._until_resync is not None:
+            with suppress(RuntimeError):  # it is over at this very moment
+                self._until_resync.reschedule(0)
+        await done
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -134,7 +145,7 @@ class Follower(Generic[T]):
             try:
                 await self._list()
                 pause = self._pauses.first
-                async with asyncio.timeout(self._pauses.resync):
+                async with asyncio.timeout(0 if self._wanted else self._pauses.resync) as self._until_resync:
                     await self._watch_on()
             except TimeoutError:
                 continue  # time for another list
@@ -149,10 +160,13 @@ class Follower(Generic[T]):
                 self._complain(f"{self._path}: {error}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._pauses.longest)
+            finally:
+                self._until_resync = None
 
     async def _list(self) -> None:
         """Fetch all objects, page by page; only what is decoded of a page stays."""
         found: list[T] = []
+        wanted = list(self._wanted)
         said, self._passed_over = self._passed_over, {}  # those that are gone are forgotten
         query = {**self._query, "limit": str(_PAGE)}
         while True:
@@ -166,6 +180,10 @@ class Follower(Generic[T]):
         self.lists += 1
         self.synced.set()
         self.is_current = True
+        for done in wanted:
+            self._wanted.remove(done)
+            if not done.done():
+                done.set_result(None)
 
     async def _watch_on(self) -> None:
         """Watch, and go on after connections that end or drop; return never.

@@ -43,7 +43,7 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         f"http://{said.split()[-1]}/filter", json.dumps(args).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
-        assert json.load(response)["NodeNames"] == ["a"]
+        assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}
     process.send_signal(signal.SIGTERM)
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -62,6 +62,8 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         (["--listen", "a..b:5"], ["an address to listen on", "a..b:5: no host can have the name"]),
         (["--strategy", "\udcff"], ["--strategy"]),
         (["--tls-cert", "cert"], ["both a certificate and its key"]),
+        (["--client-ca", "ca"], ["a certificate and its key beside --client-ca"]),
+        (["--lease", "name"], ["NAMESPACE/NAME", "--lease"]),
         (["--tls-cert", "cert", "--tls-key", "key"], ["expected a certificate and its key in cert and key"]),
     ],
 )

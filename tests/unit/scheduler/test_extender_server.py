@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import io
 import json
+import shutil
+import ssl
+import subprocess
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import aiohttp
 import pytest
 
 from alignup.errors import AlignupWarning
+from alignup.scheduler import extender_server
 from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
 from alignup.scheduler.extender_service import WOKEN, Extender
+from alignup.scheduler.extender_wire import MOST_NAMES
 from alignup.scheduler.report import HOLDINGS, NODE, Description
-from alignup.scheduler.serving import serve
+from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import Pauses
 from api_stub import NODES, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
+VERBS = ("filter", "prioritize", "preempt", "bind")
 FAST = Pauses(first=0.01, longest=0.05)
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -54,7 +64,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def extender(*nodes: str, fails_open: bool = True):
+async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: bool):
     """Serve an extender of some nodes that report their holdings."""
     stub = ApiStub()
     for name in nodes:
@@ -62,7 +72,7 @@ async def extender(*nodes: str, fails_open: bool = True):
         await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
     async with served(stub) as api, aiohttp.ClientSession() as session:
         made = Extender(api, Answers(ClusterState(), fails_open=fails_open), pauses=FAST)
-        runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+        runner, port = await serve(make_app(made, **options), ("127.0.0.1", 0), tls)
         try:
             async with running(made.run()):
                 await until(lambda: made.is_synced)
@@ -223,31 +233,157 @@ def test_health_and_metrics_are_served() -> None:
 
 
 @pytest.mark.parametrize("fails_open", [True, False])
-def test_before_the_cluster_is_known_it_fails_open_or_closed(fails_open) -> None:
+def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -> None:
     async def scenario() -> None:
         stub = ApiStub()
         async with served(stub) as api, aiohttp.ClientSession() as session:
             made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
             runner, port = await serve(make_app(made), ("127.0.0.1", 0))
             asked = Asked(stub, made, f"http://127.0.0.1:{port}", session)
-            found = await asked.filter(pod_object("p"), "a")
+            waits = {"Error": "alignup has not listed the whole cluster yet"}
+            pod = pod_object("p")
+            assert await asked.filter(pod, "a") == waits
+            assert await asked.bind("p", "a") == waits["Error"]
+            for verb in ("prioritize", "preempt"):
+                async with session.post(
+                    f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}
+                ) as response:
+                    assert (response.status, await response.text()) == (503, waits["Error"])
             async with session.get(f"{asked.url}/healthz") as response:
                 assert response.status == 503
+            for verb in VERBS:  # what cannot be read is told first
+                async with session.post(f"{asked.url}/{verb}", data=b"{") as response:
+                    assert response.status == 400
+            assert not stub.requests
             await runner.cleanup()
-        if fails_open:
-            assert found["NodeNames"] == ["a"]
-        else:
-            assert found == {"Error": "alignup has not seen the whole cluster yet"}
 
     asyncio.run(scenario())
 
 
-def test_what_is_no_question_is_answered_with_an_error() -> None:
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"3", b"[]", b"{}", b'{"Pod": 3}', b'{"pod": 3, "podname": 1}', b"\xff", DEEP]
+)
+def test_what_is_no_question_gets_400(verb, body) -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked, asked.session.post(f"{asked.url}/{verb}", data=body) as response:
+            assert response.status == 400
+            assert "expected the JSON of Extender" in await response.text()
+
+    asyncio.run(scenario())
+
+
+def test_keys_in_lower_case_are_read_at_every_level() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            pod = pod_object("p", cpu=3)
+            assert (await asked.ask("filter", pod=pod, nodenames=["a"]))["NodeNames"] == ["a"]
+            assert (await asked.ask("filter", Pod=pod, nodenames=["a"]))["NodeNames"] == ["a"]
+            assert [one["Host"] for one in await asked.ask("prioritize", Pod=pod, nodeNames=["b"])] == ["b"]
+            victims = {"a": {"pods": [{"uid": "x"}], "numPDBViolations": 1}}
+            found = await asked.ask("preempt", Pod=pod, nodeNameToMetaVictims=victims)
+            assert found["NodeNameToMetaVictims"] == {"a": {"Pods": [{"UID": "x"}], "NumPDBViolations": 1}}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 400)])
+def test_the_number_of_names_is_bounded(more, status) -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
-            assert "expected the JSON of ExtenderArgs" in (await asked.ask("filter", Pod=3))["Error"]
-            async with asked.session.post(f"{asked.url}/prioritize", json=3) as response:
-                assert response.status == 400
+            names = [f"n{number}" for number in range(MOST_NAMES + more)]
+            for verb, fields in (
+                ("filter", {"NodeNames": names}),
+                ("prioritize", {"NodeNames": names}),
+                ("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": name} for name in names]}}}),
+            ):
+                question = {"Pod": pod_object("p"), **fields}
+                async with asked.session.post(f"{asked.url}/{verb}", json=question) as response:
+                    assert response.status == status, verb
+                    assert status == 200 or f"at most {MOST_NAMES}" in await response.text()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_length_of_a_question_is_bounded(is_told, monkeypatch) -> None:
+    """Whether the length is told beforehand or the body comes in chunks."""
+    monkeypatch.setattr(extender_server, "LARGEST_QUESTION", 10_000)
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            question = json.dumps({"Pod": pod_object("p"), "NodeNames": ["a"]}).encode()
+
+            async def chunks(body: bytes):
+                yield body
+
+            for length, status in ((10_000, 200), (10_001, 413)):
+                body = question.ljust(length)
+                async with asked.session.post(
+                    f"{asked.url}/filter", data=body if is_told else chunks(body)
+                ) as response:
+                    assert response.status == status
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_unfinished_questions_end_and_leave_room_for_others(monkeypatch) -> None:
+    monkeypatch.setattr(extender_server, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(extender_server, "_LARGEST_IN_SUM", 50_000)
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            port = int(asked.url.rpartition(":")[2])
+            head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"
+
+            async def begun() -> bytes:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(head + b" " * 20_000)
+                await writer.drain()
+                line = await reader.readline()
+                writer.close()
+                return line
+
+            lines = await asyncio.gather(*[begun() for _ in range(4)])
+            assert {line.split()[1] for line in lines} == {b"408", b"503"}
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_health_is_told_while_whole_nodes_are_read() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            node = json.dumps({"metadata": {"name": "n0"}, "status": {"images": "x" * 8_000}}).encode()
+            items = b",".join(node.replace(b"n0", b"n%d" % number) for number in range(2_000))
+            body = (
+                b'{"Pod": '
+                + json.dumps(pod_object("p")).encode()
+                + b', "Nodes": {"items": ['
+                + items
+                + b"]}}"
+            )
+            asking = asyncio.ensure_future(asked.session.post(f"{asked.url}/filter", data=io.BytesIO(body)))
+            while not asking.done():
+                async with asked.session.get(f"{asked.url}/healthz") as response:
+                    assert response.status == 200
+            async with asking.result() as response:
+                assert len((await response.json())["Nodes"]["items"]) == 2_000
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_pods_are_bound_only_where_that_is_allowed(binds) -> None:
+    async def scenario() -> None:
+        async with extender("a", binds=binds) as asked:
+            await asked.stub.put(PODS, pod_object("p"))
+            assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
+            question = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}
+            async with asked.session.post(f"{asked.url}/bind", json=question) as response:
+                assert response.status == (200 if binds else 403)
+            assert ("nodeName" in asked.stub.get(PODS, "p", "default")["spec"]) is binds
 
     asyncio.run(scenario())
 
@@ -280,8 +416,8 @@ def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
                 b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
             )
             async with asked.session.post(f"{asked.url}/filter", data=body) as response:
-                assert response.status == 200
-                assert "expected" in (await response.json())["Error"]
+                assert response.status == 400
+                assert "expected" in await response.text()
             async with asked.session.post(f"{asked.url}/prioritize", data=body) as response:
                 assert response.status == 400
                 assert "expected" in await response.text()
@@ -331,3 +467,48 @@ def test_it_is_said_once_that_all_was_listed() -> None:
 
     asyncio.run(scenario())
     assert said == ["all"]
+
+
+def certificate(folder: Path, name: str, issuer: str = "") -> None:
+    """Make a key and a certificate in a folder: of an authority, or of one that an authority has issued."""
+    subject = ["-subj", f"/CN={name}", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
+    signed = ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key", "-addext", "subjectAltName=IP:127.0.0.1"]
+    words = ["openssl", "req", "-x509", "-days", "2", *subject, *files, *(signed if issuer else [])]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603  # of our own making
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path) -> None:
+    for name, issuer in (("ca", ""), ("server", "ca"), ("client", "ca"), ("evil", ""), ("forged", "evil")):
+        certificate(tmp_path, name, issuer)
+
+    def client(name: str | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        if name is not None:
+            context.load_cert_chain(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        return context
+
+    async def scenario() -> None:
+        files = [str(tmp_path / name) for name in ("server.crt", "server.key", "ca.crt")]
+        tls = tls_context(*files)
+        async with extender("a", tls=tls, needs_certificate=True) as asked:
+            await asked.stub.put(PODS, pod_object("p"))
+            url = asked.url.replace("http:", "https:")
+            question = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}
+            for verb, body in (("filter", {"Pod": pod_object("p"), "NodeNames": ["a"]}), ("bind", question)):
+                async with asked.session.post(f"{url}/{verb}", json=body, ssl=client(None)) as response:
+                    assert response.status == 403
+                    assert "client certificate" in await response.text()
+                with pytest.raises((aiohttp.ClientError, OSError)):
+                    async with asked.session.post(
+                        f"{url}/{verb}", json=body, ssl=client("forged")
+                    ) as response:
+                        raise AssertionError(response.status)
+            assert "nodeName" not in asked.stub.get(PODS, "p", "default")["spec"]
+            async with asked.session.get(f"{url}/healthz", ssl=client(None)) as response:
+                assert response.status == 200
+            async with asked.session.post(f"{url}/bind", json=question, ssl=client("client")) as response:
+                assert await response.json() == {"Error": ""}
+
+    asyncio.run(scenario())

@@ -1,0 +1,238 @@
+"""Leader election by a Lease, by the rules of client-go: one of several processes leads, the others stand by.
+
+A leader renews its lease, and leads no longer, by its own clock, when it could not for a while: before anybody else may
+take over. A candidate takes over when it has seen no change of the lease for as long as the lease says, by its own
+clock, so that clocks need not agree. Each write names the version that was read: of two candidates one succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import AlignupError
+from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, ApiError, object_path
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LEADER", "Leader", "Terms", "label_leader"]
+
+LEADER: Final = "alignup.dev/leader"
+"""The label of the pod that leads: the Service selects it."""
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+
+
+def _seconds() -> float:
+    """Return seconds that go on while the process or the machine is stopped."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds of a lease; client-go has 15, 10 and 2."""
+
+    lease: int = 10
+    """Without a renewal after which another process may take over."""
+    renew: float = 7.0
+    """Without a renewal after which the leader leads no longer."""
+    retry: float = 1.5
+    """Between attempts; those of candidates come up to 1.2 times later at random, so that they do not meet."""
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_LEASE: Final = msgspec.json.Decoder(_Lease)
+
+
+class Leader:
+    """One candidate, which leads from time to time.
+
+    Args:
+        api: the API server.
+        namespace: of the lease.
+        name: of the lease.
+        identity: of this process, unlike that of any other.
+        terms: seconds.
+        complain: called with what went wrong, in one line.
+        clock: seconds that never go back, nor stand still while the process is stopped.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        terms: Terms | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = _seconds,
+    ) -> None:
+        self._api, self._name, self._namespace = api, name, namespace
+        self._collection = f"{object_path(_LEASES, namespace)}/leases"
+        self.identity, self.terms = identity, terms or Terms()
+        self._complain, self._clock = complain, clock
+        self._random = Random()  # noqa: S311  # pauses, not secrets
+        self._seen, self._seen_at = _Spec(), 0.0
+        self._renewed = float("-inf")
+        self.term = 0
+        """Counts how often this process began to lead."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads now: nobody else can, by any clock that runs as fast."""
+        return self._clock() < self._renewed + self.terms.renew
+
+    @property
+    def holder(self) -> str:
+        """Who leads, as far as it is known; empty: nobody."""
+        return self._seen.holder_identity
+
+    async def run(self) -> None:
+        """Try to lead, and go on leading, until cancelled; then let another process take over at once."""
+        try:
+            while True:
+                led = self.leads
+                try:
+                    async with asyncio.timeout(self.terms.renew):
+                        await self._try()
+                except (AlignupError, TimeoutError) as error:
+                    self._complain(f"lease {self._name}: {error or 'no answer'}")
+                if led and not self.leads:
+                    self._complain(f"lease {self._name}: this process leads no longer")
+                more = 0.0 if self.leads else 1.2 * self._random.random()
+                await asyncio.sleep(self.terms.retry * (1 + more))
+        finally:
+            if self.leads:
+                self._renewed = float("-inf")
+                async with asyncio.timeout(self.terms.retry):
+                    await self._release()
+
+    async def _try(self) -> None:
+        """Take or renew the lease if that is allowed.
+
+        Raises:
+            AlignupError: the server refuses, does not answer, or has something else under the name.
+        """
+        begun = self._clock()
+        found = await self._get()
+        if found is None:
+            await self._write(_Spec(), None, begun)
+            return
+        if found.spec != self._seen:
+            self._seen, self._seen_at = found.spec, self._clock()
+        is_mine = found.spec.holder_identity == self.identity
+        lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
+        if is_mine or not found.spec.holder_identity or not lasts:
+            await self._write(found.spec, found.metadata.resource_version, begun)
+
+    async def _write(self, before: _Spec, version: str | None, begun: float) -> None:
+        """Write this process into the lease, unless somebody else was faster."""
+        moment = _moment()
+        is_mine = before.holder_identity == self.identity
+        spec = _Spec(
+            self.identity,
+            self.terms.lease,
+            before.acquire_time if is_mine else moment,
+            moment,
+            before.lease_transitions + (version is not None and not is_mine),
+        )
+        if await self._put(spec, version):
+            self._seen, self._seen_at = spec, self._clock()
+            if not self.leads:
+                self.term += 1
+            self._renewed = begun  # not later than the server counts
+
+    async def _get(self) -> _Lease | None:
+        try:
+            text = await self._api.request("GET", object_path(self._collection, self._name))
+        except ApiError as error:
+            if error.status == MISSING:
+                return None
+            raise
+        return decode_json(text, "a Lease", decode=_LEASE.decode)
+
+    async def _put(self, spec: _Spec, version: str | None) -> bool:
+        """Create the lease, or replace the version that was read; return whether nobody else was faster."""
+        metadata = {"name": self._name, "namespace": self._namespace}
+        body: dict[str, Any] = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata if version is None else {**metadata, "resourceVersion": version},
+            "spec": spec,
+        }
+        path = self._collection if version is None else object_path(self._collection, self._name)
+        try:
+            await self._api.request("POST" if version is None else "PUT", path, msgspec.json.encode(body))
+        except ApiError as error:
+            if error.status == CONFLICT:
+                return False
+            raise
+        return True
+
+    async def _release(self) -> None:
+        """Write that nobody leads."""
+        try:
+            found = await self._get()
+            if found is not None and found.spec.holder_identity == self.identity:
+                spec = _Spec("", 1, None, _moment(), found.spec.lease_transitions)
+                await self._put(spec, found.metadata.resource_version)
+        except AlignupError as error:
+            self._complain(f"lease {self._name}: {error}")
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Named
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod] | None = None
+
+
+_PODS: Final = msgspec.json.Decoder(_Pods)
+
+
+async def label_leader(api: Api, namespace: str, name: str) -> None:
+    """Label a pod as the one that leads, and take the label from all others.
+
+    Raises:
+        AlignupError: the server refuses, or does not answer.
+    """
+    pods = object_path("/api/v1/namespaces", namespace, "pods")
+    text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
+    found = decode_json(text, "a list of pods", decode=_PODS.decode)
+    others = {one.metadata.name for one in found.items or ()} - {name}
+    for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
+        body = msgspec.json.encode({"metadata": {"labels": {LEADER: value}}})
+        await api.request("PATCH", object_path(pods, pod), body, content_type=MERGE)
+
+
+def _moment() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,37 @@
+"""Of every refusal in the recorded scenarios the cluster's short reason blames what the node's explanation does."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from alignup.cluster.reasons import told_by
+from alignup.node import Node
+from alignup.node.explain.cause import causes_of
+from alignup.node.explain.trial import tried
+from alignup.replay import replay
+from unit.cluster.test_reasons import check
+from vectors import vectors
+
+EVERY = 5
+"""Of so many scenarios one is tried: each refusal is explained in full."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["admission", "wide"])
+def test_every_refusal_is_blamed_on_the_same(name: str, monkeypatch) -> None:
+    told = 0
+    admit = Node.admit
+
+    def checked(self, pod, *args, **options):
+        nonlocal told
+        if not self.try_admit(pod):
+            check(told_by(self, pod), causes_of(self, tried(self, pod)))
+            told += 1
+        return admit(self, pod, *args, **options)
+
+    monkeypatch.setattr(Node, "admit", checked)
+    for case in islice(vectors(name), 0, None, EVERY):
+        replay(case)
+    assert told > 100
