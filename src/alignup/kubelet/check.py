@@ -17,8 +17,9 @@ from alignup.kubelet.device_checkpoint import read_device_checkpoint
 from alignup.kubelet.findings import finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles
 from alignup.kubelet.memory_state import MemoryTable, NumaNodeState, read_memory_state
-from alignup.kubelet.read import config_of, machine_of, read_records, stale_entries
+from alignup.kubelet.read import config_of, machine_of, read_records, release_of_node, stale_entries
 from alignup.kubelet.state import KubeletState
+from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
 from alignup.text.byte_sizes import short_bytes
@@ -53,6 +54,7 @@ _READERS: dict[str, tuple[str, Any]] = {
     DEVICE_CHECKPOINT: ("device", read_device_checkpoint),
 }
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
+_GATED_FORMATS = 2
 
 
 def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
@@ -65,7 +67,8 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     Raises:
         InputError: there is no file of a kubelet, or something else than a state file is damaged.
     """
-    found, values = _read_files(files)
+    version = release_of_node(files, options.get("kubelet_version"))
+    found, values = _read_files(files, version)
     records = read_records(
         files, options.get("config"), options.get("config_dir"), lambda ids: _state(values, ids)
     )
@@ -91,7 +94,7 @@ def _state(values: dict[str, Any], containers: dict[str, tuple[str, str]]) -> Ku
     return KubeletState(cpu, values.get(MEMORY_STATE), values.get(DEVICE_CHECKPOINT))
 
 
-def _read_files(files: NodeFiles) -> tuple[list[Finding], dict[str, Any]]:
+def _read_files(files: NodeFiles, version: KubeletVersion) -> tuple[list[Finding], dict[str, Any]]:
     """Return what is wrong with the state files by themselves, and what those say that can be read."""
     found: list[Finding] = []
     values: dict[str, Any] = {}
@@ -100,7 +103,8 @@ def _read_files(files: NodeFiles) -> tuple[list[Finding], dict[str, Any]]:
             data = files.read(path)
             if data is None:
                 continue
-            values[path] = read(data, files.place(path))
+            versioned = () if path == DEVICE_CHECKPOINT else (version,)
+            values[path] = read(data, files.place(path), *versioned)
         except InputError as error:
             found.append(finding(f"{name}-file-damaged", files.place(path), str(error)))
             continue
@@ -145,14 +149,16 @@ def _is_there(files: NodeFiles, path: str) -> bool:
 
 def _formats(files: NodeFiles, values: dict[str, Any], config: KubeletConfig) -> Iterator[Finding]:
     """Yield wrong checksums, and formats that a kubelet of this configuration does not take."""
-    newest = 3 if config.feature_gates.get(_POD_LEVEL_GATE) else 2
+    # a kubelet that knows more formats than those takes each of them, whatever its gates are
+    takes_all = len(release_of(config.version).checkpoints["memory_manager_state"]) > _GATED_FORMATS
+    newest = 3 if takes_all or config.feature_gates.get(_POD_LEVEL_GATE) else 2
     for path, value in values.items():
         name = _READERS[path][0]
         version = getattr(value, "version", 0) + (path == MEMORY_STATE)
         if not value.is_intact:
             text = f"the checksum is {value.checksum}, and that of what is written {value.expected_checksum}"
             yield finding(f"{name}-checksum", files.place(path), text)
-        elif version > newest:
+        elif version > newest and not takes_all:
             text = f"it is written with the feature gate {_POD_LEVEL_GATE}, which is off"
             yield finding("newer-format", files.place(path), text)
 

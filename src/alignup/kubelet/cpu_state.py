@@ -1,25 +1,29 @@
 """Reads `cpu_manager_state`: the shared pool, and the CPUs that containers have for themselves.
 
-All three formats are read (`pkg/kubelet/cm/cpumanager/state/checkpoint.go`): version 1 (before Kubernetes 1.18) is
-keyed by container id, version 2 by pod uid and container name, version 3 (feature gate PodLevelResourceManagers) has
-CPUs of whole pods too.
+All formats are read (`pkg/kubelet/cm/cpumanager/state/checkpoint.go`): version 1 (before Kubernetes 1.18) is keyed by
+container id, version 2 by pod uid and container name, version 3 (feature gate PodLevelResourceManagers) has CPUs of
+whole pods too. Version 4 (from Kubernetes 1.37 on) is version 2 with a text beside it that has everything and counts
+alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import decode_checkpoint, map_text, matching_sum
+from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, map_text, matching_sum
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["CpuState", "read_cpu_state"]
+
+_DATA_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,11 @@ class CpuState:
     entries: Mapping[str, Mapping[str, CPUSet]]
     """By pod uid and container name, CPUs of its own."""
     pods: Mapping[str, CPUSet] = field(default_factory=dict)
-    """By pod uid, the CPUs of a pod that has them as a whole; of version 3 only."""
+    """By pod uid, the CPUs of a pod that has them as a whole; of versions 3 and 4 only."""
     by_container_id: Mapping[str, CPUSet] = field(default_factory=dict)
     """By the runtime's container id; of version 1 only."""
     version: int = 2
-    """1, 2 or 3: that whose checksum is right, else the one that the entries look like."""
+    """1 to 4: that whose checksum is right, else the one that the entries look like."""
     checksum: int = 0
     """As it is written; 0: none."""
     expected_checksum: int = 0
@@ -46,7 +50,7 @@ class CpuState:
     @property
     def is_intact(self) -> bool:
         """Whether the checksum is right, or missing, which a kubelet accepts of versions 1 and 2."""
-        return self.checksum in {0, self.expected_checksum}
+        return self.checksum == self.expected_checksum or (not self.checksum and self.version < _DATA_VERSION)
 
     def named(self, containers: Mapping[str, tuple[str, str]]) -> CpuState:
         """Return version 1 as version 2; others as they are.
@@ -82,19 +86,32 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
     entries: dict[str, dict[str, str] | str] | None = msgspec.field(default_factory=dict)
     pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
     checksum: int = 0
+    data: str = ""
+    data_checksum: int = 0
 
 
-def read_cpu_state(data: bytes, source: str = "cpu_manager_state") -> CpuState:
+def read_cpu_state(
+    data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST
+) -> CpuState:
     """Return the state in a file; whether its checksum is right is left to the caller.
 
     Args:
         data: the content of the file.
         source: its name in errors.
+        version: the release of the kubelet that reads it.
 
     Raises:
-        InputError: it is no JSON, or of another shape, or a set of CPUs is none.
+        InputError: it is no JSON, or of another shape, or a set of CPUs is none; or a version that the kubelet does
+            not read.
     """
-    wire = decode_checkpoint(data, _Checkpoint, "the JSON of a CPU manager's state", source)
+    what, known = "the JSON of a CPU manager's state", release_of(version).checkpoints["cpu_manager_state"]
+    wire = decode_checkpoint(data, _Checkpoint, what, source)
+    written = wire.checksum
+    is_data = bool(wire.data or wire.data_checksum) and f"V{_DATA_VERSION}" in known
+    text = wire.data
+    if is_data:
+        written = wire.data_checksum
+        wire = decode_checkpoint(text.encode(), _Checkpoint, what, f"data in {source}")
     entries = wire.entries or {}
     by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
     by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
@@ -107,11 +124,17 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state") -> CpuState:
         entries={uid: _sets(containers, source) for uid, containers in by_pod.items()},
         pods=_sets(pods, source),
         by_container_id=_sets(by_id, source),
-        checksum=wire.checksum,
+        checksum=written,
     )
+    if is_data:
+        return replace(state, version=_DATA_VERSION, expected_checksum=checksum_of(f"(string){text}"))
     likely = 1 if by_id else 3 if pods else 2
-    version, expected = matching_sum(_texts(wire, state), wire.checksum, likely)
-    return replace(state, version=version, expected_checksum=expected)
+    found, expected = matching_sum(_texts(wire, state), written, likely)
+    if f"V{found}" not in known and found == 1:
+        raise InputError(
+            f"expected a state of version {known[0][1:]} or later for kubelet {version}, got 1 at {source}"
+        )
+    return replace(state, version=found, expected_checksum=expected)
 
 
 def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:

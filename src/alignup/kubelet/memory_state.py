@@ -1,18 +1,20 @@
 """Reads `memory_manager_state`: each NUMA node's amounts and group, and the memory blocks of containers.
 
-Both formats are read (`pkg/kubelet/cm/memorymanager/state/checkpoint.go`); the second one (feature gate
-PodLevelResourceManagers) has blocks of whole pods too.
+All formats are read (`pkg/kubelet/cm/memorymanager/state/checkpoint.go`); the second one (feature gate
+PodLevelResourceManagers) has blocks of whole pods too, and the third one (from Kubernetes 1.37 on) is the first with a
+text beside it that has everything and counts alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import decode_checkpoint, list_text, map_text, matching_sum
+from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, list_text, map_text, matching_sum
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.topology_manager.admission import MemoryBlock
 
@@ -23,6 +25,7 @@ __all__ = ["MemoryState", "MemoryTable", "NumaNodeState", "read_memory_state"]
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_DATA_VERSION: Final = 3
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -63,9 +66,9 @@ class MemoryState:
     entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
     """By pod uid and container name."""
     pods: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
-    """By pod uid, the memory of a pod that has it as a whole; of version 2 only."""
+    """By pod uid, the memory of a pod that has it as a whole; of versions 2 and 3 only."""
     version: int = 1
-    """1 or 2: that whose checksum is right, else the one that the entries look like."""
+    """1 to 3: that whose checksum is right, else the one that the entries look like."""
     checksum: int = 0
     """As it is written; 0: none."""
     expected_checksum: int = 0
@@ -73,8 +76,8 @@ class MemoryState:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the checksum is right, or missing, which a kubelet accepts."""
-        return self.checksum in {0, self.expected_checksum}
+        """Whether the checksum is right, or missing, which a kubelet accepts before version 3."""
+        return self.checksum == self.expected_checksum or (not self.checksum and self.version < _DATA_VERSION)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -104,26 +107,43 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
     entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(default_factory=dict)
     pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
     checksum: int = 0
+    data: str = ""
+    data_checksum: int = 0
 
 
-def read_memory_state(data: bytes, source: str = "memory_manager_state") -> MemoryState:
+def read_memory_state(
+    data: bytes, source: str = "memory_manager_state", version: KubeletVersion = NEWEST
+) -> MemoryState:
     """Return the state in a file; whether its checksum is right is left to the caller.
 
     Args:
         data: the content of the file.
         source: its name in errors.
+        version: the release of the kubelet that reads it.
 
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    wire = decode_checkpoint(data, _Checkpoint, "the JSON of a memory manager's state", source)
+    what, known = (
+        "the JSON of a memory manager's state",
+        release_of(version).checkpoints["memory_manager_state"],
+    )
+    wire = decode_checkpoint(data, _Checkpoint, what, source)
+    written, text = wire.checksum, wire.data
+    is_data = bool(wire.data or wire.data_checksum) and f"V{_DATA_VERSION}" in known
+    if is_data:
+        written = wire.data_checksum
+        wire = decode_checkpoint(text.encode(), _Checkpoint, what, f"data in {source}")
     nodes: dict[int, NumaNodeState] = {}
     for key, node in (wire.machine_state or {}).items():
         if not (key.isascii() and key.isdigit()):
             raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
         nodes[int(key)] = node
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
-    version, expected = matching_sum(_texts(wire, nodes), wire.checksum, 2 if pods else 1)
+    if is_data:
+        found, expected = _DATA_VERSION, checksum_of(f"(string){text}")
+    else:
+        found, expected = matching_sum(_texts(wire, nodes), written, 2 if pods else 1)
     return MemoryState(
         policy=wire.policy_name,
         nodes=nodes,
@@ -132,8 +152,8 @@ def read_memory_state(data: bytes, source: str = "memory_manager_state") -> Memo
             for uid, containers in (wire.entries or {}).items()
         },
         pods=pods,
-        version=version,
-        checksum=wire.checksum,
+        version=found,
+        checksum=written,
         expected_checksum=expected,
     )
 

@@ -85,9 +85,24 @@ def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[Kube
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
     """
     files = open_node(root, options.get("kubelet_dir"))
-    records = read_records(files, options.get("config"), options.get("config_dir"))
+    kubelet_version = options.get("kubelet_version")
+    records = read_records(
+        files, options.get("config"), options.get("config_dir"), kubelet_version=kubelet_version
+    )
     machine = options.get("machine") or machine_of(files)
-    return make_node(records, machine, options.get("devices"), options.get("kubelet_version"))
+    return make_node(records, machine, options.get("devices"), kubelet_version)
+
+
+def release_of_node(files: NodeFiles, given: KubeletVersion | str | None = None) -> KubeletVersion:
+    """Return the release of a node's kubelet: that given, the one that the Node tells, or the newest known.
+
+    Raises:
+        InputError: it is no version of a kubelet, or too old.
+    """
+    if given is None:
+        node_object = _read(files, NODE, read_node_object)
+        given = node_object.kubelet_version if node_object else None
+    return parse_version(given or NEWEST, warns=False)  # the configuration is judged by it too, and warns
 
 
 def machine_of(files: NodeFiles) -> Machine:
@@ -107,6 +122,7 @@ def read_records(
     config: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
     state_of: Callable[[dict[str, tuple[str, str]]], KubeletState] | None = None,
+    kubelet_version: KubeletVersion | str | None = None,
 ) -> NodeRecords:
     """Return all records of a node.
 
@@ -116,6 +132,7 @@ def read_records(
         config_dir: the folder of drop-ins, in place of the node's.
         state_of: returns the state, given by container id the pod's uid and the container's name; None: that of the
             files, which must be intact.
+        kubelet_version: the kubelet's release; None: the one that the Node tells, or the newest known.
 
     Raises:
         InputError: a file is damaged, or there is no file of a kubelet at all.
@@ -129,7 +146,7 @@ def read_records(
     ids = {
         identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()
     }
-    state = state_of(ids) if state_of else read_state(files, ids)
+    state = state_of(ids) if state_of else read_state(files, ids, release_of_node(files, kubelet_version))
     answers = find_answers(files)
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
@@ -186,7 +203,7 @@ def make_node(
     state = records.state.without(
         lambda uid, name: (uid, name) in dropped if name else active is not None and uid not in active
     )
-    restore(node, state, _pods(records, state))
+    restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     return KubeletNode(node, records, stale)
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import PodLevel
 from alignup.machine.device_inventory import Device
 from alignup.providers.memory.provider import RestoredMemory
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.memory_state import MemoryState
     from alignup.kubelet.state import KubeletState
     from alignup.node import Node
+    from alignup.topology_manager.admission import MemoryBlock
 
 __all__ = ["held_pod", "restore"]
 
@@ -42,10 +45,12 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
             uid: {name: int(cpus) for name, cpus in containers.items()}
             for uid, containers in state.cpu.entries.items()
         }
-        node.cpu.restore(held, int(state.cpu.shared))
+        whole = {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
+        node.cpu.restore(held, int(state.cpu.shared), whole)
     if node.memory is not None and state.memory is not None and state.memory.nodes:
         known = node.memory.allocatable
-        node.memory.restore(restored_memory(state.memory, node.machine.numa_node_ids, names, known))
+        restored = restored_memory(state.memory, node.machine.numa_node_ids, names, known)
+        node.memory.restore(replace(restored, parts=_parts(state.memory, pods)))
     if node.devices is not None and state.devices is not None:
         by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}
         for (uid, name), ids in state.device_ids().items():
@@ -88,7 +93,7 @@ def restored_memory(
         raise InputError.at("machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes))
     position = {numa_id: index for index, numa_id in enumerate(ids)}
     present, types = set(ids), set(state.types)
-    for uid, containers in state.entries.items():
+    for uid, containers in _held(state).items():
         for block in (block for blocks in containers.values() for block in blocks):
             if not present.issuperset(block.numa_nodes) or not block.numa_nodes or block.type not in types:
                 raise InputError.at(
@@ -107,11 +112,32 @@ def restored_memory(
     )
 
 
+def _held(state: MemoryState) -> Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]:
+    """Return by pod uid and container name the blocks that count; under "" those of pods with memory as a whole."""
+    return {**state.entries, **{uid: {"": blocks} for uid, blocks in state.pods.items()}}
+
+
+def _parts(
+    state: MemoryState, pods: Sequence[Pod]
+) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
+    """Return of pods that have memory as a whole what each container has of it, and whether it ends early."""
+    ends = {
+        (pod.uid, one.name): one.is_init and not one.is_sidecar for pod in pods for one in pod.all_containers
+    }
+    return {
+        uid: {
+            name: (ends.get((uid, name), False), tuple((one.type, one.size) for one in blocks))
+            for name, blocks in state.entries.get(uid, {}).items()
+        }
+        for uid in state.pods
+    }
+
+
 def _count_of_blocks(state: MemoryState) -> Counter[int]:
     """Return by NUMA node how many blocks of containers lie on it."""
     return Counter(
         numa_id
-        for containers in state.entries.values()
+        for containers in _held(state).values()
         for blocks in containers.values()
         for block in blocks
         for numa_id in block.numa_nodes
@@ -134,7 +160,7 @@ def _shares(
     found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
     entries = [
         ((uid, name), block)
-        for uid, containers in state.entries.items()
+        for uid, containers in _held(state).items()
         for name, blocks in containers.items()
         for block in blocks
     ]
@@ -161,6 +187,7 @@ def held_pod(uid: str, namespace: str, name: str, containers: Iterable[str], sta
         namespace,
         containers=tuple(_held_container(state, uid, one, devices.get((uid, one), {})) for one in containers),
         qos=QOSClass.GUARANTEED,
+        pod_level=PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED,
     )
 
 

@@ -13,6 +13,7 @@ from alignup.kubelet.cpu_state import CpuState, read_cpu_state
 from alignup.kubelet.device_checkpoint import DeviceCheckpoint, read_device_checkpoint
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from alignup.kubelet.memory_state import MemoryState, read_memory_state
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class KubeletState:
             found.setdefault(entry.pod_uid, {})[entry.container] = None
         return {uid: list(names) for uid, names in found.items()}
 
+    def is_whole(self, uid: str) -> bool:
+        """Return whether a pod has CPUs or memory as a whole."""
+        return bool((self.cpu and uid in self.cpu.pods) or (self.memory and uid in self.memory.pods))
+
     def cpus(self, uid: str, container: str) -> CPUSet | None:
         """Return the CPUs that a container has for itself; None: it has none."""
         return self.cpu.entries.get(uid, {}).get(container) if self.cpu else None
@@ -83,20 +88,23 @@ class KubeletState:
         )
 
 
-def read_state(files: NodeFiles, containers: Mapping[str, tuple[str, str]]) -> KubeletState:
+def read_state(
+    files: NodeFiles, containers: Mapping[str, tuple[str, str]], version: KubeletVersion = NEWEST
+) -> KubeletState:
     """Return the state of a node.
 
     Args:
         files: the node's files.
         containers: by container id, the pod's uid and the container's name; for a CPU manager's state of version 1.
+        version: the release of the node's kubelet.
 
     Raises:
         InputError: a file is damaged, or its checksum is wrong.
     """
     cpu, memory, devices = (files.read(path) for path in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT))
     state = KubeletState(
-        None if cpu is None else read_cpu_state(cpu, files.place(CPU_STATE)).named(containers),
-        None if memory is None else read_memory_state(memory, files.place(MEMORY_STATE)),
+        None if cpu is None else read_cpu_state(cpu, files.place(CPU_STATE), version).named(containers),
+        None if memory is None else read_memory_state(memory, files.place(MEMORY_STATE), version),
         None if devices is None else read_device_checkpoint(devices, files.place(DEVICE_CHECKPOINT)),
     )
     for path, one in (
@@ -120,9 +128,12 @@ def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) 
     }
     freed = 0
     for uid, containers in state.entries.items():
+        if uid in state.pods:  # what a pod has as a whole stays its own until its last container is gone
+            freed |= 0 if kept[uid] else int(state.pods[uid])
+            continue
         held = _union(kept[uid].values())
         freed |= _union(cpus for name, cpus in containers.items() if name not in kept[uid]) & ~held
-    pods = {uid: cpus for uid, cpus in state.pods.items() if not is_stale(uid, None)}
+    pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
     shared = CPUSet.from_int(int(state.shared) | freed)
     return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
 

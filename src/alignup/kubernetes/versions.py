@@ -176,7 +176,7 @@ RULES: Final[dict[str, Rule]] = {
 """By name. Those that a gate turns on or off hold only where it is on."""
 
 
-def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion:
+def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = True) -> KubeletVersion:
     """Return the release that a version names: `1.33`, `v1.33.13-eks-1` or `v1.33.4+k3s1`.
 
     Only the minor counts. A release newer than those known is judged as the newest known, with a warning.
@@ -184,6 +184,7 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     Args:
         text: the version.
         where: the place that an error names.
+        warns: say that a release is newer than those known.
 
     Raises:
         InputError: it is no version, or is older than those known.
@@ -197,10 +198,11 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     if (major, minor) < (1, OLDEST.minor):
         raise InputError.at(where, f"kubelet {OLDEST} or later; what older ones decide is not known", text)
     if (major, minor) > (1, NEWEST.minor):
-        warn(
-            f"kubelet {major}.{minor} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
-            f"feature gates, policy options and checkpoints"
-        )
+        if warns:
+            warn(
+                f"kubelet {major}.{minor} is newer than those known, and is judged as {NEWEST}; not known are its "
+                f"rules, feature gates, policy options and checkpoints"
+            )
         return NEWEST
     return KubeletVersion(minor)
 

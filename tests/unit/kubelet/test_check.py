@@ -14,7 +14,7 @@ from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from kernel_trees import server
-from kubelet_faults import FAULTS, Place
+from kubelet_faults import FAULTS, Place, newer_format
 from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
@@ -38,12 +38,18 @@ def test_each_fault_is_found_and_named(place, name):
     if name == "foreign owner" and os.geteuid():
         pytest.skip("needs root")
     spoil(place)
-    found = check_node(FolderFiles(place.root), {})
+    # the effects are those that were seen with a kubelet 1.36
+    found = check_node(FolderFiles(place.root), {"kubelet_version": "1.36"})
     assert {one.kind for one in found} == kinds
     assert any("does not start" in one.effect for one in found) is not starts
     for one in found:
         assert all(one.to_dict().values())
         assert "\n" not in json.dumps(one.to_dict())
+
+
+def test_a_newer_kubelet_takes_the_format_of_a_gate_that_is_off(place):
+    newer_format(place)
+    assert check_node(FolderFiles(place.root), {"kubelet_version": "1.37"}) == []
 
 
 def test_what_a_kubelet_wrote_has_no_findings():

@@ -8,6 +8,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import read_cpu_state
+from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
 
 
@@ -24,11 +25,16 @@ def test_version_2_is_keyed_by_pod_and_container():
 
 def test_version_1_needs_to_know_whose_containers_they_are():
     """As in the kubelet, which takes the containers from its runtime."""
-    state = read_cpu_state(text(entries={"abc": "1-3"}))
+    state = read_cpu_state(text(entries={"abc": "1-3"}), version=KubeletVersion(36))
     assert state.version == 1
     assert state.named({"abc": ("u", "c")}).entries == {"u": {"c": CPUSet.parse("1-3")}}
     with pytest.raises(InputError, match="ids of containers that are known, got 'abc'"):
         state.named({})
+
+
+def test_version_1_is_not_read_by_newer_kubelets():
+    with pytest.raises(InputError, match=r"version 2 or later for kubelet 1\.37, got 1"):
+        read_cpu_state(text(entries={"abc": "1-3"}), version=KubeletVersion(37))
 
 
 def test_version_3_has_cpus_of_pods_and_a_sum_over_them():

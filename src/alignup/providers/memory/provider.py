@@ -17,7 +17,7 @@ from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.providers.memory.capacity import MEMORY, memory_capacity
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
-from alignup.records import Record
+from alignup.records import Record, field
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
@@ -59,6 +59,9 @@ class RestoredMemory(Record):
     """By NUMA node, how many users it has beyond the holdings."""
     names: Mapping[str, str]
     """By pod uid, the pod's name in messages."""
+    parts: Mapping[str, dict[str, tuple[bool, Requests]]] = field(default_factory=dict, hash=False)
+    """By pod uid and container name, of pods that have memory as a whole (a holding without a container's name):
+    whether the container ends before the others start, and what it has of the pod's memory."""
 
 
 class MemoryProvider:
@@ -390,13 +393,16 @@ class MemoryProvider:
         if state.allocatable != self.allocatable:
             capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)
             self.ledger = MemoryLedger(capacity, bindings_stay=self._bindings_stay)
-        held = list(state.holdings.values())
-        restored = self.ledger.restore(dict(state.free), list(state.bound), list(state.more_users), held)
-        self._holdings = {
+        restored = self.ledger.restore(
+            dict(state.free), list(state.bound), list(state.more_users), list(state.holdings.values())
+        )
+        held = {
             key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None
         }
-        self._pods = {key: state.names.get(key[0], key[0]) for key in self._holdings}
-        self._pod_holdings, self._pod_parts = {}, {}
+        self._holdings = {key: one for key, one in held.items() if key[1]}
+        self._pods = {key: state.names.get(key[0], key[0]) for key in held}
+        self._pod_holdings = {uid: one for (uid, name), one in held.items() if not name}
+        self._pod_parts = {uid: dict(state.parts.get(uid, {})) for uid in self._pod_holdings}
         self._init_holdings = {}
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:

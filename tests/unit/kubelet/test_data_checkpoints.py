@@ -1,0 +1,60 @@
+"""State files of Kubernetes 1.37: a text beside the older format has everything, and counts alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.kubelet.cpu_state import read_cpu_state
+from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubernetes.versions import KubeletVersion
+from alignup.machine.cpuset import CPUSet
+from alignup.topology_manager.admission import MemoryBlock
+from kubelet_files import EXAMPLE
+
+WRITTEN = [json.loads(line) for line in (EXAMPLE / "checkpoints-1.37.2.jsonl").read_text().splitlines()]
+"""What the state packages of a kubelet 1.37.2 wrote, by the feature gate that was on."""
+BY_GATE = {one["gate"]: one for one in WRITTEN}
+CPUS = {"uid-a": {"main": CPUSet([1, 2]), "side": CPUSet([3])}, "uid-b": {"c": CPUSet([6])}}
+NEWEST, OLDER = KubeletVersion(37), KubeletVersion(36)
+
+
+@pytest.mark.parametrize("gate", BY_GATE)
+@pytest.mark.parametrize("version", [NEWEST, OLDER])
+def test_files_of_a_real_kubelet_are_intact_to_it_and_to_the_one_before(gate, version):
+    cpu = read_cpu_state(BY_GATE[gate]["cpu"].encode(), version=version)
+    memory = read_memory_state(BY_GATE[gate]["memory"].encode(), version=version)
+    assert (cpu.is_intact, memory.is_intact) == (True, True)
+    assert (cpu.version, memory.version) == ((4, 3) if version == NEWEST else (2, 1))
+    assert cpu.entries == CPUS
+    assert cpu.shared == CPUSet([0, 4, 5, 7])
+    assert memory.entries["uid-a"]["side"] == (MemoryBlock((0,), "memory", 1 << 30),)
+
+
+def test_only_the_text_says_what_pods_have_as_a_whole():
+    written = BY_GATE["PodLevelResourceManagers"]
+    assert read_cpu_state(written["cpu"].encode()).pods == {"uid-a": CPUSet([1, 2, 3])}
+    assert read_cpu_state(written["cpu"].encode(), version=OLDER).pods == {}
+    assert read_memory_state(written["memory"].encode()).pods == {
+        "uid-a": (MemoryBlock((0,), "memory", 3 << 30),)
+    }
+
+
+@pytest.mark.parametrize(("kind", "read"), [("cpu", read_cpu_state), ("memory", read_memory_state)])
+def test_the_text_counts_alone(kind, read):
+    """Changes beside it do nothing; a wrong or missing sum over it is an error, without a way back."""
+    wire: dict[str, Any] = json.loads(BY_GATE[""][kind])
+    before = read(json.dumps(wire).encode())
+    beside = read(json.dumps({**wire, "entries": {}, "checksum": 1}).encode())
+    assert (beside.entries, beside.is_intact) == (before.entries, True)
+    assert not read(json.dumps({**wire, "dataChecksum": wire["dataChecksum"] ^ 1}).encode()).is_intact
+    assert not read(json.dumps({**wire, "dataChecksum": 0}).encode()).is_intact
+    assert not read(json.dumps({**wire, "data": wire["data"] + " "}).encode()).is_intact
+    for torn in ("", wire["data"][:-1]):
+        with pytest.raises(InputError, match="data in"):
+            read(json.dumps({**wire, "data": torn}).encode())
+    without = {key: value for key, value in wire.items() if not key.startswith("data")}
+    assert read(json.dumps(without).encode()).is_intact
