@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
+import ssl
 import subprocess
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ import yaml
 
 from alignup.cli.program import program
 from alignup.scheduler.api_client import TOPOLOGIES
+from alignup.scheduler.leader import LEADER
+from alignup.scheduler.serving import tls_context
 from alignup.text.documents import read_documents
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +43,7 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
-    others = {"kustomization.yaml", "scheduler-configuration.yaml"}
+    others = {"certificates.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
 
 
@@ -61,7 +66,7 @@ def check_words(words: list[str], given: set[str]) -> None:
     prefilled = bool(set(command.params) - set(needed))
     command.make_context(command.name, words, parent=context, resilient_parsing=prefilled)
     known = {option for parameter in command.params for option in parameter.opts}
-    assert [word for word in words if word.startswith("--") and word not in known] == []
+    assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in known] == []
     assert not [one.name for one in needed if not any(option in words for option in one.opts)]
 
 
@@ -80,15 +85,16 @@ def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
 
 def test_every_account_is_bound_to_its_role() -> None:
     roles = {one["metadata"]["name"] for one in of_kind("ClusterRole")}
-    for binding in of_kind("ClusterRoleBinding"):
+    roles |= {one["metadata"]["name"] for one in of_kind("Role")}
+    for binding in of_kind("ClusterRoleBinding", "RoleBinding"):
         assert binding["roleRef"]["name"] in roles
         assert [one["namespace"] for one in binding["subjects"]] == ["alignup"]
     bound = {one["name"] for binding in of_kind("ClusterRoleBinding") for one in binding["subjects"]}
     assert bound == {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
 
 
-def rights(role: str) -> set[tuple[str, str]]:
-    found = next(one for one in of_kind("ClusterRole") if one["metadata"]["name"] == role)
+def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
+    found = next(one for one in of_kind(kind) if one["metadata"]["name"] == role)
     return {
         (resource, verb)
         for rule in found["rules"]
@@ -107,7 +113,91 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("nodes", "patch"),
     }
     assert rights("alignup-reconcile") == {("pods", "list"), ("pods", "watch"), ("pods", "delete")}
-    assert rights("alignup-publish") == {(topologies, "create"), (topologies, "patch")}
+    assert rights("alignup-extender", "Role") == {
+        *(("leases", verb) for verb in ("get", "create", "update")),
+        ("pods", "patch"),
+    }
+    assert rights("alignup-publish") == {(topologies, verb) for verb in (*follow, "create", "patch")}
+
+
+def test_what_rbac_cannot_say_a_policy_does() -> None:
+    """Each account that may write what is not its own is bound to a policy that denies it."""
+    policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")}
+    bindings = of_kind("ValidatingAdmissionPolicyBinding")
+    assert {one["spec"]["policyName"] for one in bindings} == policies.keys()
+    assert all(one["spec"]["validationActions"] == ["Deny"] for one in bindings)
+    for name in ("alignup-publish", "alignup-extender"):
+        (condition,) = policies[name]["matchConditions"]
+        assert f"'system:serviceaccount:alignup:{name}'" in condition["expression"]
+        assert policies[name]["failurePolicy"] == "Fail"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
+def test_every_pod_is_confined(workload) -> None:
+    spec = workload["spec"]["template"]["spec"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert all(mount["readOnly"] for mount in container.get("volumeMounts", ()))
+
+
+def test_a_publisher_sees_neither_secrets_of_pods_nor_a_control_plane() -> None:
+    (workload,) = of_kind("DaemonSet")
+    spec = workload["spec"]["template"]["spec"]
+    by_path = {one["mountPath"]: one["name"] for one in spec["containers"][0]["volumeMounts"]}
+    empty = {one["name"] for one in spec["volumes"] if "emptyDir" in one}
+    assert {by_path[f"/host/var/lib/kubelet/{name}"] for name in ("pods", "pki")} == empty
+    assert "/host/etc/kubernetes" not in by_path
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    expected = {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}
+    assert terms["nodeSelectorTerms"] == [{"matchExpressions": [expected]}]
+
+
+def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> None:
+    for folder in ("deploy", ".ci"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    digest = "sha256:" + "0123456789abcdef" * 4
+    pin = [tmp_path / ".ci" / "pin-images", "registry.example/alignup", digest]
+    subprocess.run(pin, check=True)  # noqa: S603  # ours
+    images = yaml.safe_load((tmp_path / "deploy" / "kustomization.yaml").read_text())["images"]
+    assert images == [{"name": "alignup", "newName": "registry.example/alignup", "digest": digest}]
+    assert {one["image"] for one in CONTAINERS} == {"alignup"}
+    assert subprocess.run(pin, check=False, capture_output=True).returncode != 0  # noqa: S603  # no tag is left
+    workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
+    assert ".ci/pin-images" in workflow
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) -> None:
+    done = subprocess.run([DEPLOY / "certificates"], check=True, capture_output=True)  # noqa: S603  # ours
+    secrets = {
+        one["metadata"]["name"]: one["data"] for one in read_documents(done.stdout, "certificates") if one
+    }
+    extender = next(one for one in WORKLOADS if one["metadata"]["name"] == "alignup-extender")
+    (volume,) = extender["spec"]["template"]["spec"]["volumes"]
+    assert secrets.keys() == {volume["secret"]["secretName"], "alignup-scheduler-tls"}
+    for name, files in secrets.items():
+        for file, data in files.items():
+            (tmp_path / f"{name}.{file}").write_bytes(base64.b64decode(data))
+    context = tls_context(
+        *(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt"))
+    )
+    client = ssl.create_default_context(cafile=str(tmp_path / "alignup-scheduler-tls.ca.crt"))
+    client.load_cert_chain(*(tmp_path / f"alignup-scheduler-tls.{one}" for one in ("tls.crt", "tls.key")))
+    sides = [(ssl.MemoryBIO(), ssl.MemoryBIO())] * 2
+    there, here = sides[0]
+    ends = [
+        client.wrap_bio(here, there, server_hostname="alignup-extender.alignup.svc"),
+        context.wrap_bio(there, here, server_side=True),
+    ]
+    for _ in range(6):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[1].getpeercert()["subject"] == ((("commonName", "kube-scheduler"),),)
 
 
 def test_the_scheduler_asks_where_the_extender_answers() -> None:
@@ -115,7 +205,9 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
     (extender,) = configuration["extenders"]
     service = next(one for one in of_kind("Service"))
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    assert extender["urlPrefix"] == f"http://{name}.{namespace}.svc"
+    assert extender["urlPrefix"] == f"https://{name}.{namespace}.svc"
+    assert extender["enableHTTPS"]
+    assert extender["tlsConfig"].keys() == {"caFile", "certFile", "keyFile"}
     assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
         "filter",
         "prioritize",
@@ -123,10 +215,12 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
         "bind",
     }
     workload = next(one for one in WORKLOADS if one["metadata"]["name"] == name)
-    assert workload["spec"]["template"]["metadata"]["labels"] == service["spec"]["selector"]
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    assert {**labels, LEADER: "true"} == service["spec"]["selector"]
+    assert LEADER not in labels  # the one that leads puts it there
     (container,) = workload["spec"]["template"]["spec"]["containers"]
     (port,) = container["ports"]
-    assert f"0.0.0.0:{port['containerPort']}" in container["args"]
+    assert f"--listen=0.0.0.0:{port['containerPort']}" in container["args"]
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
 
 

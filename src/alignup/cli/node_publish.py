@@ -48,6 +48,7 @@ def command(
     whenever the kubelet's state files have changed. Runs until SIGTERM.
     """
     need_extra("cluster")
+    need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
     asyncio.run(publish(kubeconfig, name, (root, config), interval, once))
 

@@ -7,15 +7,17 @@ The node is read by `alignup.kubelet`; it is read again and again, and written w
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.errors import AlignupError
+from alignup.errors import AlignupError, InputError
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
 from alignup.scheduler.api_client import TOPOLOGIES, Api, write_object
-from alignup.scheduler.report import HOLDINGS, NODE, holdings_of
+from alignup.scheduler.report import HOLDINGS, NODE, decode_report, holdings_of
+from alignup.scheduler.watch import Follower, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,8 @@ _FIELDS: Final = (
 )
 """The fields of a KubeletConfiguration that decide; the others are nobody's concern outside the node."""
 _SETTLED: Final = 0.05
+_Annotations = tuple[str | None, str | None]
+"""`alignup.dev/node` and `alignup.dev/holdings`."""
 
 
 def described(found: KubeletNode) -> dict[str, Any]:
@@ -70,6 +74,35 @@ def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
     return made
 
 
+class _Watched:
+    """What the API server has in the place of the object that was written last."""
+
+    def __init__(self) -> None:
+        self.written: _Annotations = (None, None)
+        self.is_intact = False
+
+    def listed(self, found: list[_Annotations]) -> None:
+        """Take in the object, if it is there."""
+        self.changed(found[0] if found else (None, None))
+
+    def changed(self, found: _Annotations) -> None:
+        """Take in the object as it is now."""
+        self.is_intact = found == self.written
+
+    def gone(self, _found: _Annotations) -> None:
+        """Take in that the object was deleted."""
+        self.is_intact = False
+
+
+def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
+    """Return the two annotations of an object; what cannot be read is as if they were missing."""
+    try:
+        found = decode_report(data)
+    except InputError:
+        return None, None
+    return found.description, found.holdings
+
+
 async def publish_node(
     api: Api,
     name: str,
@@ -78,10 +111,12 @@ async def publish_node(
     interval: float,
     complain: Callable[[str], None],
     once: bool = False,
+    pauses: Pauses | None = None,
 ) -> None:
-    """Publish a node, and again whenever it has changed, until cancelled.
+    """Publish a node, and again whenever it or the object has changed, until cancelled.
 
-    The state files of a kubelet are written one after another: a change is published when it is read twice alike.
+    The state files of a kubelet are written one after another: a change is published when it is read twice alike. The
+    object is watched: one that is deleted, or has other annotations, is written again at the next look.
 
     Args:
         api: the API server.
@@ -90,24 +125,35 @@ async def publish_node(
         interval: seconds between looks.
         complain: called with what went wrong, in one line.
         once: return after the node was published.
+        pauses: between attempts to watch the object.
     """
-    last = b""
-    while True:
-        try:
-            seen = _encoded(name, read)
-            if seen != last:
-                await asyncio.sleep(_SETTLED)
-                if _encoded(name, read) == seen:
-                    await write_object(api, TOPOLOGIES, name, seen)
-                    last = seen
+    watched = _Watched()
+    query = {"fieldSelector": f"metadata.name={name}"}
+    follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query, pauses=pauses, complain=complain)
+    watching = None if once else asyncio.create_task(follower.run())
+    try:
+        last = b""
+        while True:
+            try:
+                made = published_object(name, read())
+                seen = msgspec.json.encode(made)
+                if seen != last:
+                    await asyncio.sleep(_SETTLED)
+                if seen == last or msgspec.json.encode(published_object(name, read())) == seen:
+                    if seen != last or not watched.is_intact:
+                        annotations = made["metadata"]["annotations"]
+                        watched.written = annotations[NODE], annotations[HOLDINGS]
+                        await write_object(api, TOPOLOGIES, name, seen)
+                        last, watched.is_intact = seen, True
                     if once:
                         return
-        except AlignupError as error:
-            complain(str(error))
-            if once:
-                raise
-        await asyncio.sleep(interval)
-
-
-def _encoded(name: str, read: Callable[[], KubeletNode]) -> bytes:
-    return msgspec.json.encode(published_object(name, read()))
+            except AlignupError as error:
+                complain(str(error))
+                if once:
+                    raise
+            await asyncio.sleep(interval)
+    finally:
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching

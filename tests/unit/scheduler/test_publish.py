@@ -13,6 +13,7 @@ from alignup.node import Node
 from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.publish import publish_node, published_object
 from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
+from alignup.scheduler.watch import Pauses
 from api_stub import ApiStub, running, served, until
 from watched import description, watched
 
@@ -69,12 +70,55 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
             broken.clear()
             node.admit(watched("b").pod)
             await until(lambda: names() == ["a", "b"])
-            quiet = len(stub.requests)
+            quiet = [one for one in stub.requests if one[0] != "GET"]
             await asyncio.sleep(0.05)
-            assert len(stub.requests) == quiet
+            assert [one for one in stub.requests if one[0] != "GET"] == quiet
 
     asyncio.run(scenario())
     assert said[0] == "expected a state file, got half of one"
+
+
+@pytest.mark.parametrize("annotation", ["alignup.dev/holdings", "alignup.dev/node"])
+def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> None:
+    """Though nothing has changed on the node."""
+
+    async def scenario() -> None:
+        node = Node.from_dict(description())
+        node.admit(watched("a").pod)
+
+        def annotations() -> dict[str, str]:
+            there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
+            return (there or {}).get("metadata", {}).get("annotations", {})
+
+        work = publish_node(
+            api, "n", lambda: found(node), interval=0.01, complain=print, pauses=Pauses(0.01, 0.05)
+        )
+        async with running(work):
+            await until(annotations)
+            right = dict(annotations())
+            await stub.delete(TOPOLOGIES, "n")
+            await until(lambda: annotations() == right)
+            for forged in ('{"pods": []}', "garbage", '{"a":' * 5000):
+                there = stub.get(TOPOLOGIES, "n")
+                changed = {**there["metadata"], "annotations": {**right, annotation: forged}}
+                await stub.put(TOPOLOGIES, {**there, "metadata": changed})
+                await until(lambda: annotations() == right)
+            await stub.delete(TOPOLOGIES, "n", silently=True)
+            await stub.compact()  # the watch ends, and a list tells
+            await until(lambda: annotations() == right)
+            await asyncio.sleep(0.05)
+            quiet = [one for one in stub.requests if one[0] != "GET"]
+            await asyncio.sleep(0.05)
+            assert [one for one in stub.requests if one[0] != "GET"] == quiet
+
+    async def served_scenario() -> None:
+        nonlocal api, stub
+        stub = ApiStub()
+        async with served(stub) as api:
+            await scenario()
+
+    api = stub = None
+    asyncio.run(served_scenario())
 
 
 def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
