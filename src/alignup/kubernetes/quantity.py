@@ -45,16 +45,19 @@ _FORM: Final = re.compile(
 _EXPECTED: Final = "a quantity such as 2, 500m or 4Gi"
 
 
-def parse_quantity(value: object, where: str = "a quantity", key: str | None = None) -> int:
+def parse_quantity(
+    value: object, where: str = "a quantity", key: str | None = None, most: int = LARGEST
+) -> int:
     """Return a quantity in billionths of its unit.
 
     Args:
         value: text, or a number as YAML and JSON have them; a float counts as its shortest decimal form.
         where: the place that an error names.
         key: the key in that place, if it is a mapping.
+        most: the largest amount, in whole units.
 
     Raises:
-        InputError: `value` is no quantity, or its amount is beyond `LARGEST`. Amounts with a binary suffix
+        InputError: `value` is no quantity, or its amount is beyond `most`. Amounts with a binary suffix
             are cut to `LARGEST` instead, as the API server does.
     """
     if type(value) is str:
@@ -67,8 +70,8 @@ def parse_quantity(value: object, where: str = "a quantity", key: str | None = N
         billionths = _from_text(repr(value))
     else:
         billionths = None
-    if billionths is None or not -LARGEST * _ONE <= billionths <= LARGEST * _ONE:
-        expected = _EXPECTED if billionths is None else f"{_EXPECTED}, of at most {LARGEST}"
+    if billionths is None or not -most * _ONE <= billionths <= most * _ONE:
+        expected = _EXPECTED if billionths is None else f"{_EXPECTED}, of at most {most}"
         raise InputError.at(where if key is None else f'{where}["{key}"]', expected, value)
     return billionths
 

@@ -1,0 +1,338 @@
+"""The objects of `resource.k8s.io` as far as they decide which devices a claim gets; quantities in billionths.
+
+Names of fields are the API's in lower case with underscores. `alignup.claims.read` makes these records of documents.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from alignup.kubernetes.quantity import parse_quantity
+
+__all__ = [
+    "ALL",
+    "Allocated",
+    "AttributeValue",
+    "Capacity",
+    "Claim",
+    "Constraint",
+    "CounterSet",
+    "CounterUse",
+    "Device",
+    "DeviceClass",
+    "NodeSelector",
+    "Pool",
+    "Request",
+    "RequestPolicy",
+    "Requirement",
+    "Slice",
+    "Subrequest",
+    "Taint",
+    "Term",
+    "Toleration",
+]
+
+_MOST: Final = 10**40
+"""Capacities may be larger than 64 bits."""
+
+ALL: Final = "All"
+"""The allocation mode that takes every matching device."""
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What all of these have in common."""
+
+
+class Requirement(_Record, frozen=True):
+    """One condition on a node's label, or on its name."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Term(_Record, frozen=True):
+    """Conditions that hold together."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(_Record, frozen=True):
+    """Which nodes reach a device: those of any term."""
+
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class AttributeValue(_Record, frozen=True):
+    """The value of an attribute: one of these is set."""
+
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+    scalar_int: int | None = msgspec.field(default=None, name="int")
+    scalar_bool: bool | None = msgspec.field(default=None, name="bool")
+    scalar_string: str | None = msgspec.field(default=None, name="string")
+    scalar_version: str | None = msgspec.field(default=None, name="version")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is one of the list forms."""
+        return any(values is not None for values in (self.ints, self.bools, self.strings, self.versions))
+
+    @property
+    def kind(self) -> str:
+        """`int`, `bool`, `string`, `version`, or empty for a type that is not known."""
+        return self._found()[0]
+
+    @property
+    def values(self) -> tuple[int, ...] | tuple[bool, ...] | tuple[str, ...]:
+        """The values; one where it is no list."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[str, tuple[Any, ...]]:
+        for kind, values in (("int", self.ints), ("bool", self.bools), ("string", self.strings), ("version", self.versions)):
+            if values is not None:
+                return kind, values
+        for kind, value in (
+            ("int", self.scalar_int),
+            ("bool", self.scalar_bool),
+            ("string", self.scalar_string),
+            ("version", self.scalar_version),
+        ):
+            if value is not None:
+                return kind, (value,)
+        return "", ()
+
+
+class _Range(_Record, frozen=True):
+    min: Any = None
+    max: Any = None
+    step: Any = None
+
+    def __post_init__(self) -> None:
+        _parse(self, "min", "max", "step")
+
+
+class RequestPolicy(_Record, frozen=True):
+    """How a request of a capacity is rounded, and what it may be."""
+
+    default: Any = None
+    valid_values: Any = None
+    valid_range: _Range | None = None
+
+    def __post_init__(self) -> None:
+        _parse(self, "default")
+        if self.valid_values is not None:
+            values = self.valid_values if isinstance(self.valid_values, list | tuple) else [self.valid_values]
+            msgspec.structs.force_setattr(
+                self, "valid_values", tuple(parse_quantity(value, "validValues", most=_MOST) for value in values)
+            )
+
+
+class Capacity(_Record, frozen=True):
+    """An amount of something that a device has."""
+
+    value: Any
+    request_policy: RequestPolicy | None = None
+
+    def __post_init__(self) -> None:
+        _parse(self, "value")
+
+
+class Counter(_Record, frozen=True):
+    """An amount of a counter."""
+
+    value: Any
+
+    def __post_init__(self) -> None:
+        _parse(self, "value")
+
+
+class CounterSet(_Record, frozen=True):
+    """What the devices of a pool share."""
+
+    name: str
+    counters: dict[str, Counter] = {}
+
+
+class CounterUse(_Record, frozen=True):
+    """What a device takes from a set of counters."""
+
+    counter_set: str
+    counters: dict[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] | None = None
+
+
+class Taint(_Record, frozen=True):
+    """Keeps requests away that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(_Record, frozen=True):
+    """A device of a slice."""
+
+    name: str
+    attributes: dict[str, AttributeValue] = {}
+    capacity: dict[str, Capacity] = {}
+    taints: tuple[Taint, ...] = ()
+    consumes_counters: tuple[CounterUse, ...] = ()
+    allow_multiple_allocations: bool = False
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+
+
+class Pool(_Record, frozen=True):
+    """Which pool a slice is a part of."""
+
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class Slice(_Record, frozen=True):
+    """A ResourceSlice; `name` is that of its metadata."""
+
+    name: str
+    driver: str
+    pool: Pool
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
+
+    @property
+    def uses_compatibility_groups(self) -> bool:
+        """Whether a device of it declares some."""
+        return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters)
+
+
+class _Cel(_Record, frozen=True):
+    expression: str
+
+
+class Selector(_Record, frozen=True):
+    """A condition on devices."""
+
+    cel: _Cel | None = None
+
+
+class DeviceClass(_Record, frozen=True):
+    """A DeviceClass; `name` is that of its metadata."""
+
+    name: str
+    selectors: tuple[Selector, ...] = ()
+    extended_resource_name: str = ""
+
+
+class Toleration(_Record, frozen=True):
+    """Lets a request have tainted devices."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Return whether it tolerates a taint; source: `resourceclaim/devicetoleration.go`."""
+        if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
+            return False
+        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+
+class _Capacities(_Record, frozen=True):
+    requests: Any = None
+
+    def __post_init__(self) -> None:
+        if self.requests is not None:
+            parsed = {str(name): parse_quantity(value, f"capacity.requests[{name!r}]", most=_MOST) for name, value in dict(self.requests).items()}
+            msgspec.structs.force_setattr(self, "requests", parsed)
+
+
+class Subrequest(_Record, frozen=True):
+    """What is asked for: the only way, or one of several that a request is content with."""
+
+    device_class_name: str = ""
+    name: str = ""
+    selectors: tuple[Selector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: _Capacities | None = None
+    derived_attributes: tuple[Any, ...] = ()
+
+    @property
+    def wanted(self) -> int:
+        """How many devices; the API server's default is 1."""
+        return self.count or 1
+
+
+class Request(_Record, frozen=True):
+    """A request of a claim."""
+
+    name: str
+    exactly: Subrequest | None = None
+    first_available: tuple[Subrequest, ...] = ()
+
+
+class Constraint(_Record, frozen=True):
+    """What the devices of some requests, or of all, must have in common, or must not."""
+
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+    requests: tuple[str, ...] = ()
+
+
+class Allocated(_Record, frozen=True):
+    """A device that a claim has."""
+
+    driver: str
+    pool: str
+    device: str
+    request: str = ""
+    admin_access: bool = False
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: Any = None
+
+    def __post_init__(self) -> None:
+        if self.consumed_capacity is not None:
+            parsed = {str(name): parse_quantity(value, f"consumedCapacity[{name!r}]", most=_MOST) for name, value in dict(self.consumed_capacity).items()}
+            msgspec.structs.force_setattr(self, "consumed_capacity", parsed)
+
+
+class Claim(_Record, frozen=True):
+    """A ResourceClaim."""
+
+    name: str
+    namespace: str = ""
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    allocated: tuple[Allocated, ...] | None = None
+    """None: it has no allocation yet."""
+    allocated_nodes: NodeSelector | None = None
+    """The nodes on which its allocation can be used; None: all."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def _parse(record: Any, *names: str) -> None:
+    """Replace texts of quantities by amounts."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None:
+            msgspec.structs.force_setattr(record, name, parse_quantity(value, name, most=_MOST))

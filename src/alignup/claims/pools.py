@@ -1,0 +1,191 @@
+"""The pools of devices that a node reaches, in the order in which the scheduler tries them.
+
+Source: `GatherPools` in `structured/internal/incubating` and `stable`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from alignup.claims.gates import Gates
+    from alignup.claims.objects import Device, NodeSelector, Requirement, Slice
+    from alignup.claims.read import NodeFacts
+
+__all__ = ["DeviceId", "PoolOnNode", "gather_pools", "node_matches", "selects"]
+
+
+class DeviceId(NamedTuple):
+    """The name of a device in a cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOnNode:
+    """A pool as one node sees it."""
+
+    driver: str
+    name: str
+    is_incomplete: bool = False
+    invalid: str = ""
+    """Why it is invalid; empty: it is not."""
+    slices: tuple[Slice, ...] = ()
+    """Those with devices for the node."""
+    elsewhere: tuple[Slice, ...] = ()
+    """Those for other nodes, whose devices take from the same counters."""
+    counters: tuple[tuple[str, str, int], ...] = ()
+    """Counter set, counter and value."""
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.name}"
+
+
+def gather_pools(slices: Sequence[Slice], node: NodeFacts, gates: Gates) -> list[PoolOnNode]:
+    """Return the pools that a node reaches, in order.
+
+    Raises:
+        InputError: a selector of nodes is malformed.
+    """
+    is_stable = gates.allocator == "stable"
+    if not is_stable:
+        own = [one for one in slices if one.node_name and one.node_name == node.name]
+        near: Iterable[Slice] = [*own, *(one for one in slices if not one.node_name)]
+    else:
+        near = slices
+    found: dict[tuple[str, str], list[Slice]] = {}
+    for one in near:
+        if _is_hidden(one, gates) or not _is_for(one, node, is_stable=is_stable):
+            continue
+        pool = found.setdefault((one.driver, one.pool.name), [])
+        if pool and one.pool.generation < pool[0].pool.generation:
+            continue
+        if pool and one.pool.generation > pool[0].pool.generation:
+            pool.clear()
+        pool.append(one)
+    pools = [pool for key, parts in found.items() if (pool := _pool(key, parts, slices, gates)) is not None]
+    if not is_stable:
+        pools.sort(key=lambda pool: (_binds(pool), pool.driver.encode(), pool.name.encode()))
+    return pools
+
+
+def _is_hidden(one: Slice, gates: Gates) -> bool:
+    if not gates.partitionable_devices and (one.per_device_node_selection is not None or one.shared_counters):
+        return True
+    return one.uses_compatibility_groups and not gates.is_before_37
+
+
+def _is_for(one: Slice, node: NodeFacts, *, is_stable: bool) -> bool:
+    if is_stable and one.shared_counters:
+        return True
+    if one.node_name or one.all_nodes or one.node_selector is not None:
+        return node_matches(node, one.node_name, one.node_selector, all_nodes=one.all_nodes)
+    return bool(one.per_device_node_selection) and any(device_matches(node, device) for device in one.devices)
+
+
+def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates) -> PoolOnNode | None:
+    """Return a pool of the slices that the node sees; None: a newer generation takes its place."""
+    generation, wanted = near[0].pool.generation, near[0].pool.resource_slice_count
+    whole = near
+    if len(near) != wanted:
+        mine = [one for one in slices if (one.driver, one.pool.name) == key]
+        if any(one.pool.generation > generation for one in mine):
+            return None
+        whole = [one for one in mine if one.pool.generation == generation]
+        if not gates.is_before_37:
+            whole = [one for one in whole if not one.uses_compatibility_groups]
+        if len(whole) != wanted:
+            return PoolOnNode(*key, is_incomplete=True)
+    if gates.allocator != "stable":
+        near = sorted(near, key=lambda one: one.name.encode())
+    names = {one.name for one in near}
+    far = [one for one in whole if one.name not in names] if len(near) < len(whole) else []
+    with_counters = gates.partitionable_devices
+    here = tuple(one for one in near if not (with_counters and one.shared_counters))
+    elsewhere = tuple(one for one in far if not (with_counters and one.shared_counters))
+    devices = [device for one in here for device in one.devices]
+    seen: set[str] = set()
+    for device in devices:
+        if device.name in seen:
+            return PoolOnNode(*key, invalid=f"duplicate device name {device.name}")
+        seen.add(device.name)
+    if not with_counters:
+        return PoolOnNode(*key, slices=here)
+    counters: dict[str, dict[str, int]] = {}
+    for one in (*near, *far):
+        for shared in one.shared_counters:
+            if shared.name in counters:
+                return PoolOnNode(*key, invalid=f"duplicate counter set name {shared.name}")
+            counters[shared.name] = {name: counter.value for name, counter in shared.counters.items()}
+    for device in (*devices, *(device for one in elsewhere for device in one.devices)):
+        for use in device.consumes_counters:
+            if use.counter_set not in counters:
+                return PoolOnNode(*key, invalid=f"counter set {use.counter_set} not found")
+            missing = use.counters.keys() - counters[use.counter_set].keys()
+            if missing:
+                return PoolOnNode(*key, invalid=f"counter {min(missing)} not found in counter set {use.counter_set}")
+    flat = tuple((shared, name, value) for shared, values in counters.items() for name, value in values.items())
+    return PoolOnNode(*key, slices=here, elsewhere=elsewhere, counters=flat)
+
+
+def _binds(pool: PoolOnNode) -> bool:
+    return any(device.binding_conditions is not None for one in pool.slices for device in one.devices)
+
+
+def device_matches(node: NodeFacts, device: Device) -> bool:
+    """Return whether a device that selects nodes itself is for a node."""
+    return node_matches(node, device.node_name, device.node_selector, all_nodes=device.all_nodes)
+
+
+def node_matches(node: NodeFacts, name: str, selector: NodeSelector | None, *, all_nodes: bool) -> bool:
+    """Return whether something is for a node."""
+    if name:
+        return name == node.name
+    return all_nodes or (selector is not None and selects(selector, node))
+
+
+def selects(selector: NodeSelector, node: NodeFacts) -> bool:
+    """Return whether a selector matches a node.
+
+    Raises:
+        InputError: an operator is unknown, or its values do not fit it.
+    """
+    for term in selector.node_selector_terms:
+        if not term.match_expressions and not term.match_fields:
+            continue
+        labels = all([_holds(one, node.labels.get(one.key)) for one in term.match_expressions])
+        fields = all([_holds(one, node.name if one.key == "metadata.name" else None) for one in term.match_fields])
+        if labels and fields:
+            return True
+    return False
+
+
+def _holds(one: Requirement, value: str | None) -> bool:
+    match one.operator:
+        case "In":
+            return value is not None and value in one.values
+        case "NotIn":
+            return value is None or value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" if len(one.values) == 1 and _is_number(one.values[0]):
+            if value is None or not _is_number(value):
+                return False
+            return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
+    raise InputError.at("nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator)
+
+
+def _is_number(text: str) -> bool:
+    return len(text) < 20 and text.isascii() and text.removeprefix("-").isdigit()  # noqa: PLR2004  # of 64 bits

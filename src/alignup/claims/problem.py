@@ -1,0 +1,622 @@
+"""Turns claims, pools and what is in use into the tables that the search reads; says what the allocator refuses at once.
+
+Everything that does not change during the search is decided here: which device matches which request, what it would
+take of its capacities, which values it has for constraints, which devices are interchangeable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TYPE_CHECKING, Final
+
+from alignup.claims.capacities import CapacityError, consumed
+from alignup.claims.cel_functions import CostExceededError, EvaluationError
+from alignup.claims.cel_program import Program, program_of, variables_of
+from alignup.claims.cel_syntax import NotUnderstood
+from alignup.claims.objects import ALL
+from alignup.claims.pools import DeviceId, device_matches, gather_pools
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from alignup.claims.cel_program import Variables
+    from alignup.claims.gates import Gates
+    from alignup.claims.objects import AttributeValue, Claim, Constraint, Device, DeviceClass, Request, Slice, Subrequest
+    from alignup.claims.pools import PoolOnNode
+    from alignup.claims.read import NodeFacts
+
+__all__ = [
+    "MOST_RESULTS",
+    "AllocationError",
+    "Candidate",
+    "InUse",
+    "Problem",
+    "Way",
+    "attribute_of",
+    "in_use",
+    "make_problem",
+]
+
+MOST_RESULTS: Final = 32
+"""`resourceapi.AllocationResultsMaxSize`: the most devices of a claim."""
+_MOST_CLAIMS: Final = 60
+_MOST_AMOUNT: Final = 2**60
+_EXACT: Final = "ExactCount"
+
+
+class AllocationError(Exception):
+    """The scheduler ends with an error: for this node, or for the pod altogether."""
+
+    def __init__(self, text: str, kind: str = "fatal") -> None:
+        super().__init__(text)
+        self.kind = kind
+        """`fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """What allocated claims hold."""
+
+    devices: frozenset[DeviceId]
+    shared: frozenset[DeviceId]
+    """Devices that some have shares of."""
+    capacity: Mapping[DeviceId, Mapping[str, int]]
+    """What these shares take."""
+
+
+def in_use(claims: Sequence[Claim], gates: Gates) -> InUse:
+    """Return what claims with an allocation hold; source: `dynamicresources/allocateddevices.go`."""
+    devices, shared = set(), set()
+    capacity: dict[DeviceId, dict[str, int]] = {}
+    for claim in claims:
+        for one in claim.allocated or ():
+            device = DeviceId(one.driver, one.pool, one.device)
+            if one.admin_access:
+                continue
+            if not gates.consumable_capacity or one.share_id is None:
+                devices.add(device)
+                continue
+            shared.add(device)
+            if one.consumed_capacity is not None:
+                held = capacity.setdefault(device, {})
+                for name, amount in one.consumed_capacity.items():
+                    held[name] = held.get(name, 0) + amount
+    return InUse(frozenset(devices), frozenset(shared), capacity)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A device of a pool that the node reaches."""
+
+    id: DeviceId
+    device: Device
+    slice: Slice
+    pool: int
+    """The place of its pool in the order of pools."""
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """One way to serve a request: the request itself, or one of its alternatives."""
+
+    claim: int
+    request: int
+    """Counted over all claims."""
+    name: str
+    """As results have it: `request` or `request/alternative`."""
+    wanted: Subrequest
+    device_class: DeviceClass
+    count: int = 0
+    everything: list[int] | None = None
+    """The devices of allocation mode All."""
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it looks at devices without holding them."""
+        return bool(self.wanted.admin_access)
+
+
+@dataclass(slots=True)
+class Problem:
+    """The tables. Devices, ways, requests, claims, constraints and counters are counted from 0."""
+
+    gates: Gates
+    claims: Sequence[Claim]
+    pools: list[PoolOnNode]
+    devices: list[Candidate] = field(default_factory=list)
+    """Those that may be allocated, in the order in which they are tried."""
+    ways: list[Way] = field(default_factory=list)
+    first_way: list[int] = field(default_factory=list)
+    """Of each request, its first way; and a last entry, the number of ways."""
+    first_request: list[int] = field(default_factory=list)
+    """Of each claim, its first request; and a last entry, the number of requests."""
+    has_alternatives: list[bool] = field(default_factory=list)
+    """Of each request."""
+    matches: list[list[int]] = field(default_factory=list)
+    """By way and device: 0 no, 1 yes; below 0 an error, the place in `errors` from -1 down."""
+    blocked: list[list[bool]] = field(default_factory=list)
+    """By way and device: a matching device that is refused all the same: tainted, or in counters that are overdrawn."""
+    errors: list[AllocationError] = field(default_factory=list)
+    taken: list[bool] = field(default_factory=list)
+    """By device: in use by other claims."""
+    is_shareable: list[bool] = field(default_factory=list)
+    is_shared: list[bool] = field(default_factory=list)
+    """By device: other claims have shares of it, so that its counters are paid."""
+    room: list[list[int]] = field(default_factory=list)
+    """By device: of a shareable one, what is left of each capacity."""
+    needs: list[list[tuple[int, ...]]] = field(default_factory=list)
+    """By way and device: what is taken of each capacity of `room`; empty: no amounts."""
+    amounts: list[list[dict[str, int] | None]] = field(default_factory=list)
+    """The same by name, in billionths; None: the device is refused."""
+    counters: list[int] = field(default_factory=list)
+    """What is left of each counter."""
+    uses: list[list[tuple[int, int]]] = field(default_factory=list)
+    """By device: counters and amounts."""
+    constraints: list[tuple[int, Constraint]] = field(default_factory=list)
+    """The claim of each constraint."""
+    is_distinct: list[bool] = field(default_factory=list)
+    covers: list[list[bool]] = field(default_factory=list)
+    """By constraint and way."""
+    values: list[list[int]] = field(default_factory=list)
+    """By constraint and device: a set of values as bits; 0: the attribute is missing."""
+    is_alone: list[list[bool]] = field(default_factory=list)
+    """By constraint and device: a list where lists are off, which no other device can be distinct before."""
+    classes: list[int] = field(default_factory=list)
+    """By device: interchangeable devices have one number."""
+
+    def reason_of(self, way: Way, device: int) -> AllocationError:
+        """Return the error of a device that must be allocated and breaks a constraint."""
+        claim = self.claims[way.claim]
+        return AllocationError(
+            f"claim {claim}, request {way.wanted.name or way.name}: cannot add device {self.devices[device].id} "
+            "because a claim constraint would not be satisfied"
+        )
+
+
+def make_problem(
+    node: NodeFacts,
+    slices: Sequence[Slice],
+    classes: Sequence[DeviceClass],
+    claims: Sequence[Claim],
+    used: InUse,
+    gates: Gates,
+) -> Problem:
+    """Return the tables for claims of one pod on one node.
+
+    Raises:
+        AllocationError: the scheduler refuses the claims before it searches.
+        InputError: there are more claims than a pod may have, or amounts that cannot be compared.
+    """
+    if len(claims) > _MOST_CLAIMS:
+        raise InputError(f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(claims)}")
+    problem = Problem(gates, claims, gather_pools(slices, node, gates))
+    problem.devices = [
+        Candidate(DeviceId(one.driver, one.pool.name, device.name), device, one, place)
+        for place, pool in enumerate(problem.pools)
+        if not pool.is_incomplete and not pool.invalid
+        for one in pool.slices
+        for device in one.devices
+    ]
+    maker = _Maker(problem, node, {one.name: one for one in classes}, used)
+    maker.requests()
+    maker.devices()
+    maker.constraints()
+    maker.classes()
+    return problem
+
+
+def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | None:
+    """Return the value of an attribute by its full name; one of the driver's domain may be without it."""
+    value = device.attributes.get(name)
+    domain, slash, identifier = name.partition("/")
+    if value is None and slash and domain == driver:
+        return device.attributes.get(identifier)
+    return value
+
+
+class _Maker:
+    """Fills the tables of a problem."""
+
+    def __init__(self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse) -> None:
+        self._problem = problem
+        self._gates = problem.gates
+        self._node = node
+        self._classes = classes
+        self._used = used
+        self._variables: dict[int, Variables | EvaluationError] = {}
+        self._answers: dict[tuple[str, int], bool | Exception] = {}
+
+    def requests(self) -> None:
+        """Check the requests in the allocator's order, and list the devices of allocation mode All."""
+        problem = self._problem
+        for number, claim in enumerate(problem.claims):
+            problem.first_request.append(len(problem.has_alternatives))
+            total = 0
+            for request in claim.requests:
+                problem.first_way.append(len(problem.ways))
+                problem.has_alternatives.append(bool(request.first_available))
+                counts = self._ways(number, claim, request)
+                if not self._gates.is_before_37 and counts > MOST_RESULTS - total:
+                    raise AllocationError(
+                        f"claim {claim}, request {request.name}: adding {counts} devices exceeds the claim limit of "
+                        f"{MOST_RESULTS}, with {total} already accounted for"
+                    )
+                total += counts
+            if total > MOST_RESULTS:
+                raise AllocationError(
+                    f"claim {claim}: number of requested devices {total} exceeds the claim limit of {MOST_RESULTS}"
+                )
+            self._check_constraints(claim)
+        problem.first_request.append(len(problem.has_alternatives))
+        problem.first_way.append(len(problem.ways))
+
+    def _ways(self, number: int, claim: Claim, request: Request) -> int:
+        """Add the ways to serve a request, and return the smallest number of devices."""
+        gates, problem = self._gates, self._problem
+        if request.first_available and not gates.prioritized_list:
+            raise AllocationError(
+                f"claim {claim}, request {request.name}: has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
+        wanted = request.first_available or ((request.exactly,) if request.exactly is not None else ())
+        if not wanted:
+            raise AllocationError(f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)")
+        for one in wanted:
+            if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
+                which = f"subrequest {one.name}" if request.first_available else f"request {request.name}"
+                raise AllocationError(
+                    f"claim {claim}, {which}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                )
+        counts = []
+        for one in wanted:
+            full = f"{request.name}/{one.name}" if request.first_available else request.name
+            short = one.name if request.first_available else request.name
+            way = self._way(number, claim, one, full, short)
+            problem.ways.append(way)
+            counts.append(way.count)
+        return min(counts)
+
+    def _way(self, number: int, claim: Claim, wanted: Subrequest, full: str, short: str) -> Way:
+        where = f"claim {claim}, request {short}"
+        if wanted.derived_attributes:
+            raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
+        for index, selector in enumerate(wanted.selectors):
+            if selector.cel is None:
+                raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
+        if wanted.admin_access is not None and "/" not in full and not self._gates.admin_access:
+            raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
+        if not wanted.device_class_name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        device_class = self._classes.get(wanted.device_class_name)
+        if device_class is None:
+            name = wanted.device_class_name
+            raise AllocationError(
+                f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
+            )
+        way = Way(number, len(self._problem.has_alternatives) - 1, full, wanted, device_class)
+        if wanted.allocation_mode == _EXACT:
+            way.count = wanted.wanted
+        elif wanted.allocation_mode == ALL:
+            way.everything = self._everything(way, where)
+            way.count = len(way.everything)
+        else:
+            raise AllocationError(f"{where}: unsupported count mode {wanted.allocation_mode}")
+        return way
+
+    def _everything(self, way: Way, where: str) -> list[int]:
+        """Return the devices of allocation mode All: whatever matches, free or not."""
+        problem, found = self._problem, []
+        offsets: dict[int, list[int]] = {}
+        for index, candidate in enumerate(problem.devices):
+            offsets.setdefault(candidate.pool, []).append(index)
+        for place, pool in enumerate(problem.pools):
+            if pool.is_incomplete or pool.invalid:
+                state = "invalid" if pool.invalid else "being updated"
+                raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
+            for index in offsets.get(place, ()):
+                matches = self._matches(way, index)
+                if isinstance(matches, AllocationError):
+                    raise matches
+                if matches and self._gates.consumable_capacity:
+                    amounts = self._amounts(way, index)
+                    if isinstance(amounts, AllocationError):
+                        raise amounts
+                    if amounts is None or (self._gates.is_before_37 and not self._has_room(index, amounts)):
+                        continue
+                if matches:
+                    found.append(index)
+        return found
+
+    def _check_constraints(self, claim: Claim) -> None:
+        for index, constraint in enumerate(claim.constraints):
+            has_distinct = constraint.distinct_attribute is not None and self._gates.allocator != "stable"
+            if constraint.match_attribute is None and not has_distinct:
+                raise AllocationError(f"claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)")
+
+    def _matches(self, way: Way, index: int) -> bool | AllocationError:
+        """Return whether a device satisfies class and request, and is for this node."""
+        candidate = self._problem.devices[index]
+        if candidate.device.binding_conditions and not self._gates.binding_conditions:
+            return False
+        claim = self._problem.claims[way.claim]
+        for owner, selectors in (
+            (f"class {way.device_class.name}", way.device_class.selectors),
+            (f"claim {claim}", way.wanted.selectors),
+        ):
+            for number, selector in enumerate(selectors):
+                expression = selector.cel.expression if selector.cel is not None else ""
+                answer = self._answer(expression, index)
+                if isinstance(answer, Exception):
+                    return self._error(answer, f"{owner}: selector #{number}", candidate)
+                if not answer:
+                    return False
+        return not candidate.slice.per_device_node_selection or device_matches(self._node, candidate.device)
+
+    def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
+        if isinstance(error, NotUnderstood):
+            return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
+        if not isinstance(error, EvaluationError | CostExceededError):
+            return AllocationError(f"{where}: CEL compile error: {error}")
+        on = "" if self._gates.is_before_37 else f" on device {candidate.id}"
+        hint = ""
+        if "no such key:" in str(error) and not self._gates.is_before_37:
+            hint = (
+                ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+                "for optional fields"
+            )
+        return AllocationError(f"{where}{on}: CEL runtime error: {error}{hint}")
+
+    def _answer(self, expression: str, index: int) -> bool | Exception:
+        """Return what a selector says of a device; each is asked once."""
+        key = expression, index
+        if key not in self._answers:
+            self._answers[key] = self._asked(expression, index)
+        return self._answers[key]
+
+    def _asked(self, expression: str, index: int) -> bool | Exception:
+        program = program_of(expression)
+        if not isinstance(program, Program):
+            return program
+        candidate = self._problem.devices[index]
+        variables = self._variables.get(index)
+        if variables is None:
+            try:
+                if not self._gates.list_selectors and any(value.is_list for value in candidate.device.attributes.values()):
+                    raise EvaluationError("unsupported attribute value")
+                variables = variables_of(candidate.id.driver, candidate.device)
+            except EvaluationError as error:
+                variables = error
+            self._variables[index] = variables
+        if isinstance(variables, EvaluationError):
+            return variables
+        try:
+            return program.matches(variables)[0]
+        except (EvaluationError, CostExceededError, NotUnderstood) as error:
+            return error
+
+    def _amounts(self, way: Way, index: int) -> dict[str, int] | None | AllocationError:
+        """Return what a request takes of a device's capacities; None: the device cannot serve it."""
+        candidate, gates = self._problem.devices[index], self._gates
+        requests = way.wanted.capacity.requests if way.wanted.capacity is not None else None
+        try:
+            return consumed(
+                requests or {},
+                candidate.device.capacity,
+                fractional=gates.fractional_ranges,
+                is_before_37=gates.is_before_37,
+            )
+        except CapacityError as error:
+            claim = self._problem.claims[way.claim]
+            short = way.wanted.name if "/" in way.name else way.name
+            return AllocationError(f"claim {claim}, request {short}: checking capacity for device {candidate.id}: {error}")
+
+    def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
+        candidate = self._problem.devices[index]
+        held = self._used.capacity.get(candidate.id, {})
+        return all(held.get(name, 0) + amount <= candidate.device.capacity[name].value for name, amount in amounts.items())
+
+    def devices(self) -> None:
+        """Fill what is known of each device, and of each way and device."""
+        problem, gates, used = self._problem, self._gates, self._used
+        for candidate in problem.devices:
+            is_shareable = gates.consumable_capacity and candidate.device.allow_multiple_allocations
+            problem.taken.append(candidate.id in used.devices)
+            problem.is_shareable.append(is_shareable)
+            is_held = candidate.id in used.capacity or (candidate.id in used.shared and not gates.is_before_37)
+            problem.is_shared.append(is_shareable and is_held)
+        overdrawn = self._counters()
+        for way in problem.ways:
+            self._way_on_devices(way, overdrawn)
+        self._scale_capacity()
+
+    def _way_on_devices(self, way: Way, overdrawn: set[int]) -> None:
+        """Fill the row of a way: whether each device matches, is blocked, and what it would take."""
+        problem, gates = self._problem, self._gates
+        matches: list[int] = []
+        blocked: list[bool] = []
+        amounts: list[dict[str, int] | None] = []
+        for index, candidate in enumerate(problem.devices):
+            answer: int | AllocationError = 0
+            needed: dict[str, int] | None = {}
+            is_free = way.is_admin or not problem.taken[index]
+            if is_free or way.everything is not None:
+                answer = self._matches(way, index)
+            if answer is True and gates.consumable_capacity:
+                found = self._amounts(way, index)
+                if isinstance(found, AllocationError):
+                    answer = found
+                elif found is None or not self._has_room(index, found):
+                    # in allocation mode All such a device makes the request impossible
+                    needed = None
+                    answer = way.everything is not None
+                else:
+                    needed = found
+            if isinstance(answer, AllocationError):
+                problem.errors.append(answer)
+                answer = -len(problem.errors)
+            device = candidate.device
+            has_counters = bool(device.consumes_counters)
+            is_blocked = (has_counters and not gates.partitionable_devices) or (
+                gates.device_taints
+                and any(
+                    taint.effect in ("NoSchedule", "NoExecute") and not any(one.tolerates(taint) for one in way.wanted.tolerations)
+                    for taint in device.taints
+                )
+            )
+            if has_counters and index in overdrawn and not problem.is_shared[index]:
+                is_blocked = True
+            matches.append(int(answer))
+            blocked.append(is_blocked)
+            amounts.append(needed)
+        problem.matches.append(matches)
+        problem.blocked.append(blocked)
+        problem.amounts.append(amounts)
+
+    def _counters(self) -> set[int]:
+        """Fill what is left of counters; return the devices of pools in which some are overdrawn."""
+        problem, used = self._problem, self._used
+        overdrawn: set[int] = set()
+        problem.uses = [[] for _ in problem.devices]
+        if not self._gates.partitionable_devices:
+            return overdrawn
+        raw: list[int] = []
+        numbers: dict[tuple[int, str, str], int] = {}
+        bad_pools: set[int] = set()
+        for place, pool in enumerate(problem.pools):
+            for shared, name, value in pool.counters:
+                numbers[place, shared, name] = len(raw)
+                raw.append(value)
+            for one in (*pool.slices, *pool.elsewhere):
+                for device in one.devices:
+                    name_of = DeviceId(one.driver, one.pool.name, device.name)
+                    if name_of in used.devices or name_of in used.shared or name_of in used.capacity:
+                        for use in device.consumes_counters:
+                            for counter, amount in use.counters.items():
+                                raw[numbers[place, use.counter_set, counter]] -= amount.value
+            if any(raw[numbers[place, shared, name]] < 0 for shared, name, _ in pool.counters):
+                bad_pools.add(place)
+        uses: list[dict[int, int]] = []
+        for index, candidate in enumerate(problem.devices):
+            total: dict[int, int] = {}
+            for use in candidate.device.consumes_counters:
+                for counter, amount in use.counters.items():
+                    number = numbers[candidate.pool, use.counter_set, counter]
+                    total[number] = total.get(number, 0) + amount.value
+            uses.append(total)
+            if candidate.pool in bad_pools:
+                overdrawn.add(index)
+        units = list(raw)
+        for total in uses:
+            for number, amount in total.items():
+                if amount < 0:
+                    raise InputError(f"expected counters of at least 0, got {amount} billionths")
+                units[number] = gcd(units[number], amount)
+        problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, units, strict=True)]
+        problem.uses = [
+            [(number, _scaled(amount, units[number], problem.counters[number])) for number, amount in total.items()]
+            for total in uses
+        ]
+        return overdrawn
+
+    def _scale_capacity(self) -> None:
+        """Bring the capacities of shareable devices into units in which they can be added without overflow."""
+        problem = self._problem
+        problem.needs = [[() for _ in problem.devices] for _ in problem.ways]
+        for index, candidate in enumerate(problem.devices):
+            problem.room.append([])
+            if not problem.is_shareable[index]:
+                continue
+            held = self._used.capacity.get(candidate.id, {})
+            names = list(candidate.device.capacity)
+            rows = [(way, row[index]) for way, row in enumerate(problem.amounts) if row[index] and problem.matches[way][index] == 1]
+            needs: list[list[int]] = [[] for _ in rows]
+            for name in names:
+                left = candidate.device.capacity[name].value - held.get(name, 0)
+                amounts = [row[name] for _, row in rows if row is not None]
+                unit = gcd(left, *amounts)
+                problem.room[index].append(_scaled(max(left, 0), unit))
+                for place, amount in enumerate(amounts):
+                    needs[place].append(_scaled(max(amount, 0), unit, problem.room[index][-1]))
+            for (way, _), need in zip(rows, needs, strict=True):
+                problem.needs[way][index] = tuple(need)
+
+    def constraints(self) -> None:
+        """Fill which ways each constraint covers, and each device's values."""
+        problem = self._problem
+        for number, claim in enumerate(problem.claims):
+            for constraint in claim.constraints:
+                # where both are set, the allocator looks at the first
+                name = constraint.match_attribute
+                problem.constraints.append((number, constraint))
+                problem.is_distinct.append(name is None)
+                problem.covers.append(
+                    [
+                        way.claim == number
+                        and (
+                            not constraint.requests
+                            or way.name in constraint.requests
+                            or way.name.partition("/")[0] in constraint.requests
+                        )
+                        for way in problem.ways
+                    ]
+                )
+                values, alone = self._values(name or constraint.distinct_attribute or "")
+                problem.values.append(values)
+                problem.is_alone.append(alone)
+
+    def _values(self, name: str) -> tuple[list[int], list[bool]]:
+        """Return each device's values as a set of bits, and whether it is a list where lists are off."""
+        bits: dict[tuple[object, ...], int] = {}
+        values, alone = [], []
+        for candidate in self._problem.devices:
+            found = attribute_of(candidate.device, candidate.id.driver, name)
+            is_alone = found is not None and found.is_list and not self._gates.list_attributes
+            keys: set[tuple[object, ...]] = set()
+            if found is not None and found.kind:
+                keys = {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
+            mask = 0
+            for key in keys:
+                mask |= 1 << bits.setdefault(key, len(bits))
+            values.append(mask)
+            alone.append(is_alone)
+        return values, alone
+
+    def classes(self) -> None:
+        """Number the classes of devices that nothing in the search tells apart."""
+        problem = self._problem
+        fatal = {
+            index
+            for number, way in enumerate(problem.ways)
+            if way.everything is not None and any(row[number] for row in problem.covers)
+            for index in way.everything
+        }
+        numbers: dict[Hashable, int] = {}
+        for index in range(len(problem.devices)):
+            key: Hashable = (
+                # their order decides between an error and a refusal
+                index if index in fatal else -1,
+                tuple(row[index] for row in problem.matches),
+                tuple(row[index] for row in problem.blocked),
+                tuple(row[index] is None for row in problem.amounts),
+                tuple(way.everything is not None and index in way.everything for way in problem.ways),
+                problem.taken[index],
+                problem.is_shareable[index],
+                problem.is_shared[index],
+                tuple(problem.room[index]),
+                tuple(row[index] for row in problem.needs),
+                tuple(problem.uses[index]),
+                tuple(row[index] for row in problem.values),
+                tuple(row[index] for row in problem.is_alone),
+            )
+            problem.classes.append(numbers.setdefault(key, len(numbers)))
+
+
+def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
+    """Return an amount in a unit; anything above what there is says the same as one more."""
+    scaled = amount // unit if unit else 0
+    if scaled > most:
+        scaled = most + 1
+    if scaled > _MOST_AMOUNT:
+        raise InputError(f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}")
+    return scaled

@@ -1,0 +1,137 @@
+"""Answers recorded questions line by line: claims on a node, and selectors on a device.
+
+The lines and the answers have the form of the vectors in `tests/vectors/claims`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from alignup.claims.allocate import allocate
+from alignup.claims.cel_functions import CostExceededError, EvaluationError
+from alignup.claims.cel_program import program_of, variables_of
+from alignup.claims.cel_syntax import CompileError, NotUnderstood
+from alignup.claims.gates import NEWEST, gates_of
+from alignup.claims.objects import Device
+from alignup.claims.problem import AllocationError
+from alignup.claims.read import read_claim, read_class, read_node, read_slice, without_nulls
+from alignup.errors import InputError
+from alignup.text.typed import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.claims.allocate import ClaimResult, DeviceResult
+    from alignup.claims.objects import Requirement
+
+__all__ = ["answer_of", "answer_scenario", "answer_selector"]
+
+
+class _Scenario(msgspec.Struct):
+    """A question on the wire."""
+
+    name: str
+    node: dict[str, Any]
+    slices: list[dict[str, Any]] = []
+    classes: list[dict[str, Any]] = []
+    claims: list[dict[str, Any]] = []
+    allocated: list[dict[str, Any]] = []
+    release: str = NEWEST
+    features: dict[str, bool] = {}
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    """A question about a selector on the wire."""
+
+    name: str
+    expression: str
+    device: dict[str, Any]
+    driver: str = ""
+    list_gate: bool = False
+
+
+def answer_scenario(line: object, place: str) -> dict[str, Any]:
+    """Return the answer to a scenario: `name`, `result`, `ms`, and with an error `error` and `class`.
+
+    Raises:
+        InputError: the scenario is malformed.
+    """
+    wire = decode(without_nulls(line), _Scenario, place)
+    gates = gates_of(wire.release, wire.features)
+    node = read_node(wire.node, f"{place}: node")
+    slices = [read_slice(one, f"{place}: slices[{index}]") for index, one in enumerate(wire.slices)]
+    classes = [read_class(one, f"{place}: classes[{index}]") for index, one in enumerate(wire.classes)]
+    claims = [read_claim(one, f"{place}: claims[{index}]") for index, one in enumerate(wire.claims)]
+    allocated = [read_claim(one, f"{place}: allocated[{index}]") for index, one in enumerate(wire.allocated)]
+    answer: dict[str, Any] = {"name": wire.name, "result": None}
+    start = time.perf_counter()
+    try:
+        answer["result"] = answer_of(allocate(node, slices, classes, claims, allocated, gates))
+    except AllocationError as error:
+        answer |= {"error": str(error), "class": error.kind}
+    return {**answer, "ms": round((time.perf_counter() - start) * 1000, 3)}
+
+
+def answer_of(results: Sequence[ClaimResult] | None) -> list[dict[str, Any]] | None:
+    """Return the results of claims as plain objects."""
+    if results is None:
+        return None
+    found = []
+    for result in results:
+        one: dict[str, Any] = {"claim": result.claim, "devices": [_device(device) for device in result.devices]}
+        if result.node_terms is not None:
+            keys = ("matchExpressions", "matchFields")
+            terms = {key: [_requirement(part) for part in parts] for key, parts in zip(keys, result.node_terms, strict=True) if parts}
+            one["nodeSelector"] = {"nodeSelectorTerms": [terms]}
+        found.append(one)
+    return found
+
+
+def _device(device: DeviceResult) -> dict[str, Any]:
+    found: dict[str, Any] = {"request": device.request, **device.id._asdict()}
+    if device.admin_access:
+        found["adminAccess"] = True
+    if device.is_shared:
+        found["shared"] = True
+    if device.consumed_capacity:
+        found["consumedCapacity"] = {name: quantity_text(amount) for name, amount in device.consumed_capacity.items()}
+    if device.binding_conditions:
+        found["bindingConditions"] = list(device.binding_conditions)
+    return found
+
+
+def quantity_text(amount: int) -> str:
+    """Return an amount in billionths as a quantity."""
+    for suffix, unit in (("", 10**9), ("m", 10**6), ("u", 10**3)):
+        if amount % unit == 0:
+            return f"{amount // unit}{suffix}"
+    return f"{amount}n"
+
+
+def _requirement(one: Requirement) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": one.key, "operator": one.operator}
+    return {**found, "values": list(one.values)} if one.values else found
+
+
+def answer_selector(line: object, place: str) -> Mapping[str, Any]:
+    """Return `name`, and one of `match`, `error`, `compileError` and `notUnderstood`.
+
+    Raises:
+        InputError: the question is malformed.
+    """
+    wire = decode(without_nulls(line), _Selector, place)
+    device = decode({"name": "", **wire.device}, Device, f"{place}: device")
+    program = program_of(wire.expression)
+    if isinstance(program, CompileError):
+        return {"name": wire.name, "compileError": str(program)}
+    if isinstance(program, NotUnderstood):
+        return {"name": wire.name, "notUnderstood": str(program)}
+    try:
+        return {"name": wire.name, "match": program.matches(variables_of(wire.driver, device))[0]}
+    except (EvaluationError, CostExceededError) as error:
+        return {"name": wire.name, "error": str(error)}
+    except NotUnderstood as error:
+        return {"name": wire.name, "notUnderstood": str(error)}

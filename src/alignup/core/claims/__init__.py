@@ -1,0 +1,1 @@
+"""The search for devices that satisfy the claims of a pod."""
