@@ -77,7 +77,9 @@ def allocate(
     return results_of(problem, node, solve(problem, most_steps))
 
 
-def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True) -> list[tuple[int, int]] | None:
+def solve(
+    problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
+) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
 
     Raises:
@@ -98,7 +100,9 @@ def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True)
     return None
 
 
-def results_of(problem: Problem, node: NodeFacts, pairs: list[tuple[int, int]] | None) -> tuple[ClaimResult, ...] | None:
+def results_of(
+    problem: Problem, node: NodeFacts, pairs: list[tuple[int, int]] | None
+) -> tuple[ClaimResult, ...] | None:
     """Return the results of claims in the API's terms."""
     if pairs is None:
         return None
@@ -143,5 +147,8 @@ def _node_terms(
 
 def _add(requirements: tuple[Requirement, ...], known: list[Requirement]) -> None:
     for one in requirements:
-        if not any((one.key, one.operator, set(one.values)) == (other.key, other.operator, set(other.values)) for other in known):
+        if not any(
+            (one.key, one.operator, set(one.values)) == (other.key, other.operator, set(other.values))
+            for other in known
+        ):
             known.append(one)

@@ -62,23 +62,25 @@ def _taken(requested: int | None, capacity: Capacity, *, fractional: bool, is_be
         return requested
     limits = policy.valid_range
     if limits is not None and limits.min is not None:
-        if requested < limits.min:
-            return int(limits.min)
-        if limits.step is None:
-            return requested
-        unit = _unit(policy, fractional=fractional)
-        if unit == _MILLI and requested % _MILLI and not is_before_37:
-            raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
-        start, step = _in(limits.min, unit), _in(limits.step, unit)
-        if step <= 0:
-            return requested
-        rounded = start + -(-(_in(requested, unit) - start) // step) * step
-        if rounded > _LARGEST and not is_before_37:
-            raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
-        return rounded * unit
+        if requested < limits.min or limits.step is None:
+            return int(max(requested, limits.min))
+        return _stepped(requested, policy, fractional=fractional, is_before_37=is_before_37)
     if policy.valid_values is not None:
-        return next((value for value in policy.valid_values if requested <= value), requested)
+        return next((int(value) for value in policy.valid_values if requested <= value), requested)
     return requested
+
+
+def _stepped(requested: int, policy: RequestPolicy, *, fractional: bool, is_before_37: bool) -> int:
+    """Return a request rounded up to the next step above the minimum of a range."""
+    limits = policy.valid_range
+    if limits is None:
+        return requested
+    unit = _unit(policy, fractional=fractional)
+    start, step = _in(limits.min, unit), _in(limits.step, unit)
+    rounded = start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
+    if not is_before_37 and ((unit == _MILLI and requested % _MILLI) or rounded > _LARGEST):
+        raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
+    return rounded * unit if step > 0 else requested
 
 
 def _violates(amount: int, policy: RequestPolicy, *, fractional: bool) -> bool:

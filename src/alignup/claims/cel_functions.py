@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cmp_to_key, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.claims.cel_syntax import CompileError, NotUnderstood, Uint
@@ -165,9 +166,20 @@ class Optional:
 _IP: Final = (ipaddress.IPv4Address, ipaddress.IPv6Address)
 _CIDR: Final = (ipaddress.IPv4Interface, ipaddress.IPv6Interface)
 _CLASSES: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "bool": bool, "uint": Uint, "double": float, "string": str, "bytes": bytes, "null_type": type(None),
-    "list": list, "map": dict, "optional_type": Optional, "kubernetes.Quantity": Quantity,
-    "kubernetes.Semver": Semver, "type": Type, "net.IP": _IP, "net.CIDR": _CIDR,
+    "bool": bool,
+    "uint": Uint,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "null_type": type(None),
+    "list": list,
+    "map": dict,
+    "optional_type": Optional,
+    "kubernetes.Quantity": Quantity,
+    "kubernetes.Semver": Semver,
+    "type": Type,
+    "net.IP": _IP,
+    "net.CIDR": _CIDR,
 }
 
 
@@ -211,17 +223,22 @@ def equal(one: object, other: object) -> bool:
         return one is other
     if isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS):
         return one == other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return len(one) == len(other) and all(key in other and equal(one[key], other[key]) for key in one)
-    if isinstance(one, Optional) and isinstance(other, Optional):
-        return one.has_value == other.has_value and equal(one.value, other.value)
-    if isinstance(one, Quantity | Semver | ipaddress._BaseAddress) and type(one) is not type(other):  # noqa: SLF001
-        raise EvaluationError("no such overload")
     if isinstance(one, Semver) and isinstance(other, Semver):
         return one.compare(other) == 0
-    return type(one) is type(other) and one == other
+    if isinstance(one, Quantity | Semver | ipaddress._BaseAddress) and type(one) is not type(other):  # noqa: SLF001
+        raise EvaluationError("no such overload")
+    return type(one) is type(other) and _equal_parts(one, other)
+
+
+def _equal_parts(one: Any, other: Any) -> bool:
+    """Return whether two values of one type are equal."""
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(key in other and equal(one[key], other[key]) for key in one)
+    if isinstance(one, Optional):
+        return one.has_value == other.has_value and equal(one.value, other.value)
+    return bool(one == other)
 
 
 class Overload(NamedTuple):
@@ -339,7 +356,9 @@ def _to_uint(value: object) -> int:
 
 
 def _to_double(value: object) -> float:
-    if isinstance(value, str) and not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", value):
+    if isinstance(value, str) and not re.fullmatch(
+        r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", value
+    ):
         raise NotUnderstood(f"double({value!r})")
     return float(value)  # type: ignore[arg-type]
 
@@ -385,14 +404,14 @@ def _is_parsed(parse: Callable[..., object]) -> Callable[..., bool]:
     return test
 
 
-def _semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002  # an argument in CEL
+def _semver(text: str, normalize: bool = False) -> Semver:
     return Semver.normalized(text) if normalize else Semver.parse(text)
 
 
 def _order(one: Any, other: Any) -> int:
-    if isinstance(one, Semver):
+    if isinstance(one, Semver) and isinstance(other, Semver):
         return one.compare(other)
-    return (one.amount > other.amount) - (one.amount < other.amount)
+    return int(one.amount > other.amount) - int(one.amount < other.amount)
 
 
 def _as_integer(quantity: Quantity) -> int:
@@ -410,12 +429,19 @@ def check_pattern(pattern: str) -> None:
     """
     if re.search(r"\(\?(?:<?[=!]|>|#|\()|(?<!\\)(?:\\\\)*\\[1-9]|[*+?}]\+", pattern):
         raise CompileError(f"error parsing regexp: invalid or unsupported Perl syntax: {pattern!r}")
-    if re.search(r"\(\?(?!:)|\[\[?:|\[[^\]]*(?:\[|&&|--|~~|\|\|)|\\[^dDwWsSntrf.\-+*?()\[\]{}|^$/\\bB]|[$^][*+?{]", pattern):
+    if re.search(
+        r"\(\?(?!:)|\[\[?:|\[[^\]]*(?:\[|&&|--|~~|\|\|)|\\[^dDwWsSntrf.\-+*?()\[\]{}|^$/\\bB]|[$^][*+?{]",
+        pattern,
+    ):
         raise NotUnderstood(f"the regular expression {pattern!r}")
     # a group that repeats must be of one length, so that matching takes no exponential time
     for group in re.finditer(r"\)(?:[*+]|\{)", pattern):
-        raise NotUnderstood(f"the repeated group of the regular expression {pattern!r} (character {group.start() + 1})")
-    if len(re.findall(r"(?<!\\)[*+]|\{[0-9]+,", pattern)) > _MOST_REPEATS or re.search(r"[0-9]{4,}[,}]", pattern):
+        raise NotUnderstood(
+            f"the repeated group of the regular expression {pattern!r} (character {group.start() + 1})"
+        )
+    if len(re.findall(r"(?<!\\)[*+]|\{[0-9]+,", pattern)) > _MOST_REPEATS or re.search(
+        r"[0-9]{4,}[,}]", pattern
+    ):
         raise NotUnderstood(f"more than {_MOST_REPEATS} repetitions in the regular expression {pattern!r}")
     try:
         _pattern(pattern)
@@ -495,7 +521,11 @@ def _split(text: str, separator: str, count: int = -1) -> list[str]:
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     letters = list(text)
-    return letters if count < 0 or len(letters) <= count else [*letters[: count - 1], "".join(letters[count - 1 :])]
+    return (
+        letters
+        if count < 0 or len(letters) <= count
+        else [*letters[: count - 1], "".join(letters[count - 1 :])]
+    )
 
 
 def _join(parts: list[object], separator: str = "") -> str:
@@ -505,7 +535,9 @@ def _join(parts: list[object], separator: str = "") -> str:
 
 
 def _trim(text: str) -> str:
-    return text.strip(" \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
+    return text.strip(
+        " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+    )
 
 
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -528,13 +560,15 @@ def _index_in_list(elements: list[object], wanted: object) -> int:
 
 
 def _last_index_in_list(elements: list[object], wanted: object) -> int:
-    return next((place for place in reversed(range(len(elements))) if _equal_or_not(elements[place], wanted)), -1)
+    return next(
+        (place for place in reversed(range(len(elements))) if _equal_or_not(elements[place], wanted)), -1
+    )
 
 
 def _compare(one: Any, other: Any) -> int:
     if isinstance(one, Quantity | Semver | list | dict | Optional) or type(one) is not type(other):
         raise EvaluationError("no such overload")
-    return (one > other) - (one < other)
+    return int(one > other) - int(one < other)
 
 
 def _sorted(elements: list[Any]) -> list[Any]:
@@ -542,7 +576,7 @@ def _sorted(elements: list[Any]) -> list[Any]:
 
 
 def _is_sorted(elements: list[Any]) -> bool:
-    return all(_compare(one, other) <= 0 for one, other in zip(elements, elements[1:], strict=False))
+    return all(_compare(one, other) <= 0 for one, other in pairwise(elements))
 
 
 def _extreme(sign: int, name: str) -> Callable[[list[Any]], object]:
@@ -629,16 +663,18 @@ def _address(text: str) -> Any:
 def _network(text: str) -> Any:
     if not re.fullmatch(r"[0-9a-fA-F.:]+/[0-9]{1,3}", text):
         raise EvaluationError(f"network address parse error during conversion from string: {text!r}")
-    _address(text.split("/")[0])
+    _address(text.partition("/")[0])
     try:
         return ipaddress.ip_interface(text)
     except ValueError as error:
-        raise EvaluationError(f"network address parse error during conversion from string: {text!r}") from error
+        raise EvaluationError(
+            f"network address parse error during conversion from string: {text!r}"
+        ) from error
 
 
 def _contains_network(outer: Any, inner: Any) -> bool:
     inner = _network(inner) if isinstance(inner, str) else inner
-    return inner.version == outer.version and inner.network.subnet_of(outer.network)
+    return bool(inner.version == outer.version and inner.network.subnet_of(outer.network))
 
 
 def _contains_address(outer: Any, inner: Any) -> bool:
@@ -681,7 +717,9 @@ def _arithmetic() -> dict[str, list[Overload]]:
         "_/_": _divide,
         "_%_": _remainder,
     }
-    found = {name: [Overload((kind, kind), kind, call) for kind in (INT, UINT)] for name, call in signed.items()}
+    found = {
+        name: [Overload((kind, kind), kind, call) for kind in (INT, UINT)] for name, call in signed.items()
+    }
     doubles: dict[str, Callable[[float, float], float]] = {
         "_+_": lambda one, other: one + other,
         "_-_": lambda one, other: one - other,
@@ -693,18 +731,25 @@ def _arithmetic() -> dict[str, list[Overload]]:
     plus = _repeated(lambda one, other: one + other)
     found["_+_"] += [Overload((kind, kind), kind, plus, cost=_walk_both) for kind in (STRING, BYTES)]
     found["_+_"].append(Overload((list_of(_A), list_of(_A)), list_of(_A), plus))
-    found["-_"] = [Overload((INT,), INT, lambda one: _whole(-one)), Overload((DOUBLE,), DOUBLE, lambda one: -one)]
+    found["-_"] = [
+        Overload((INT,), INT, lambda one: _whole(-one)),
+        Overload((DOUBLE,), DOUBLE, lambda one: -one),
+    ]
     return found
 
 
-def _methods(*rows: tuple[str, tuple[Type, ...], Type, Callable[..., Any], Callable[..., int] | None]) -> dict[str, list[Overload]]:
+def _methods(
+    *rows: tuple[str, tuple[Type, ...], Type, Callable[..., Any], Callable[..., int] | None],
+) -> dict[str, list[Overload]]:
     found: dict[str, list[Overload]] = {}
     for name, parameters, result, call, cost in rows:
         found.setdefault(name, []).append(Overload(parameters, result, call, is_method=True, cost=cost))
     return found
 
 
-def _functions(*rows: tuple[str, tuple[Type, ...], Type, Callable[..., Any], Callable[..., int] | None]) -> dict[str, list[Overload]]:
+def _functions(
+    *rows: tuple[str, tuple[Type, ...], Type, Callable[..., Any], Callable[..., int] | None],
+) -> dict[str, list[Overload]]:
     found: dict[str, list[Overload]] = {}
     for name, parameters, result, call, cost in rows:
         found.setdefault(name, []).append(Overload(parameters, result, call, cost=cost))
@@ -719,7 +764,13 @@ _STRINGS: Final = _methods(
     ("contains", (STRING, STRING), BOOL, lambda text, part: part in text, _walk_product),
     ("startsWith", (STRING, STRING), BOOL, str.startswith, _walk_argument),
     ("endsWith", (STRING, STRING), BOOL, str.endswith, _walk_argument),
-    ("matches", (STRING, STRING), BOOL, lambda text, pattern: _checked(pattern).search(text) is not None, _walk_pattern),
+    (
+        "matches",
+        (STRING, STRING),
+        BOOL,
+        lambda text, pattern: _checked(pattern).search(text) is not None,
+        _walk_pattern,
+    ),
     ("find", (STRING, STRING), STRING, _find, _walk_pattern),
     ("findAll", (STRING, STRING), _TEXTS, _find_all, _walk_pattern),
     ("findAll", (STRING, STRING, INT), _TEXTS, _find_all, _walk_pattern),
@@ -749,11 +800,23 @@ _LISTS: Final = _methods(
     ("flatten", (list_of(DYN), INT), list_of(DYN), _flat, _walk_elements),
     ("distinct", (_LIST,), _LIST, _distinct, lambda elements, _: len(elements) ** 2),
     ("reverse", (_LIST,), _LIST, lambda elements: elements[::-1], _walk_elements),
-    *[("isSorted", (list_of(kind),), BOOL, _is_sorted, _walk_elements) for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)],
+    *[
+        ("isSorted", (list_of(kind),), BOOL, _is_sorted, _walk_elements)
+        for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
+    ],
     *[("sum", (list_of(kind),), kind, _sum, _walk_elements) for kind in (INT, UINT, DOUBLE)],
-    *[("min", (list_of(kind),), kind, _extreme(-1, "min"), _walk_elements) for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)],
-    *[("max", (list_of(kind),), kind, _extreme(1, "max"), _walk_elements) for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)],
-    *[("sort", (list_of(kind),), list_of(kind), _sorted, lambda elements, _: len(elements) ** 2) for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)],
+    *[
+        ("min", (list_of(kind),), kind, _extreme(-1, "min"), _walk_elements)
+        for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
+    ],
+    *[
+        ("max", (list_of(kind),), kind, _extreme(1, "max"), _walk_elements)
+        for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
+    ],
+    *[
+        ("sort", (list_of(kind),), list_of(kind), _sorted, lambda elements, _: len(elements) ** 2)
+        for kind in (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
+    ],
 )
 
 _KUBERNETES: Final = _methods(
@@ -773,7 +836,10 @@ _KUBERNETES: Final = _methods(
     ("add", (QUANTITY, INT), QUANTITY, lambda one, other: Quantity(one.amount + other * 10**9), None),
     ("sub", (QUANTITY, QUANTITY), QUANTITY, lambda one, other: Quantity(one.amount - other.amount), None),
     ("sub", (QUANTITY, INT), QUANTITY, lambda one, other: Quantity(one.amount - other * 10**9), None),
-    *[(name, (SEMVER,), INT, lambda one, place=place: one.numbers[place], None) for place, name in enumerate(("major", "minor", "patch"))],
+    *[
+        (name, (SEMVER,), INT, lambda one, place=place: one.numbers[place], None)
+        for place, name in enumerate(("major", "minor", "patch"))
+    ],
     ("family", (IP,), INT, lambda one: one.version, None),
     ("isUnspecified", (IP,), BOOL, lambda one: one.is_unspecified, None),
     ("isLoopback", (IP,), BOOL, lambda one: one.is_loopback, None),
@@ -796,13 +862,31 @@ _GLOBAL: Final = _functions(
     ("_==_", (_A, _A), BOOL, equal, _walk_shorter),
     ("_!=_", (_A, _A), BOOL, lambda one, other: not equal(one, other), _walk_shorter),
     ("!_", (BOOL,), BOOL, lambda one: not one, None),
-    ("@in", (_A, list_of(_A)), BOOL, lambda one, elements: _contains(elements, one), lambda _, elements, __: len(elements)),
-    ("@in", (_A, map_of(_A, _B)), BOOL, lambda one, entries: isinstance(one, str | int | float) and one in entries, None),
+    (
+        "@in",
+        (_A, list_of(_A)),
+        BOOL,
+        lambda one, elements: _contains(elements, one),
+        lambda _, elements, __: len(elements),
+    ),
+    (
+        "@in",
+        (_A, map_of(_A, _B)),
+        BOOL,
+        lambda one, entries: isinstance(one, str | int | float) and one in entries,
+        None,
+    ),
     ("size", (STRING,), INT, len, None),
     ("size", (BYTES,), INT, len, None),
     ("size", (_LIST,), INT, len, None),
     ("size", (map_of(_A, _B),), INT, len, None),
-    ("matches", (STRING, STRING), BOOL, lambda text, pattern: _checked(pattern).search(text) is not None, _walk_pattern),
+    (
+        "matches",
+        (STRING, STRING),
+        BOOL,
+        lambda text, pattern: _checked(pattern).search(text) is not None,
+        _walk_pattern,
+    ),
     ("type", (_A,), Type("type", (_A,)), type_of, None),
     ("dyn", (_A,), DYN, lambda one: one, lambda *_: 0),
     *[("int", (kind,), INT, _to_int, None) for kind in (INT, UINT, DOUBLE, STRING)],
@@ -825,11 +909,27 @@ _GLOBAL: Final = _functions(
     ("isIP", (STRING,), BOOL, _is_parsed(_address), _walk),
     ("cidr", (STRING,), CIDR, _network, _walk),
     ("isCIDR", (STRING,), BOOL, _is_parsed(_network), _walk),
-    ("sets.contains", (_LIST, _LIST), BOOL, lambda one, other: all(_contains(one, part) for part in other), lambda one, other, _: len(one) * len(other) + 1),
-    ("sets.intersects", (_LIST, _LIST), BOOL, lambda one, other: any(_contains(one, part) for part in other), lambda one, other, _: len(one) * len(other) + 1),
     (
-        "sets.equivalent", (_LIST, _LIST), BOOL,
-        lambda one, other: all(_contains(one, part) for part in other) and all(_contains(other, part) for part in one),
+        "sets.contains",
+        (_LIST, _LIST),
+        BOOL,
+        lambda one, other: all(_contains(one, part) for part in other),
+        lambda one, other, _: len(one) * len(other) + 1,
+    ),
+    (
+        "sets.intersects",
+        (_LIST, _LIST),
+        BOOL,
+        lambda one, other: any(_contains(one, part) for part in other),
+        lambda one, other, _: len(one) * len(other) + 1,
+    ),
+    (
+        "sets.equivalent",
+        (_LIST, _LIST),
+        BOOL,
+        lambda one, other: (
+            all(_contains(one, part) for part in other) and all(_contains(other, part) for part in one)
+        ),
         lambda one, other, _: 2 * len(one) * len(other) + 1,
     ),
     ("lists.range", (INT,), list_of(INT), _range, lambda count, _: max(count, 0) + 1),
@@ -838,7 +938,10 @@ _GLOBAL: Final = _functions(
     ("optional.ofNonZeroValue", (_A,), _OPTION, _of_non_zero, None),
     ("includes", (DYN, DYN), BOOL, _includes, None),
 )
-_GLOBAL["includes"] = [overload._replace(is_method=True, cost=lambda one, *_: len(one) if isinstance(one, list) else 1) for overload in _GLOBAL["includes"]]
+_GLOBAL["includes"] = [
+    overload._replace(is_method=True, cost=lambda one, *_: len(one) if isinstance(one, list) else 1)
+    for overload in _GLOBAL["includes"]
+]
 
 
 def _merged(*tables: Mapping[str, list[Overload]]) -> dict[str, tuple[Overload, ...]]:
@@ -853,11 +956,13 @@ FUNCTIONS: Final = _merged(_GLOBAL, _comparisons(), _arithmetic(), _STRINGS, _LI
 """The overloads of each function, operators by CEL's names for them."""
 
 NOT_UNDERSTOOD: Final = frozenset(
-    "url isURL getScheme getHost getHostname getPort getEscapedPath getQuery validate format quote strings.quote "
-    "timestamp duration getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes "
-    "getSeconds getMilliseconds sortBy sortByAssociatedKeys isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast "
-    "ip.isCanonical optional.unwrap unwrapOpt first last authorizer path group serviceAccount resource subresource "
-    "namespace name check allowed reason error errored fieldSelector labelSelector cel.block cel.index "
-    "jsonpatch.escapeKey".split()
+    """
+    url isURL getScheme getHost getHostname getPort getEscapedPath getQuery validate format quote strings.quote
+    timestamp duration getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes
+    getSeconds getMilliseconds sortBy sortByAssociatedKeys isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast
+    ip.isCanonical optional.unwrap unwrapOpt first last authorizer path group serviceAccount resource subresource
+    namespace name check allowed reason error errored fieldSelector labelSelector cel.block cel.index
+    jsonpatch.escapeKey
+    """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 """Functions that the API server has and that are not modelled here; those of `format.` too."""

@@ -1,7 +1,7 @@
 """Selectors: a CEL expression checked against the types of a device, and evaluated on one.
 
-The types are those of `k8s.io/dynamic-resource-allocation/cel`; costs are counted as cel-go's runtime counts them, so that
-an expression ends where the scheduler would end it.
+The types are those of `k8s.io/dynamic-resource-allocation/cel`; costs are counted as cel-go's runtime counts them, so
+that an expression ends where the scheduler would end it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from alignup.claims.cel_functions import (
     NOT_UNDERSTOOD,
     NULL,
     QUANTITY,
-    SEMVER,
     STRING,
     UINT,
     CostExceededError,
@@ -75,8 +74,18 @@ _TYPE_NAMES: Final = {
     "map": Type("map", (DYN, DYN)),
     "type": Type("type"),
 }
-_LITERALS: Final = {type(None): NULL, bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
-_NULLABLE: Final = frozenset({"kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR", "optional_type"})
+_LITERALS: Final = {
+    type(None): NULL,
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+}
+_NULLABLE: Final = frozenset(
+    {"kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR", "optional_type"}
+)
 
 
 class _Domains(dict[str, Any]):
@@ -138,7 +147,10 @@ class Program:
         value = self.run(state)
         if value is True or value is False:
             return value, state.cost
-        kind = next((kind.name for base, kind in _LITERALS.items() if type(value) is base), type(value).__name__.lower())
+        kind = next(
+            (kind.name for base, kind in _LITERALS.items() if type(value) is base),
+            type(value).__name__.lower(),
+        )
         raise EvaluationError(f"CEL result of type {kind} could not be converted to bool")
 
 
@@ -181,7 +193,7 @@ def variables_of(driver: str, device: Device) -> Variables:
 def _attribute(name: str, value: AttributeValue) -> object:
     if value.kind == "version":
         try:
-            versions = [Semver.parse(text) for text in value.values]
+            versions = [Semver.parse(str(text)) for text in value.values]
         except EvaluationError as error:
             raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from error
         return versions if value.is_list else versions[0]
@@ -208,7 +220,10 @@ def _is_assignable(wanted: Type, given: Type, bound: dict[str, Type]) -> bool:
     return (
         wanted.name == given.name
         and (len(wanted.parameters) == len(given.parameters) or wanted.name == "type")
-        and all(_is_assignable(one, other, bound) for one, other in zip(wanted.parameters, given.parameters, strict=False))
+        and all(
+            _is_assignable(one, other, bound)
+            for one, other in zip(wanted.parameters, given.parameters, strict=False)
+        )
     )
 
 
@@ -265,29 +280,29 @@ class _Compiler:
         self.most_slots = 0
 
     def compile(self, node: Node) -> _Compiled:
-        match node:
-            case Literal():
-                return self._literal(node)
-            case Ident():
-                return self._ident(node)
-            case Select():
-                return self._select(node)
-            case Call(name="_?_:_"):
-                return self._condition(node)
-            case Call(name="_[_]" | "_[?_]"):
-                return self._index(node)
-            case Call(name="orValue" | "or", arguments=(_,)) if node.target is not None:
-                return self._otherwise(node, node.target)
-            case Call():
-                return self._call(node)
-            case Logic():
-                return self._logic(node)
-            case ListOf():
-                return self._list(node)
-            case MapOf():
-                return self._map(node)
-            case Fold():
-                return self._fold(node)
+        """Compile a node with all that is below it.
+
+        Raises:
+            CompileError: the API server would refuse it.
+            NotUnderstood: it uses what is not modelled.
+        """
+        if isinstance(node, Call):
+            special = {"_?_:_": self._condition, "_[_]": self._index, "_[?_]": self._index}.get(
+                node.name, self._call
+            )
+            if node.name in ("orValue", "or") and node.target is not None and len(node.arguments) == 1:
+                special = self._otherwise
+            return special(node)
+        compilers: dict[type, Callable[[Any], _Compiled]] = {
+            Literal: self._literal,
+            Ident: self._ident,
+            Select: self._select,
+            Logic: self._logic,
+            ListOf: self._list,
+            MapOf: self._map,
+            Fold: self._fold,
+        }
+        return compilers[type(node)](node)
 
     def _literal(self, node: Literal) -> _Compiled:
         value = node.value
@@ -358,7 +373,9 @@ class _Compiler:
         elif kind == DYN:
             result = DYN
         else:
-            raise _error(node, f"found no matching overload for '{node.name}' applied to '({kind}, {index.type})'")
+            raise _error(
+                node, f"found no matching overload for '{node.name}' applied to '({kind}, {index.type})'"
+            )
         step = 1 if operand.is_attribute else 2
 
         def run(state: _State) -> Any:
@@ -372,7 +389,10 @@ class _Compiler:
     def _condition(self, node: Call) -> _Compiled:
         test, then, other = (self.compile(one) for one in node.arguments)
         if not _is_assignable(BOOL, test.type, {}):
-            raise _error(node, f"found no matching overload for '_?_:_' applied to '({test.type}, {then.type}, {other.type})'")
+            raise _error(
+                node,
+                f"found no matching overload for '_?_:_' applied to '({test.type}, {then.type}, {other.type})'",
+            )
         kind = _joined((then.type, other.type), node)
 
         def run(state: _State) -> Any:
@@ -390,7 +410,10 @@ class _Compiler:
         terms = [self.compile(term) for term in node.terms]
         for term in terms:
             if not _is_assignable(BOOL, term.type, {}):
-                raise _error(node, f"found no matching overload for '_{node.name}_' applied to '({terms[0].type}, {terms[-1].type})'")
+                raise _error(
+                    node,
+                    f"found no matching overload for '_{node.name}_' applied to '({terms[0].type}, {terms[-1].type})'",
+                )
         runs = [term.run for term in terms]
         decisive = node.name == "||"
 
@@ -414,7 +437,9 @@ class _Compiler:
 
     def _list(self, node: ListOf) -> _Compiled:
         items = [(self.compile(item), is_optional) for item, is_optional in node.items]
-        element = _joined((_unwrapped(one, node) if is_optional else one.type for one, is_optional in items), node)
+        element = _joined(
+            (_unwrapped(one, node) if is_optional else one.type for one, is_optional in items), node
+        )
         if all(one.is_constant and not is_optional for one, is_optional in items):
             values = [one.run(_State([], 0)) for one, _ in items]
             return _Compiled(list_of(element), lambda _: values, is_constant=True)
@@ -435,14 +460,19 @@ class _Compiler:
         return _Compiled(list_of(element), run)
 
     def _map(self, node: MapOf) -> _Compiled:
-        entries = [(self.compile(key), self.compile(value), is_optional) for key, value, is_optional in node.entries]
+        entries = [
+            (self.compile(key), self.compile(value), is_optional) for key, value, is_optional in node.entries
+        ]
         key_type = _joined((key.type for key, _, _ in entries), node)
         value_type = _joined(
-            (_unwrapped(value, node) if is_optional else value.type for _, value, is_optional in entries), node
+            (_unwrapped(value, node) if is_optional else value.type for _, value, is_optional in entries),
+            node,
         )
         if key_type == BOOL:
             raise NotUnderstood("a map whose keys are bool")
-        is_constant = all(key.is_constant and value.is_constant and not is_optional for key, value, is_optional in entries)
+        is_constant = all(
+            key.is_constant and value.is_constant and not is_optional for key, value, is_optional in entries
+        )
 
         def run(state: _State) -> dict[Any, Any]:
             found: dict[Any, Any] = {}
@@ -462,11 +492,14 @@ class _Compiler:
 
         return _Compiled(map_of(key_type, value_type), run, is_constant=is_constant)
 
-    def _otherwise(self, node: Call, target: Node) -> _Compiled:
+    def _otherwise(self, node: Call) -> _Compiled:
         """Compile `orValue` and `or`, whose argument is evaluated where it is needed only."""
-        optional, other = self.compile(target), self.compile(node.arguments[0])
+        optional, other = (self.compile(one) for one in (node.target, *node.arguments) if one is not None)
         if optional.type.name not in ("optional_type", "dyn"):
-            raise _error(node, f"found no matching overload for '{node.name}' applied to '{optional.type}.({other.type})'")
+            raise _error(
+                node,
+                f"found no matching overload for '{node.name}' applied to '{optional.type}.({other.type})'",
+            )
         inner = optional.type.parameters[0] if optional.type.parameters else DYN
         is_value = node.name == "orValue"
         kind = _joined((inner if is_value else optional.type, other.type), node)
@@ -483,7 +516,11 @@ class _Compiler:
 
     def _call(self, node: Call) -> _Compiled:
         name, target = node.name, node.target
-        if target is not None and (path := _path(target)) is not None and path.split(".")[0] not in self._scope:
+        if (
+            target is not None
+            and (path := _path(target)) is not None
+            and path.split(".")[0] not in self._scope
+        ):
             name, target = f"{path}.{name}", None
         if name in NOT_UNDERSTOOD or name.startswith("format."):
             raise NotUnderstood(f"the function {name}")
@@ -492,28 +529,14 @@ class _Compiler:
         nodes = node.arguments if target is None else (target, *node.arguments)
         arguments = [self.compile(one) for one in nodes]
         overloads, result = self._overloads(node, name, arguments, is_method=target is not None)
-        if name in ("matches", "find", "findAll") and isinstance(nodes[1], Literal) and isinstance(nodes[1].value, str):
+        if (
+            name in ("matches", "find", "findAll")
+            and isinstance(nodes[1], Literal)
+            and isinstance(nodes[1].value, str)
+        ):
             check_pattern(nodes[1].value)
-        runs = [argument.run for argument in arguments]
-        if name == "@in" and arguments[1].is_constant and arguments[0].type != QUANTITY and overloads[0].result == BOOL:
-            overloads = [overload._replace(cost=lambda *_: int(isinstance(_[1], dict))) for overload in overloads]
-
-        def run(state: _State) -> Any:
-            values = [one(state) for one in runs]
-            for overload in overloads:
-                if all(map(has_type, values, overload.parameters)):
-                    if overload.cost is None:
-                        state.pay(1)
-                        return overload.call(*values)
-                    if overload.cost.__name__ == "_walk_pattern":
-                        state.pay(overload.cost(*values))
-                        return overload.call(*values)
-                    value = overload.call(*values)
-                    state.pay(overload.cost(*values, value))
-                    return value
-            raise EvaluationError("no such overload")
-
-        return _Compiled(result, run)
+        is_lookup = name == "@in" and arguments[1].is_constant and arguments[0].type != QUANTITY
+        return _Compiled(result, _calling(overloads, [one.run for one in arguments], is_lookup=is_lookup))
 
     def _overloads(
         self, node: Call, name: str, arguments: list[_Compiled], *, is_method: bool
@@ -526,7 +549,10 @@ class _Compiler:
             if (
                 overload.is_method == is_method
                 and len(overload.parameters) == len(arguments)
-                and all(_is_assignable(one, other.type, bound) for one, other in zip(overload.parameters, arguments, strict=True))
+                and all(
+                    _is_assignable(one, other.type, bound)
+                    for one, other in zip(overload.parameters, arguments, strict=True)
+                )
             ):
                 found.append(overload)
                 results.append(_resolved(overload.result, bound))
@@ -554,7 +580,10 @@ class _Compiler:
             return _binding(node, over, slots[0], bodies[0])
         is_filtering = node.macro in ("all", "exists", "exists_one", "existsOne", "filter") or len(bodies) > 1
         if is_filtering and not _is_assignable(BOOL, bodies[0].type, {}):
-            raise _error(node, f"found no matching overload for the predicate of {node.macro} of type '{bodies[0].type}'")
+            raise _error(
+                node,
+                f"found no matching overload for the predicate of {node.macro} of type '{bodies[0].type}'",
+            )
         return _comprehension(node, over, slots, bodies)
 
     def _bound_types(self, node: Fold, over: Type) -> list[Type]:
@@ -565,12 +594,41 @@ class _Compiler:
                 raise _error(node, f"found no matching overload for '{node.macro}' applied to '{over}'")
             return [over.parameters[0] if over.parameters else DYN]
         if over.name not in ("list", "map", "dyn"):
-            raise _error(node, f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)")
+            raise _error(
+                node,
+                f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)",
+            )
         if over == DYN:
             return [DYN] * len(node.variables)
         if len(node.variables) == 1:
             return [over.parameters[0]]
         return [INT, over.parameters[0]] if over.name == "list" else list(over.parameters)
+
+
+def _calling(
+    overloads: list[Overload], arguments: list[Callable[[_State], Any]], *, is_lookup: bool
+) -> Callable[[_State], Any]:
+    """Return what calls the overload that fits the values.
+
+    Args:
+        overloads: those that fit the types.
+        arguments: evaluate to the values.
+        is_lookup: it asks whether something is in a constant list, which cel-go makes a set of.
+    """
+
+    def run(state: _State) -> Any:
+        values = [one(state) for one in arguments]
+        for overload in overloads:
+            if all(map(has_type, values, overload.parameters)):
+                if overload.cost is None:
+                    state.pay(1)
+                    return overload.call(*values)
+                value = overload.call(*values)
+                state.pay(int(isinstance(values[1], dict)) if is_lookup else overload.cost(*values, value))
+                return value
+        raise EvaluationError("no such overload")
+
+    return run
 
 
 def _unwrapped(one: _Compiled, node: Node) -> Type:
@@ -633,74 +691,92 @@ def _elements(value: Any, state: _State, slots: list[int]) -> Iterable[None]:
 
 def _comprehension(node: Fold, over: _Compiled, slots: list[int], bodies: list[_Compiled]) -> _Compiled:
     """Compile a macro over the elements of a list or map; the sums of costs are those of cel-go's expansion."""
-    first, last = bodies[0].run, bodies[-1].run
-    macro = node.macro
-    if macro in ("all", "exists"):
-        decisive = macro == "exists"
+    match node.macro:
+        case "all" | "exists":
+            return _decision(over, slots, bodies[0].run, decisive=node.macro == "exists")
+        case "exists_one" | "existsOne":
+            return _count(over, slots, bodies[0].run)
+    element = over.type.parameters[0] if over.type.parameters else DYN
+    if node.macro == "filter":
+        kind = list_of(element)
+    elif node.macro == "transformMap":
+        kind = map_of(INT if over.type.name == "list" else element, bodies[-1].type)
+    else:
+        kind = list_of(bodies[-1].type)
+    return _collection(node, over, slots, bodies, kind)
 
-        def decide(state: _State) -> bool:
-            error: EvaluationError | None = None
-            found = not decisive
-            for _ in _elements(over.run(state), state, slots):
-                state.pay(3 if decisive else 2)  # is there more to do
-                if found is decisive:
-                    break
-                state.pay(1)
-                try:
-                    value = first(state)
-                except EvaluationError as caught:
-                    error = caught
-                    continue
-                if value is decisive:
-                    found, error = decisive, None
-                elif not isinstance(value, bool):
-                    error = EvaluationError("no such overload")
+
+def _decision(
+    over: _Compiled, slots: list[int], predicate: Callable[[_State], Any], *, decisive: bool
+) -> _Compiled:
+    """Compile `exists`, which ends with the first true, or `all`, which ends with the first false."""
+
+    def run(state: _State) -> bool:
+        error: EvaluationError | None = None
+        found = not decisive
+        for _ in _elements(over.run(state), state, slots):
+            state.pay(3 if decisive else 2)  # is there more to do
+            if found is decisive:
+                break
             state.pay(1)
-            if error is not None:
-                raise error
-            return found
+            try:
+                value = predicate(state)
+            except EvaluationError as caught:
+                error = caught
+                continue
+            if value is decisive:
+                found, error = decisive, None
+            elif not isinstance(value, bool):
+                error = EvaluationError("no such overload")
+        state.pay(1)
+        if error is not None:
+            raise error
+        return found
 
-        return _Compiled(BOOL, decide)
-    if macro in ("exists_one", "existsOne"):
+    return _Compiled(BOOL, run)
 
-        def count(state: _State) -> bool:
-            found = 0
-            for _ in _elements(over.run(state), state, slots):
-                if _truth(first(state)):
-                    state.pay(2)
-                    found += 1
-            state.pay(2)
-            return found == 1
 
-        return _Compiled(BOOL, count)
-    has_test = macro == "filter" or len(bodies) > 1
-    is_map = macro == "transformMap"
-    keeps = macro == "filter"
+def _count(over: _Compiled, slots: list[int], predicate: Callable[[_State], Any]) -> _Compiled:
+    """Compile `exists_one`."""
 
-    def collect(state: _State) -> Any:
+    def run(state: _State) -> bool:
+        found = 0
+        for _ in _elements(over.run(state), state, slots):
+            if _truth(predicate(state)):
+                state.pay(2)
+                found += 1
+        state.pay(2)
+        return found == 1
+
+    return _Compiled(BOOL, run)
+
+
+def _collection(
+    node: Fold, over: _Compiled, slots: list[int], bodies: list[_Compiled], kind: Type
+) -> _Compiled:
+    """Compile the macros that make a list or a map."""
+    predicate, transform = bodies[0].run, bodies[-1].run
+    keeps, is_map = node.macro == "filter", node.macro == "transformMap"
+    has_test = keeps or len(bodies) > 1
+
+    def run(state: _State) -> Any:
         found: list[Any] = []
         for _ in _elements(over.run(state), state, slots):
-            if has_test and not _truth(first(state)):
+            if has_test and not _truth(predicate(state)):
                 continue
             if keeps:
                 state.pay(13)
                 found.append(state.slots[slots[0]])
             elif is_map:
-                found.append((state.slots[slots[0]], last(state)))
                 state.pay(2)
+                found.append((state.slots[slots[0]], transform(state)))
             else:
-                found.append(last(state))
                 state.pay(12)
+                found.append(transform(state))
         state.pay(1)
         return dict(found) if is_map else found
 
-    if keeps:
-        element = over.type.parameters[0] if over.type.parameters else DYN
-        return _Compiled(list_of(element), collect)
-    if is_map:
-        key = INT if over.type.name == "list" else over.type.parameters[0] if over.type.parameters else DYN
-        return _Compiled(map_of(key, bodies[-1].type), collect)
-    return _Compiled(list_of(bodies[-1].type), collect)
+    return _Compiled(kind, run)
 
 
 def _truth(value: object) -> bool:

@@ -134,23 +134,40 @@ _TOKEN: Final = re.compile(
     |(?P<mark>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])""",
     re.VERBOSE | re.ASCII,
 )
-_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.S)
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))",
+    re.DOTALL,
+)
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {
     mark: mark for mark in "\"'\\?`"
 }
 _RESERVED: Final = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while in true "
-    "false null".split()
+    """
+    as break const continue else for function if import let loop package namespace return var void while in true
+    false null
+    """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 _LEVELS: Final = (
     ("<", "<=", ">=", ">", "==", "!=", "in"),
     ("+", "-"),
     ("*", "/", "%"),
 )
-_ONE_VARIABLE: Final = {"all": (2,), "exists": (2,), "exists_one": (2,), "existsOne": (2,), "map": (2, 3), "filter": (2,)}
+_ONE_VARIABLE: Final = {
+    "all": (2,),
+    "exists": (2,),
+    "exists_one": (2,),
+    "existsOne": (2,),
+    "map": (2, 3),
+    "filter": (2,),
+}
 _TWO_VARIABLES: Final = {
-    "all": (3,), "exists": (3,), "exists_one": (3,), "existsOne": (3,),
-    "transformList": (3, 4), "transformMap": (3, 4), "transformMapEntry": (3, 4),
+    "all": (3,),
+    "exists": (3,),
+    "exists_one": (3,),
+    "existsOne": (3,),
+    "transformList": (3, 4),
+    "transformMap": (3, 4),
+    "transformMapEntry": (3, 4),
 }
 _ON_OPTIONALS: Final = ("optMap", "optFlatMap")
 
@@ -191,21 +208,22 @@ def _height(root: Node) -> int:
     return tallest
 
 
-def _children(node: Node) -> list[Node]:
+def _children(node: Node) -> tuple[Node, ...]:
+    found: tuple[Node, ...] = ()
     match node:
         case Select():
-            return [node.operand]
+            found = (node.operand,)
         case Call():
-            return [*node.arguments, *([] if node.target is None else [node.target])]
+            found = node.arguments if node.target is None else (node.target, *node.arguments)
         case Logic():
-            return list(node.terms)
+            found = node.terms
         case ListOf():
-            return [item for item, _ in node.items]
+            found = tuple(item for item, _ in node.items)
         case MapOf():
-            return [part for key, value, _ in node.entries for part in (key, value)]
+            found = tuple(part for key, value, _ in node.entries for part in (key, value))
         case Fold():
-            return [node.range, *node.bodies]
-    return []
+            found = (node.range, *node.bodies)
+    return found
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -214,7 +232,9 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise CompileError(f"ERROR: <input>:1:{at + 1}: Syntax error: token recognition error at: {text[at:at + 20]!r}")
+            raise CompileError(
+                f"ERROR: <input>:1:{at + 1}: Syntax error: token recognition error at: {text[at : at + 20]!r}"
+            )
         kind = str(match.lastgroup)
         end = match.end()
         if kind == "string":
@@ -239,20 +259,22 @@ def _number(text: str, at: int) -> object:
         return int(text, 16)
     if re.fullmatch("[0-9]+", text):
         return int(text)
-    value = float(text)
-    if value == float("inf"):
+    double = float(text)
+    if double == float("inf"):
         raise CompileError(f"ERROR: <input>:1:{at + 1}: Syntax error: invalid double literal")
-    return value
+    return double
 
 
 def _string(text: str, at: int, opening: str) -> tuple[object, int]:
     """Return the value of a string or bytes literal and the place behind it."""
     prefix = opening.rstrip("\"'").lower()
-    quote = opening[len(prefix):]
+    quote = opening[len(prefix) :]
     start = end = at + len(opening)
     while not text.startswith(quote, end):
         if end >= len(text) or (len(quote) == 1 and text[end] in "\r\n"):
-            raise CompileError(f"ERROR: <input>:1:{at + 1}: Syntax error: token recognition error at: {text[at:at + 20]!r}")
+            raise CompileError(
+                f"ERROR: <input>:1:{at + 1}: Syntax error: token recognition error at: {text[at : at + 20]!r}"
+            )
         end += 2 if text[end] == "\\" and "r" not in prefix else 1
     body = text[start:end]
     is_bytes = "b" in prefix
@@ -396,26 +418,38 @@ class _Parser:
             if type(token.value) is int and not -(2**63) <= token.value < 2**63:
                 raise CompileError(f"ERROR: <input>:1:{token.at + 1}: Syntax error: invalid int literal")
             return Literal(token.at, token.value)
-        if token.kind == "mark" and token.text == "(":
-            node = self.expression()
-            self._expect(")")
-            return node
-        if token.kind == "mark" and token.text == "[":
-            return ListOf(token.at, self._items())
-        if token.kind == "mark" and token.text == "{":
-            return MapOf(token.at, self._entries())
-        if token.kind == "mark" and token.text == "." and self.token.kind == "name":
-            token = self.token
-            self._next += 1
-        if token.kind == "name":
-            if token.text in ("true", "false", "null"):
-                return Literal(token.at, {"true": True, "false": False, "null": None}[token.text])
-            if token.text not in _RESERVED:
-                if self._take("("):
-                    return self._function(token, self._arguments(")"))
-                return Ident(token.at, token.text)
-        self._next -= 1
-        raise self.unexpected()
+        node = self._enclosed(token) if token.kind == "mark" else self._named(token)
+        if node is None:
+            self._next -= 1
+            raise self.unexpected()
+        return node
+
+    def _enclosed(self, mark: _Token) -> Node | None:
+        """Return what begins with a mark."""
+        match mark.text:
+            case "(":
+                node = self.expression()
+                self._expect(")")
+                return node
+            case "[":
+                return ListOf(mark.at, self._items())
+            case "{":
+                return MapOf(mark.at, self._entries())
+            case "." if self.token.kind == "name":
+                token = self.token
+                self._next += 1
+                return self._named(token)
+        return None
+
+    def _named(self, token: _Token) -> Node | None:
+        """Return what begins with a name."""
+        if token.text in ("true", "false", "null"):
+            return Literal(token.at, {"true": True, "false": False, "null": None}[token.text])
+        if token.kind != "name" or token.text in _RESERVED:
+            return None
+        if self._take("("):
+            return self._function(token, self._arguments(")"))
+        return Ident(token.at, token.text)
 
     def _items(self) -> tuple[tuple[Node, bool], ...]:
         items: list[tuple[Node, bool]] = []

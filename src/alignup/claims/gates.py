@@ -1,7 +1,7 @@
 """Which feature gates a scheduler of some release has on, and which of its allocators they choose.
 
-Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to 1.37. The allocator of 1.34 and
-1.35 tries pools in no order: where two of them match, nobody can say which device its clusters will give.
+Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to 1.37. The allocator of 1.34
+and 1.35 tries pools in no order: where two of them match, nobody can say which device its clusters will give.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         if is_on.get(name):
             raise InputError(f"expected the feature gate {name} off, whose rules are not modelled, got it on")
     old = release == "1.36"
-    binding = is_on.get("DRADeviceBindingConditions", False) and is_on.get("DRAResourceClaimDeviceStatus", False)
+    binding = is_on.get("DRADeviceBindingConditions", False) and is_on.get(
+        "DRAResourceClaimDeviceStatus", False
+    )
     lists = is_on.get("DRAListTypeAttributes", False)
     fractional = is_on.get("DRAFractionalCapacityRange", False) and not old
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator

@@ -94,7 +94,12 @@ class AttributeValue(_Record, frozen=True):
         return self._found()[1]
 
     def _found(self) -> tuple[str, tuple[Any, ...]]:
-        for kind, values in (("int", self.ints), ("bool", self.bools), ("string", self.strings), ("version", self.versions)):
+        for kind, values in (
+            ("int", self.ints),
+            ("bool", self.bools),
+            ("string", self.strings),
+            ("version", self.versions),
+        ):
             if values is not None:
                 return kind, values
         for kind, value in (
@@ -129,7 +134,9 @@ class RequestPolicy(_Record, frozen=True):
         if self.valid_values is not None:
             values = self.valid_values if isinstance(self.valid_values, list | tuple) else [self.valid_values]
             msgspec.structs.force_setattr(
-                self, "valid_values", tuple(parse_quantity(value, "validValues", most=_MOST) for value in values)
+                self,
+                "valid_values",
+                tuple(parse_quantity(value, "validValues", most=_MOST) for value in values),
             )
 
 
@@ -258,7 +265,10 @@ class _Capacities(_Record, frozen=True):
 
     def __post_init__(self) -> None:
         if self.requests is not None:
-            parsed = {str(name): parse_quantity(value, f"capacity.requests[{name!r}]", most=_MOST) for name, value in dict(self.requests).items()}
+            parsed = {
+                str(name): parse_quantity(value, f"capacity.requests[{name!r}]", most=_MOST)
+                for name, value in dict(self.requests).items()
+            }
             msgspec.structs.force_setattr(self, "requests", parsed)
 
 
@@ -310,7 +320,10 @@ class Allocated(_Record, frozen=True):
 
     def __post_init__(self) -> None:
         if self.consumed_capacity is not None:
-            parsed = {str(name): parse_quantity(value, f"consumedCapacity[{name!r}]", most=_MOST) for name, value in dict(self.consumed_capacity).items()}
+            parsed = {
+                str(name): parse_quantity(value, f"consumedCapacity[{name!r}]", most=_MOST)
+                for name, value in dict(self.consumed_capacity).items()
+            }
             msgspec.structs.force_setattr(self, "consumed_capacity", parsed)
 
 

@@ -59,20 +59,29 @@ def gather_pools(slices: Sequence[Slice], node: NodeFacts, gates: Gates) -> list
     """
     is_stable = gates.allocator == "stable"
     if not is_stable:
-        own = [one for one in slices if one.node_name and one.node_name == node.name]
-        near: Iterable[Slice] = [*own, *(one for one in slices if not one.node_name)]
+        # 1.36 takes the counters of a pool wherever they are
+        always = [gates.is_before_37 and bool(one.shared_counters) for one in slices]
+        own = [
+            one
+            for one, is_shared in zip(slices, always, strict=True)
+            if one.node_name == node.name and not is_shared
+        ]
+        near: Iterable[Slice] = [
+            *own,
+            *(one for one, is_shared in zip(slices, always, strict=True) if not one.node_name or is_shared),
+        ]
     else:
         near = slices
     found: dict[tuple[str, str], list[Slice]] = {}
     for one in near:
-        if _is_hidden(one, gates) or not _is_for(one, node, is_stable=is_stable):
+        if _is_hidden(one, gates) or not _is_for(one, node, is_stable=is_stable, is_old=gates.is_before_37):
             continue
-        pool = found.setdefault((one.driver, one.pool.name), [])
-        if pool and one.pool.generation < pool[0].pool.generation:
+        parts = found.setdefault((one.driver, one.pool.name), [])
+        if parts and one.pool.generation < parts[0].pool.generation:
             continue
-        if pool and one.pool.generation > pool[0].pool.generation:
-            pool.clear()
-        pool.append(one)
+        if parts and one.pool.generation > parts[0].pool.generation:
+            parts.clear()
+        parts.append(one)
     pools = [pool for key, parts in found.items() if (pool := _pool(key, parts, slices, gates)) is not None]
     if not is_stable:
         pools.sort(key=lambda pool: (_binds(pool), pool.driver.encode(), pool.name.encode()))
@@ -85,15 +94,17 @@ def _is_hidden(one: Slice, gates: Gates) -> bool:
     return one.uses_compatibility_groups and not gates.is_before_37
 
 
-def _is_for(one: Slice, node: NodeFacts, *, is_stable: bool) -> bool:
-    if is_stable and one.shared_counters:
+def _is_for(one: Slice, node: NodeFacts, *, is_stable: bool, is_old: bool) -> bool:
+    if (is_stable or is_old) and one.shared_counters:
         return True
     if one.node_name or one.all_nodes or one.node_selector is not None:
         return node_matches(node, one.node_name, one.node_selector, all_nodes=one.all_nodes)
     return bool(one.per_device_node_selection) and any(device_matches(node, device) for device in one.devices)
 
 
-def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates) -> PoolOnNode | None:
+def _pool(
+    key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates
+) -> PoolOnNode | None:
     """Return a pool of the slices that the node sees; None: a newer generation takes its place."""
     generation, wanted = near[0].pool.generation, near[0].pool.resource_slice_count
     whole = near
@@ -110,32 +121,48 @@ def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gate
         near = sorted(near, key=lambda one: one.name.encode())
     names = {one.name for one in near}
     far = [one for one in whole if one.name not in names] if len(near) < len(whole) else []
-    with_counters = gates.partitionable_devices
-    here = tuple(one for one in near if not (with_counters and one.shared_counters))
-    elsewhere = tuple(one for one in far if not (with_counters and one.shared_counters))
-    devices = [device for one in here for device in one.devices]
-    seen: set[str] = set()
-    for device in devices:
-        if device.name in seen:
-            return PoolOnNode(*key, invalid=f"duplicate device name {device.name}")
-        seen.add(device.name)
-    if not with_counters:
-        return PoolOnNode(*key, slices=here)
-    counters: dict[str, dict[str, int]] = {}
-    for one in (*near, *far):
-        for shared in one.shared_counters:
-            if shared.name in counters:
-                return PoolOnNode(*key, invalid=f"duplicate counter set name {shared.name}")
-            counters[shared.name] = {name: counter.value for name, counter in shared.counters.items()}
-    for device in (*devices, *(device for one in elsewhere for device in one.devices)):
-        for use in device.consumes_counters:
-            if use.counter_set not in counters:
-                return PoolOnNode(*key, invalid=f"counter set {use.counter_set} not found")
-            missing = use.counters.keys() - counters[use.counter_set].keys()
-            if missing:
-                return PoolOnNode(*key, invalid=f"counter {min(missing)} not found in counter set {use.counter_set}")
-    flat = tuple((shared, name, value) for shared, values in counters.items() for name, value in values.items())
+    splits = gates.partitionable_devices
+    here = tuple(one for one in near if not (splits and one.shared_counters))
+    elsewhere = tuple(one for one in far if not (splits and one.shared_counters))
+    counters, invalid = _counters((*near, *far), here, elsewhere) if splits else ({}, "")
+    twice = _first_twice(device.name for one in here for device in one.devices)
+    if twice:
+        return PoolOnNode(*key, invalid=f"duplicate device name {twice}")
+    if invalid:
+        return PoolOnNode(*key, invalid=invalid)
+    flat = tuple(
+        (shared, name, value) for shared, values in counters.items() for name, value in values.items()
+    )
     return PoolOnNode(*key, slices=here, elsewhere=elsewhere, counters=flat)
+
+
+def _first_twice(names: Iterable[str]) -> str:
+    """Return the first name that comes a second time; empty: none does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+def _counters(
+    slices: tuple[Slice, ...], here: tuple[Slice, ...], elsewhere: tuple[Slice, ...]
+) -> tuple[dict[str, dict[str, int]], str]:
+    """Return the counters of a pool by set, and what is wrong with them or their use; empty: nothing."""
+    shared = [one for part in slices for one in part.shared_counters]
+    twice = _first_twice(one.name for one in shared)
+    if twice:
+        return {}, f"duplicate counter set name {twice}"
+    counters = {one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared}
+    uses = [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]
+    for use in uses:
+        if use.counter_set not in counters:
+            return {}, f"counter set {use.counter_set} not found"
+        missing = use.counters.keys() - counters[use.counter_set].keys()
+        if missing:
+            return {}, f"counter {min(missing)} not found in counter set {use.counter_set}"
+    return counters, ""
 
 
 def _binds(pool: PoolOnNode) -> bool:
@@ -163,9 +190,9 @@ def selects(selector: NodeSelector, node: NodeFacts) -> bool:
     for term in selector.node_selector_terms:
         if not term.match_expressions and not term.match_fields:
             continue
-        labels = all([_holds(one, node.labels.get(one.key)) for one in term.match_expressions])
-        fields = all([_holds(one, node.name if one.key == "metadata.name" else None) for one in term.match_fields])
-        if labels and fields:
+        labels = [_holds(one, node.labels.get(one.key)) for one in term.match_expressions]
+        fields = [_holds(one, node.name if one.key == "metadata.name" else None) for one in term.match_fields]
+        if all(labels) and all(fields):
             return True
     return False
 
@@ -183,8 +210,12 @@ def _holds(one: Requirement, value: str | None) -> bool:
         case "Gt" | "Lt" if len(one.values) == 1 and _is_number(one.values[0]):
             if value is None or not _is_number(value):
                 return False
-            return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
-    raise InputError.at("nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator)
+            return (
+                int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
+            )
+    raise InputError.at(
+        "nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator
+    )
 
 
 def _is_number(text: str) -> bool:

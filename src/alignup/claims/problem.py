@@ -1,4 +1,4 @@
-"""Turns claims, pools and what is in use into the tables that the search reads; says what the allocator refuses at once.
+"""Turns claims, pools and what is in use into the tables of the search; says what the allocator refuses at once.
 
 Everything that does not change during the search is decided here: which device matches which request, what it would
 take of its capacities, which values it has for constraints, which devices are interchangeable.
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from alignup.claims.cel_program import Variables
     from alignup.claims.gates import Gates
-    from alignup.claims.objects import AttributeValue, Claim, Constraint, Device, DeviceClass, Request, Slice, Subrequest
+    from alignup.claims.objects import (
+        AttributeValue,
+        Claim,
+        Constraint,
+        Device,
+        DeviceClass,
+        Request,
+        Slice,
+        Subrequest,
+    )
     from alignup.claims.pools import PoolOnNode
     from alignup.claims.read import NodeFacts
 
@@ -219,7 +228,9 @@ def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | Non
 class _Maker:
     """Fills the tables of a problem."""
 
-    def __init__(self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse) -> None:
+    def __init__(
+        self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse
+    ) -> None:
         self._problem = problem
         self._gates = problem.gates
         self._node = node
@@ -261,7 +272,10 @@ class _Maker:
             )
         wanted = request.first_available or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:
-            raise AllocationError(f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)")
+            raise AllocationError(
+                f"claim {claim}, request {request.name}: missing device class name "
+                "(unsupported request type?)"
+            )
         for one in wanted:
             if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
                 which = f"subrequest {one.name}" if request.first_available else f"request {request.name}"
@@ -280,10 +294,14 @@ class _Maker:
     def _way(self, number: int, claim: Claim, wanted: Subrequest, full: str, short: str) -> Way:
         where = f"claim {claim}, request {short}"
         if wanted.derived_attributes:
-            raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
+            raise AllocationError(
+                f"{where}: cannot handle request with derived attributes, the feature is disabled"
+            )
         for index, selector in enumerate(wanted.selectors):
             if selector.cel is None:
-                raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
+                raise AllocationError(
+                    f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+                )
         if wanted.admin_access is not None and "/" not in full and not self._gates.admin_access:
             raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
         if not wanted.device_class_name:
@@ -313,7 +331,9 @@ class _Maker:
         for place, pool in enumerate(problem.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
-                raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
+                raise AllocationError(
+                    f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
+                )
             for index in offsets.get(place, ()):
                 matches = self._matches(way, index)
                 if isinstance(matches, AllocationError):
@@ -332,7 +352,9 @@ class _Maker:
         for index, constraint in enumerate(claim.constraints):
             has_distinct = constraint.distinct_attribute is not None and self._gates.allocator != "stable"
             if constraint.match_attribute is None and not has_distinct:
-                raise AllocationError(f"claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)")
+                raise AllocationError(
+                    f"claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                )
 
     def _matches(self, way: Way, index: int) -> bool | AllocationError:
         """Return whether a device satisfies class and request, and is for this node."""
@@ -378,16 +400,9 @@ class _Maker:
         program = program_of(expression)
         if not isinstance(program, Program):
             return program
-        candidate = self._problem.devices[index]
-        variables = self._variables.get(index)
-        if variables is None:
-            try:
-                if not self._gates.list_selectors and any(value.is_list for value in candidate.device.attributes.values()):
-                    raise EvaluationError("unsupported attribute value")
-                variables = variables_of(candidate.id.driver, candidate.device)
-            except EvaluationError as error:
-                variables = error
-            self._variables[index] = variables
+        if index not in self._variables:
+            self._variables[index] = self._variables_of(self._problem.devices[index])
+        variables = self._variables[index]
         if isinstance(variables, EvaluationError):
             return variables
         try:
@@ -395,7 +410,16 @@ class _Maker:
         except (EvaluationError, CostExceededError, NotUnderstood) as error:
             return error
 
-    def _amounts(self, way: Way, index: int) -> dict[str, int] | None | AllocationError:
+    def _variables_of(self, candidate: Candidate) -> Variables | EvaluationError:
+        attributes = candidate.device.attributes.values()
+        if not self._gates.list_selectors and any(value.is_list for value in attributes):
+            return EvaluationError("unsupported attribute value")
+        try:
+            return variables_of(candidate.id.driver, candidate.device)
+        except EvaluationError as error:
+            return error
+
+    def _amounts(self, way: Way, index: int) -> dict[str, int] | AllocationError | None:
         """Return what a request takes of a device's capacities; None: the device cannot serve it."""
         candidate, gates = self._problem.devices[index], self._gates
         requests = way.wanted.capacity.requests if way.wanted.capacity is not None else None
@@ -409,12 +433,17 @@ class _Maker:
         except CapacityError as error:
             claim = self._problem.claims[way.claim]
             short = way.wanted.name if "/" in way.name else way.name
-            return AllocationError(f"claim {claim}, request {short}: checking capacity for device {candidate.id}: {error}")
+            return AllocationError(
+                f"claim {claim}, request {short}: checking capacity for device {candidate.id}: {error}"
+            )
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self._problem.devices[index]
         held = self._used.capacity.get(candidate.id, {})
-        return all(held.get(name, 0) + amount <= candidate.device.capacity[name].value for name, amount in amounts.items())
+        return all(
+            held.get(name, 0) + amount <= candidate.device.capacity[name].value
+            for name, amount in amounts.items()
+        )
 
     def devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
@@ -423,7 +452,9 @@ class _Maker:
             is_shareable = gates.consumable_capacity and candidate.device.allow_multiple_allocations
             problem.taken.append(candidate.id in used.devices)
             problem.is_shareable.append(is_shareable)
-            is_held = candidate.id in used.capacity or (candidate.id in used.shared and not gates.is_before_37)
+            is_held = candidate.id in used.capacity or (
+                candidate.id in used.shared and not gates.is_before_37
+            )
             problem.is_shared.append(is_shareable and is_held)
         overdrawn = self._counters()
         for way in problem.ways:
@@ -460,7 +491,8 @@ class _Maker:
             is_blocked = (has_counters and not gates.partitionable_devices) or (
                 gates.device_taints
                 and any(
-                    taint.effect in ("NoSchedule", "NoExecute") and not any(one.tolerates(taint) for one in way.wanted.tolerations)
+                    taint.effect in ("NoSchedule", "NoExecute")
+                    and not any(one.tolerates(taint) for one in way.wanted.tolerations)
                     for taint in device.taints
                 )
             )
@@ -476,48 +508,34 @@ class _Maker:
     def _counters(self) -> set[int]:
         """Fill what is left of counters; return the devices of pools in which some are overdrawn."""
         problem, used = self._problem, self._used
-        overdrawn: set[int] = set()
         problem.uses = [[] for _ in problem.devices]
         if not self._gates.partitionable_devices:
-            return overdrawn
-        raw: list[int] = []
-        numbers: dict[tuple[int, str, str], int] = {}
-        bad_pools: set[int] = set()
+            return set()
+        rows = [(place, one) for place, pool in enumerate(problem.pools) for one in pool.counters]
+        numbers = {(place, shared, name): row for row, (place, (shared, name, _)) in enumerate(rows)}
+        raw = [value for _, (_, _, value) in rows]
         for place, pool in enumerate(problem.pools):
-            for shared, name, value in pool.counters:
-                numbers[place, shared, name] = len(raw)
-                raw.append(value)
             for one in (*pool.slices, *pool.elsewhere):
                 for device in one.devices:
                     name_of = DeviceId(one.driver, one.pool.name, device.name)
                     if name_of in used.devices or name_of in used.shared or name_of in used.capacity:
-                        for use in device.consumes_counters:
-                            for counter, amount in use.counters.items():
-                                raw[numbers[place, use.counter_set, counter]] -= amount.value
-            if any(raw[numbers[place, shared, name]] < 0 for shared, name, _ in pool.counters):
-                bad_pools.add(place)
-        uses: list[dict[int, int]] = []
-        for index, candidate in enumerate(problem.devices):
-            total: dict[int, int] = {}
-            for use in candidate.device.consumes_counters:
-                for counter, amount in use.counters.items():
-                    number = numbers[candidate.pool, use.counter_set, counter]
-                    total[number] = total.get(number, 0) + amount.value
-            uses.append(total)
-            if candidate.pool in bad_pools:
-                overdrawn.add(index)
+                        for number, amount in _uses(device, place, numbers).items():
+                            raw[number] -= amount
+        bad = {place for (place, _, _), number in numbers.items() if raw[number] < 0}
+        uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in problem.devices]
         units = list(raw)
-        for total in uses:
-            for number, amount in total.items():
-                if amount < 0:
-                    raise InputError(f"expected counters of at least 0, got {amount} billionths")
+        for use in uses:
+            for number, amount in use.items():
                 units[number] = gcd(units[number], amount)
         problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, units, strict=True)]
         problem.uses = [
-            [(number, _scaled(amount, units[number], problem.counters[number])) for number, amount in total.items()]
-            for total in uses
+            [
+                (number, _scaled(amount, units[number], problem.counters[number]))
+                for number, amount in use.items()
+            ]
+            for use in uses
         ]
-        return overdrawn
+        return {index for index, candidate in enumerate(problem.devices) if candidate.pool in bad}
 
     def _scale_capacity(self) -> None:
         """Bring the capacities of shareable devices into units in which they can be added without overflow."""
@@ -529,7 +547,11 @@ class _Maker:
                 continue
             held = self._used.capacity.get(candidate.id, {})
             names = list(candidate.device.capacity)
-            rows = [(way, row[index]) for way, row in enumerate(problem.amounts) if row[index] and problem.matches[way][index] == 1]
+            rows = [
+                (way, row[index])
+                for way, row in enumerate(problem.amounts)
+                if row[index] and problem.matches[way][index] == 1
+            ]
             needs: list[list[int]] = [[] for _ in rows]
             for name in names:
                 left = candidate.device.capacity[name].value - held.get(name, 0)
@@ -574,7 +596,9 @@ class _Maker:
             is_alone = found is not None and found.is_list and not self._gates.list_attributes
             keys: set[tuple[object, ...]] = set()
             if found is not None and found.kind:
-                keys = {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
+                keys = (
+                    {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
+                )
             mask = 0
             for key in keys:
                 mask |= 1 << bits.setdefault(key, len(bits))
@@ -612,11 +636,29 @@ class _Maker:
             problem.classes.append(numbers.setdefault(key, len(numbers)))
 
 
+def _uses(device: Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:
+    """Return what a device takes of each counter.
+
+    Raises:
+        InputError: an amount is negative.
+    """
+    total: dict[int, int] = {}
+    for use in device.consumes_counters:
+        for name, amount in use.counters.items():
+            if amount.value < 0:
+                raise InputError(f"expected counters of at least 0, got {amount.value} billionths")
+            number = numbers[pool, use.counter_set, name]
+            total[number] = total.get(number, 0) + amount.value
+    return total
+
+
 def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     """Return an amount in a unit; anything above what there is says the same as one more."""
     scaled = amount // unit if unit else 0
     if scaled > most:
         scaled = most + 1
     if scaled > _MOST_AMOUNT:
-        raise InputError(f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}")
+        raise InputError(
+            f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}"
+        )
     return scaled

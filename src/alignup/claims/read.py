@@ -70,7 +70,13 @@ def read_resources(text: str | bytes, source: str) -> Resources:
     Raises:
         InputError: the text or an object in it is malformed.
     """
-    found: dict[str, list[Any]] = {"ResourceSlice": [], "DeviceClass": [], "ResourceClaim": [], "ResourceClaimTemplate": [], "Pod": []}
+    found: dict[str, list[Any]] = {
+        "ResourceSlice": [],
+        "DeviceClass": [],
+        "ResourceClaim": [],
+        "ResourceClaimTemplate": [],
+        "Pod": [],
+    }
     for place, document in _objects(read_documents(text, source), source):
         kind = document.get("kind")
         if kind == "DeviceTaintRule":
@@ -81,7 +87,11 @@ def read_resources(text: str | bytes, source: str) -> Resources:
             found[kind].append(document)
             continue
         version = document.get("apiVersion")
-        if not isinstance(version, str) or version.removeprefix(_GROUP) not in _VERSIONS or not version.startswith(_GROUP):
+        if (
+            not isinstance(version, str)
+            or version.removeprefix(_GROUP) not in _VERSIONS
+            or not version.startswith(_GROUP)
+        ):
             raise InputError.at(f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version)
         found[kind].append(_READERS[kind](document, place))
     return Resources(
@@ -109,7 +119,11 @@ def _objects(documents: list[object], source: str) -> Iterator[tuple[str, Mappin
                 if not isinstance(item, Mapping):
                     raise InputError.at(f"items[{index}] of {place}", "an object of Kubernetes", item)
                 # kubectl leaves these out of the items of a typed list
-                typed = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")} if kind != "List" else {}
+                typed = (
+                    {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
+                    if kind != "List"
+                    else {}
+                )
                 yield f"items[{index}] of {place}", {**typed, **item}
         else:
             yield place, document
@@ -147,10 +161,16 @@ def read_claim(document: Mapping[str, Any], place: str) -> Claim:
     """
     spec = without_nulls(_mapping(document, "spec", place))
     metadata = _mapping(document, "metadata", place)
-    wire = {**_devices(spec, place), "name": _name(document, place), "namespace": metadata.get("namespace") or ""}
+    wire = {
+        **_devices(spec, place),
+        "name": _name(document, place),
+        "namespace": metadata.get("namespace") or "",
+    }
     allocation = _mapping(_mapping(document, "status", place), "allocation", f"{place}: status")
     if allocation:
-        results = _mapping(without_nulls(allocation), "devices", f"{place}: status.allocation").get("results", [])
+        results = _mapping(without_nulls(allocation), "devices", f"{place}: status.allocation").get(
+            "results", []
+        )
         wire["allocated"] = results
         if allocation.get("nodeSelector"):
             wire["allocatedNodes"] = without_nulls(allocation["nodeSelector"])
@@ -179,7 +199,10 @@ def _devices(spec: Mapping[str, Any], place: str) -> dict[str, Any]:
     if isinstance(requests, list):
         devices["requests"] = [
             # v1beta1 has what is asked for beside the name
-            {"name": request.get("name"), "exactly": {key: value for key, value in request.items() if key != "name"}}
+            {
+                "name": request.get("name"),
+                "exactly": {key: value for key, value in request.items() if key != "name"},
+            }
             if isinstance(request, Mapping) and "exactly" not in request and "firstAvailable" not in request
             else request
             for request in requests
@@ -244,7 +267,9 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
     namespace = metadata.get("namespace") or ""
     statuses = _mapping(pod, "status", place).get("resourceClaimStatuses") or []
     made = {
-        status.get("name"): status.get("resourceClaimName") for status in statuses if isinstance(status, Mapping)
+        status.get("name"): status.get("resourceClaimName")
+        for status in statuses
+        if isinstance(status, Mapping)
     }
     claims = []
     references = spec.get("resourceClaims") or []
@@ -255,16 +280,25 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
         if not isinstance(reference, Mapping):
             raise InputError.at(where, "a mapping", reference)
         name = reference.get("name")
-        wanted, template = reference.get("resourceClaimName") or made.get(name), reference.get("resourceClaimTemplateName")
+        wanted, template = (
+            reference.get("resourceClaimName") or made.get(name),
+            reference.get("resourceClaimTemplateName"),
+        )
         if wanted:
             claim = _look_up(resources.claims, wanted, namespace)
             if claim is None:
-                raise InputError(f"expected the ResourceClaim {wanted!r} among the resources, which is missing ({where})")
+                raise InputError(
+                    f"expected the ResourceClaim {wanted!r} among the resources, which is missing ({where})"
+                )
         elif template:
             claim = _look_up(resources.templates, template, namespace)
             if claim is None:
-                raise InputError(f"expected the ResourceClaimTemplate {template!r} among the resources, which is missing ({where})")
-            claim = Claim(f"{metadata.get('name') or 'pod'}-{name}", claim.namespace, claim.requests, claim.constraints)
+                raise InputError(
+                    f"expected the ResourceClaimTemplate {template!r} among the resources, which is missing ({where})"
+                )
+            claim = Claim(
+                f"{metadata.get('name') or 'pod'}-{name}", claim.namespace, claim.requests, claim.constraints
+            )
         else:
             raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", dict(reference))
         claims.append(claim)
@@ -273,5 +307,10 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
 
 def _look_up(claims: tuple[Claim, ...], name: object, namespace: str) -> Claim | None:
     return next(
-        (one for one in claims if one.name == name and (one.namespace or "default") == (namespace or "default")), None
+        (
+            one
+            for one in claims
+            if one.name == name and (one.namespace or "default") == (namespace or "default")
+        ),
+        None,
     )

@@ -18,7 +18,6 @@ from alignup.claims.gates import NEWEST, gates_of
 from alignup.claims.objects import Device
 from alignup.claims.problem import AllocationError
 from alignup.claims.read import read_claim, read_class, read_node, read_slice, without_nulls
-from alignup.errors import InputError
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -81,10 +80,17 @@ def answer_of(results: Sequence[ClaimResult] | None) -> list[dict[str, Any]] | N
         return None
     found = []
     for result in results:
-        one: dict[str, Any] = {"claim": result.claim, "devices": [_device(device) for device in result.devices]}
+        one: dict[str, Any] = {
+            "claim": result.claim,
+            "devices": [_device(device) for device in result.devices],
+        }
         if result.node_terms is not None:
             keys = ("matchExpressions", "matchFields")
-            terms = {key: [_requirement(part) for part in parts] for key, parts in zip(keys, result.node_terms, strict=True) if parts}
+            terms = {
+                key: [_requirement(part) for part in parts]
+                for key, parts in zip(keys, result.node_terms, strict=True)
+                if parts
+            }
             one["nodeSelector"] = {"nodeSelectorTerms": [terms]}
         found.append(one)
     return found
@@ -97,7 +103,9 @@ def _device(device: DeviceResult) -> dict[str, Any]:
     if device.is_shared:
         found["shared"] = True
     if device.consumed_capacity:
-        found["consumedCapacity"] = {name: quantity_text(amount) for name, amount in device.consumed_capacity.items()}
+        found["consumedCapacity"] = {
+            name: quantity_text(amount) for name, amount in device.consumed_capacity.items()
+        }
     if device.binding_conditions:
         found["bindingConditions"] = list(device.binding_conditions)
     return found

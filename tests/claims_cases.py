@@ -1,0 +1,268 @@
+"""Random questions about claims, small enough for a walk without shortcuts, in the form of the vectors' lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
+
+NODE = "node-a"
+DRIVERS = ("gpu.example.com", "nic.example.com", "dra.cpu")
+ROOT, NUMA = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+SELECTORS = (
+    'device.attributes["{driver}"].model == "a"',
+    'device.attributes["{driver}"].?model.orValue("z") in ["a", "b"]',
+    'device.attributes["resource.kubernetes.io"].numaNode == 0',
+    'has(device.attributes["resource.kubernetes.io"].numaNode)'
+    ' && device.attributes["resource.kubernetes.io"].numaNode != 1',
+    'device.attributes["{driver}"].version.isGreaterThan(semver("1.5.0"))',
+    'device.capacity["{driver}"].memory.compareTo(quantity("8Gi")) >= 0',
+    '"memory" in device.capacity["{driver}"]',
+    "device.allowMultipleAllocations",
+    "!device.allowMultipleAllocations",
+    'device.attributes["{driver}"].absent == 1',
+    "device.absent",
+    "true",
+    "false",
+)
+
+
+def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, Any]:
+    """Return one question."""
+    features: dict[str, bool] = {}
+    lists = random.random() < 0.2
+    if lists:
+        features["DRAListTypeAttributes"] = True
+    for gate in (
+        "DRAPartitionableDevices",
+        "DRADeviceTaints",
+        "DRAConsumableCapacity",
+        "DRAPrioritizedList",
+        "DRAAdminAccess",
+    ):
+        if random.random() < 0.02:
+            features[gate] = False
+    drivers = random.sample(DRIVERS, random.randint(1, 3))
+    if release == "1.35":
+        # nobody can say in which order that release tries two pools
+        drivers = drivers[:1]
+    slices: list[dict[str, Any]] = []
+    for driver in drivers:
+        slices += pool(random, driver, NODE, lists=lists, plain=release == "1.35")
+        if random.random() < 0.2 and release != "1.35":
+            slices += pool(random, driver, random.choice(("node-b", "fabric")), lists=lists, plain=False)
+    return {
+        "name": name,
+        "release": release,
+        "features": features if release != "1.35" else {},
+        "node": {"metadata": {"name": NODE, "labels": {"zone": "a"}}},
+        "slices": slices,
+        "classes": [
+            *(
+                {"metadata": {"name": driver}, "spec": {"selectors": [_cel(f'device.driver == "{driver}"')]}}
+                for driver in DRIVERS
+            ),
+            {"metadata": {"name": "any"}, "spec": {}},
+        ],
+        "claims": [
+            claim(random, number, drivers, plain=release == "1.35")
+            for number in range(random.choice((1, 1, 2, 3)))
+        ],
+        "allocated": held(random, slices),
+    }
+
+
+def _cel(expression: str) -> dict[str, Any]:
+    return {"cel": {"expression": expression}}
+
+
+def pool(random: Random, driver: str, name: str, *, lists: bool, plain: bool) -> list[dict[str, Any]]:
+    """Return the slices of a pool."""
+    counters = ("x", "y")[: random.randint(1, 2)] if random.random() < 0.25 and not plain else ()
+    count = random.randint(1, 2)
+    shape = random.randint(0, 2)
+    slices = []
+    for number in range(count):
+        spec: dict[str, Any] = {
+            "driver": driver,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": count + bool(counters)},
+            "devices": [
+                device(random, f"d{number}{index}", driver, counters, lists, shape)
+                for index in range(random.randint(2, 5))
+            ],
+        }
+        if plain or name in (NODE, "node-b"):
+            spec["nodeName"] = name
+        elif random.random() < 0.4:
+            spec["allNodes"] = True
+        elif random.random() < 0.5:
+            spec["nodeSelector"] = _zone(random)
+        else:
+            spec["perDeviceNodeSelection"] = True
+            for one in spec["devices"]:
+                one.update(
+                    random.choice(
+                        (
+                            {"nodeName": NODE},
+                            {"nodeName": "node-b"},
+                            {"allNodes": True},
+                            {"nodeSelector": _zone(random)},
+                        )
+                    )
+                )
+        if random.random() < 0.03 and not plain:
+            spec["pool"]["resourceSliceCount"] += 1
+        if random.random() < 0.03 and not plain:
+            spec["pool"]["generation"] = 2
+        slices.append(
+            {"metadata": {"name": f"{driver}-{name}-{random.randint(0, 99)}-{number}"}, "spec": spec}
+        )
+    if counters:
+        shared = [
+            {
+                "name": one,
+                "counters": {key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")},
+            }
+            for one in counters
+        ]
+        spec = {"driver": driver, "pool": dict(slices[0]["spec"]["pool"]), "sharedCounters": shared}
+        spec |= {
+            key: value
+            for key, value in slices[0]["spec"].items()
+            if key in ("nodeName", "allNodes", "nodeSelector")
+        }
+        if "perDeviceNodeSelection" in slices[0]["spec"]:
+            spec["allNodes"] = True
+        slices.append({"metadata": {"name": f"{driver}-{name}-counters"}, "spec": spec})
+    random.shuffle(slices)
+    return slices
+
+
+def _zone(random: Random) -> dict[str, Any]:
+    operator = random.choice(("In", "NotIn", "Exists"))
+    values = {} if operator == "Exists" else {"values": [random.choice("ab")]}
+    return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": operator, **values}]}]}
+
+
+def device(
+    random: Random, name: str, driver: str, counters: tuple[str, ...], lists: bool, shape: int
+) -> dict[str, Any]:
+    """Return a device; those of one shape are often alike."""
+    one: dict[str, Any] = {"name": name}
+    attributes: dict[str, Any] = {}
+    if random.random() < 0.9:
+        attributes["model" if random.random() < 0.8 else f"{driver}/model"] = {"string": random.choice("ab")}
+    if random.random() < 0.9:
+        if lists and random.random() < 0.5:
+            attributes[NUMA] = {"ints": random.sample(range(3), random.randint(1, 3))}
+        else:
+            attributes[NUMA] = {"int": random.randint(0, 1 + shape)}
+    if random.random() < 0.8:
+        attributes[ROOT] = {"string": f"pci{random.randint(0, 1 + shape)}"}
+    if random.random() < 0.3:
+        attributes["version"] = {"version": random.choice(("1.2.3", "2.0.0"))}
+    one["attributes"] = attributes
+    if random.random() < 0.3:
+        one["capacity"] = {"memory": memory(random)}
+    if random.random() < 0.3:
+        one["allowMultipleAllocations"] = True
+    if random.random() < 0.1:
+        one["taints"] = [{"key": "bad", "effect": random.choice(("NoSchedule", "NoExecute", "None"))}]
+    if counters and random.random() < 0.8:
+        one["consumesCounters"] = [
+            {
+                "counterSet": random.choice(counters),
+                "counters": {
+                    key: {"value": str(random.randint(0, 4))}
+                    for key in random.choice((("slices",), ("slices", "memory")))
+                },
+            }
+        ]
+    return one
+
+
+def memory(random: Random) -> dict[str, Any]:
+    """Return a capacity, often with a policy."""
+    policies = (
+        {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}},
+        {"default": "2Gi", "validValues": ["2Gi", "4Gi"]},
+        {"default": "1Gi", "validRange": {"min": "1Gi", "max": "3Gi"}},
+    )
+    policy = {"requestPolicy": random.choice(policies)} if random.random() < 0.5 else {}
+    return {"value": random.choice(("4Gi", "8Gi", "16Gi")), **policy}
+
+
+def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> dict[str, Any]:
+    """Return a claim."""
+    requests = []
+    for index in range(random.choice((1, 1, 2, 2, 3))):
+        if random.random() < 0.25:
+            ways = [
+                {"name": f"w{way}", **asked(random, drivers, plain=plain)}
+                for way in range(random.randint(1, 3))
+            ]
+            requests.append({"name": f"r{index}", "firstAvailable": ways})
+        else:
+            exactly = asked(random, drivers, plain=plain)
+            if random.random() < 0.05:
+                exactly["adminAccess"] = True
+            requests.append({"name": f"r{index}", "exactly": exactly})
+    devices: dict[str, Any] = {"requests": requests}
+    constraints = []
+    for _ in range(random.choice((0, 0, 1, 1, 2))):
+        kind = "distinctAttribute" if random.random() < 0.3 and not plain else "matchAttribute"
+        one: dict[str, Any] = {kind: random.choice((ROOT, NUMA, f"{drivers[0]}/model"))}
+        if random.random() < 0.4:
+            names = [request["name"] for request in requests]
+            names += [f"{request['name']}/w0" for request in requests if "firstAvailable" in request]
+            one["requests"] = random.sample(names, random.randint(1, len(names)))
+        constraints.append(one)
+    if constraints:
+        devices["constraints"] = constraints
+    return {"metadata": {"name": f"claim-{number}", "namespace": "default"}, "spec": {"devices": devices}}
+
+
+def asked(random: Random, drivers: list[str], *, plain: bool) -> dict[str, Any]:
+    """Return what a request asks for."""
+    driver = random.choice(drivers)
+    one: dict[str, Any] = {"deviceClassName": driver if random.random() < 0.8 else "any"}
+    if random.random() < 0.1:
+        one["allocationMode"] = "All"
+    else:
+        one["count"] = random.choice((1, 1, 1, 1, 1, 2, 2, 3, 12 if random.random() < 0.1 else 1))
+    if random.random() < 0.2:
+        one["selectors"] = [_cel(random.choice(SELECTORS).replace("{driver}", driver))]
+    if random.random() < 0.15:
+        one["tolerations"] = [{"key": "bad", "operator": "Exists"}]
+    if random.random() < 0.15 and not plain:
+        one["capacity"] = {"requests": {"memory": random.choice(("1Gi", "1536Mi", "3Gi", "6Gi"))}}
+    return one
+
+
+def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a claim that has some of the devices."""
+    results = []
+    for one in slices:
+        for device_ in one["spec"].get("devices", ()):
+            if random.random() < 0.07:
+                result = {
+                    "request": "r",
+                    "driver": one["spec"]["driver"],
+                    "pool": one["spec"]["pool"]["name"],
+                    "device": device_["name"],
+                }
+                if device_.get("allowMultipleAllocations"):
+                    result["shareID"] = "7cf3f1a2-6b0f-4f53-9f5e-1c2d3e4f5a6b"
+                    if random.random() < 0.8 and "capacity" in device_:
+                        result["consumedCapacity"] = {"memory": random.choice(("1Gi", "2Gi"))}
+                elif random.random() < 0.1:
+                    result["adminAccess"] = True
+                results.append(result)
+    return [
+        {
+            "metadata": {"name": "held", "namespace": "default"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+    ]

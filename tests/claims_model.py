@@ -1,0 +1,195 @@
+"""A plain allocator: the scheduler's walk with nothing left out. The model of `alignup.core.claims.search`.
+
+It reads the tables of a `Problem`, tries every device at every step, and keeps lists where the search keeps bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alignup.claims.problem import Problem
+
+MOST_RESULTS = 32
+
+
+class TooManyError(Exception):
+    pass
+
+
+class FatalError(Exception):
+    pass
+
+
+class TooLongError(Exception):
+    """The case is no case for a walk without shortcuts."""
+
+
+def plain_search(problem: Problem, most_steps: int = 200_000) -> tuple[str, list[tuple[int, int]]]:
+    """Return the outcome and pairs as `search` does."""
+    model = _Model(problem, most_steps)
+    try:
+        found = model.claim(0)
+    except FatalError as error:
+        outcome, pairs = error.args
+        return outcome, pairs
+    return ("found", model.results) if found else ("none", [])
+
+
+class _Model:
+    def __init__(self, problem: Problem, most_steps: int) -> None:
+        self.problem = problem
+        self.left = list(problem.counters)
+        self.holders: list[set[int]] = [set() for _ in problem.devices]
+        self.shares: list[list[tuple[int, ...]]] = [[] for _ in problem.devices]
+        self.members: list[list[int]] = [[] for _ in problem.constraints]
+        self.results: list[tuple[int, int]] = []
+        self.steps = most_steps
+
+    def claim(self, claim: int) -> bool:
+        if claim == len(self.problem.claims):
+            return True
+        try:
+            return self.request(claim, self.problem.first_request[claim])
+        except TooManyError:
+            return False
+
+    def request(self, claim: int, request: int) -> bool:
+        problem = self.problem
+        if request == problem.first_request[claim + 1]:
+            return self.claim(claim + 1)
+        ways = range(problem.first_way[request], problem.first_way[request + 1])
+        if not problem.has_alternatives[request]:
+            return self.way(claim, request, ways[0], 0, 0)
+        too_many = 0
+        for way in ways:
+            try:
+                if self.way(claim, request, way, 0, 0):
+                    return True
+            except TooManyError:
+                too_many += 1
+        if too_many == len(ways):
+            raise TooManyError
+        return False
+
+    def way(self, claim: int, request: int, number: int, count: int, start: int) -> bool:
+        self.steps -= 1
+        if self.steps < 0:
+            raise TooLongError
+        way = self.problem.ways[number]
+        if way.everything == []:
+            return False
+        if count >= way.count:
+            return self.request(claim, request + 1)
+        if (
+            sum(self.problem.ways[one].claim == claim for one, _ in self.results) + way.count - count
+            > MOST_RESULTS
+        ):
+            raise TooManyError
+        if way.everything is not None:
+            return self.next_of_all(claim, request, number, count, way.everything[count])
+        for device in range(start, len(self.problem.devices)):
+            match = self.problem.matches[number][device]
+            if not self.is_open(claim, number, device) or match == 0:
+                continue
+            if match < 0:
+                raise FatalError("error", [(-1 - match, 0)])
+            if (
+                self.has_room(number, device)
+                and self.take(claim, number, device) == "taken"
+                and self.go_on(claim, request, number, count, device + 1, device)
+            ):
+                return True
+        return False
+
+    def next_of_all(self, claim: int, request: int, number: int, count: int, device: int) -> bool:
+        outcome = self.take(claim, number, device)
+        if outcome == "broken":
+            raise FatalError("constraint", [(number, device)])
+        return outcome == "taken" and self.go_on(claim, request, number, count, 0, device)
+
+    def go_on(self, claim: int, request: int, number: int, count: int, start: int, device: int) -> bool:
+        """Walk on with a device, and give it back if that led nowhere."""
+        try:
+            if self.way(claim, request, number, count + 1, start):
+                return True
+        except TooManyError:
+            self.give_back(claim, number, device)
+            raise
+        self.give_back(claim, number, device)
+        return False
+
+    def is_open(self, claim: int, number: int, device: int) -> bool:
+        if self.problem.ways[number].is_admin:
+            return claim not in self.holders[device]
+        return not self.problem.taken[device] and not self.holders[device]
+
+    def has_room(self, number: int, device: int) -> bool:
+        if not self.problem.is_shareable[device]:
+            return True
+        taken = [*self.shares[device], self.problem.needs[number][device]]
+        return all(
+            sum(amounts) <= room
+            for amounts, room in zip(zip(*taken, strict=True), self.problem.room[device], strict=True)
+        )
+
+    def pays(self, device: int) -> bool:
+        """Whether the first share of a device, or its only one, takes from counters."""
+        return not self.problem.is_shareable[device] or not (
+            self.problem.is_shared[device] or self.shares[device]
+        )
+
+    def take(self, claim: int, number: int, device: int) -> str:
+        problem = self.problem
+        if not self.is_open(claim, number, device) or problem.blocked[number][device]:
+            return "refused"
+        uses = problem.uses[device] if self.pays(device) else []
+        if any(amount > self.left[counter] for counter, amount in uses):
+            return "refused"
+        covering = [
+            place
+            for place, (owner, _) in enumerate(problem.constraints)
+            if owner == claim and problem.covers[place][number]
+        ]
+        if not all(self.accepts(place, device) for place in covering):
+            return "broken"
+        if problem.amounts[number][device] is None or not self.has_room(number, device):
+            return "refused"
+        for place in covering:
+            self.members[place].append(device)
+        for counter, amount in uses:
+            self.left[counter] -= amount
+        if problem.is_shareable[device]:
+            self.shares[device].append(problem.needs[number][device])
+        else:
+            self.holders[device].add(claim)
+        self.results.append((number, device))
+        return "taken"
+
+    def give_back(self, claim: int, number: int, device: int) -> None:
+        problem = self.problem
+        self.results.pop()
+        if problem.is_shareable[device]:
+            self.shares[device].pop()
+        else:
+            self.holders[device].discard(claim)
+        if self.pays(device):
+            for counter, amount in problem.uses[device]:
+                self.left[counter] += amount
+        for place, (owner, _) in enumerate(problem.constraints):
+            if owner == claim and problem.covers[place][number]:
+                self.members[place].pop()
+
+    def accepts(self, place: int, device: int) -> bool:
+        """Whether a constraint accepts one more device."""
+        values = self.problem.values[place]
+        if not values[device]:
+            return False
+        if self.problem.is_distinct[place]:
+            if self.members[place] and self.problem.is_alone[place][device]:
+                return False
+            return all(not values[device] & values[other] for other in self.members[place])
+        common = values[device]
+        for other in self.members[place]:
+            common &= values[other]
+        return common != 0
