@@ -14,8 +14,10 @@ SELECTORS = (
     'device.attributes["{driver}"].model == "a"',
     'device.attributes["{driver}"].?model.orValue("z") in ["a", "b"]',
     'device.attributes["resource.kubernetes.io"].numaNode == 0',
-    'has(device.attributes["resource.kubernetes.io"].numaNode)'
-    ' && device.attributes["resource.kubernetes.io"].numaNode != 1',
+    (
+        'has(device.attributes["resource.kubernetes.io"].numaNode)'
+        ' && device.attributes["resource.kubernetes.io"].numaNode != 1'
+    ),
     'device.attributes["{driver}"].version.isGreaterThan(semver("1.5.0"))',
     'device.capacity["{driver}"].memory.compareTo(quantity("8Gi")) >= 0',
     '"memory" in device.capacity["{driver}"]',

@@ -24,7 +24,7 @@ ORDER = (
     {"machine"},
     {"kubernetes"},
     {"core"},
-    {"topology_manager"},
+    {"topology_manager", "claims"},
     {"providers", "koordinator"},
     {"node"},
     {"replay", "cluster", "leases", "metrics", "kubelet", "device_plugins", "node_resource_topology"},

@@ -439,17 +439,16 @@ def check_pattern(pattern: str) -> None:
         raise NotUnderstood(
             f"the repeated group of the regular expression {pattern!r} (character {group.start() + 1})"
         )
-    if len(re.findall(r"(?<!\\)[*+]|\{[0-9]+,", pattern)) > _MOST_REPEATS or re.search(
-        r"[0-9]{4,}[,}]", pattern
-    ):
-        raise NotUnderstood(f"more than {_MOST_REPEATS} repetitions in the regular expression {pattern!r}")
+    if re.search(r"[0-9]{4,}[,}]", pattern):
+        raise NotUnderstood(f"so many repetitions in the regular expression {pattern!r}")
     try:
         _pattern(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise CompileError(f"error parsing regexp: {error}: {pattern!r}") from error
 
 
-_MOST_REPEATS: Final = 4
+_MOST_EFFORT: Final = 10_000_000
+"""The most steps that matching may take: some tenths of a second."""
 
 
 @lru_cache(maxsize=256)
@@ -458,21 +457,31 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"(?<!\\)((?:\\\\)*)\$", r"\1\\Z", pattern), re.ASCII)
 
 
-def _checked(pattern: str) -> re.Pattern[str]:
+def _checked(text: str, pattern: str) -> re.Pattern[str]:
+    """Return a pattern whose matching against a text is bounded.
+
+    Raises:
+        EvaluationError: it is no regular expression.
+        NotUnderstood: it may be one, and its matching may take too long.
+    """
     try:
         check_pattern(pattern)
     except CompileError as error:
         raise EvaluationError(str(error)) from error
+    repeats = min(sum(map(pattern.count, "*+{")), 30)
+    choices = min(sum(map(pattern.count, "?|")), 30)
+    if (len(text) + 1) ** (repeats + 1) * 2**choices > _MOST_EFFORT:
+        raise NotUnderstood(f"matching that may take long: {pattern!r} on {len(text)} characters")
     return _pattern(pattern)
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _checked(pattern).search(text)
+    match = _checked(text, pattern).search(text)
     return match[0] if match else ""
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [match[0] for match in _checked(pattern).finditer(text)]
+    found = [match[0] for match in _checked(text, pattern).finditer(text)]
     return found if limit < 0 else found[:limit]
 
 
@@ -512,6 +521,10 @@ def _last_index_in_text(text: str, part: str, start: int | None = None) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    if (len(text) + 1) * len(new) > 100 * _MOST_ELEMENTS and text.count(old) * len(
+        new
+    ) > 100 * _MOST_ELEMENTS:
+        raise NotUnderstood("a value of a million elements")
     return text.replace(old, new, count)
 
 
@@ -768,7 +781,7 @@ _STRINGS: Final = _methods(
         "matches",
         (STRING, STRING),
         BOOL,
-        lambda text, pattern: _checked(pattern).search(text) is not None,
+        lambda text, pattern: _checked(text, pattern).search(text) is not None,
         _walk_pattern,
     ),
     ("find", (STRING, STRING), STRING, _find, _walk_pattern),
@@ -884,7 +897,7 @@ _GLOBAL: Final = _functions(
         "matches",
         (STRING, STRING),
         BOOL,
-        lambda text, pattern: _checked(pattern).search(text) is not None,
+        lambda text, pattern: _checked(text, pattern).search(text) is not None,
         _walk_pattern,
     ),
     ("type", (_A,), Type("type", (_A,)), type_of, None),

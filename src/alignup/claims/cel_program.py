@@ -426,7 +426,7 @@ class _Compiler:
                     error = error or caught
                     continue
                 if value is decisive:
-                    return decisive
+                    return bool(value)
                 if not isinstance(value, bool):
                     error = error or EvaluationError("no such overload")
             if error is not None:

@@ -268,7 +268,8 @@ class _Maker:
         gates, problem = self._gates, self._problem
         if request.first_available and not gates.prioritized_list:
             raise AllocationError(
-                f"claim {claim}, request {request.name}: has subrequests, but the DRAPrioritizedList feature is disabled"
+                f"claim {claim}, request {request.name}: has subrequests, "
+                "but the DRAPrioritizedList feature is disabled"
             )
         wanted = request.first_available or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:

@@ -30,6 +30,7 @@ MOST_SAID = 50
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "explain": "Say why pods are admitted or refused on a machine, and what would help.",
+    "claims": "Say which devices the scheduler allocates to claims, or why none.",
     "machine": "Show what a machine looks like.",
     "node": "Read, check, show and export the node that a kubelet runs.",
     "replay": "Replay scenarios of pods that come and go.",

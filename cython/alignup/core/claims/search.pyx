@@ -93,7 +93,7 @@ cdef class _Search:
     cdef int32_t fatal_way, fatal_device
     # pruning
     cdef bint once, remembers, bounds, may_overflow, has_admin
-    cdef int64_t steps, most_steps
+    cdef int64_t steps, most_steps, easy_steps
     # failed states
     cdef int64_t *key
     cdef int32_t *tail
@@ -490,7 +490,7 @@ cdef class _Search:
             digest = mixed(self.key, length)
             if self.has_failed(length, digest):
                 return FAILED
-        if self.bounds and self.steps > EASY_STEPS and self.is_hopeless(claim, request, way, count, start):
+        if self.bounds and self.steps > self.easy_steps and self.is_hopeless(claim, request, way, count, start):
             return FAILED
         for device in range(start, self.devices):
             match = self.matches[way * self.devices + device]
@@ -917,12 +917,16 @@ cdef uint64_t mixed(const int64_t *words, Py_ssize_t count) noexcept nogil:
     return digest
 
 
-def search(problem, *, bint prune=True, int64_t most_steps=20_000_000, Py_ssize_t most_memory=256 << 20):
+def search(
+    problem, *, bint prune=True, int64_t easy_steps=EASY_STEPS, int64_t most_steps=20_000_000,
+    Py_ssize_t most_memory=256 << 20,
+):
     """Search for the devices of all claims of a problem.
 
     Args:
         problem: `alignup.claims.problem.Problem`.
         prune: leave out what holds no solution; False walks every step that the allocator does.
+        easy_steps: how many steps are taken before bounds are computed, which costs more than a step.
         most_steps: the bound of the walk.
         most_memory: bytes for failed states.
 
@@ -948,6 +952,7 @@ def search(problem, *, bint prune=True, int64_t most_steps=20_000_000, Py_ssize_
     walk.may_overflow = any(count > MOST_RESULTS for count in most)
     walk.once = walk.remembers = prune and not (has_errors and walk.may_overflow)
     walk.bounds = prune and not has_errors
+    walk.easy_steps = easy_steps
     walk.most_steps = most_steps
     walk.most_arena = most_memory // sizeof(int64_t)
     with nogil:

@@ -1,0 +1,265 @@
+"""Says why claims cannot be allocated: which request, which constraint, what was free, and what would help.
+
+The scheduler says "cannot allocate all claims" only. Here the question is asked again with less in it: one request
+alone, a claim without one constraint, the claims before. Every suggestion was tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.claims.allocate import solve
+from alignup.claims.objects import ALL, Toleration
+from alignup.claims.problem import AllocationError, InUse, attribute_of, make_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.claims.gates import Gates
+    from alignup.claims.objects import Claim, Constraint, DeviceClass, Request, Slice, Subrequest
+    from alignup.claims.problem import Problem
+    from alignup.claims.read import NodeFacts
+
+__all__ = ["Question", "Refusal", "why_not"]
+
+_STEPS: Final = 2_000_000
+"""The bound of each question that is asked again."""
+_MOST_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why claims cannot be allocated."""
+
+    claim: str
+    request: str
+    """Empty: several together."""
+    constraint: str
+    """Empty: none is to blame."""
+    text: str
+    helps: tuple[str, ...]
+    """What would make it possible; each was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked of the allocator."""
+
+    node: NodeFacts
+    slices: Sequence[Slice]
+    classes: Sequence[DeviceClass]
+    claims: tuple[Claim, ...]
+    used: InUse
+    gates: Gates
+
+    def problem(self) -> Problem:
+        """Return its tables.
+
+        Raises:
+            AllocationError: the scheduler refuses it at once.
+        """
+        return make_problem(self.node, self.slices, self.classes, self.claims, self.used, self.gates)
+
+    def works(self, **changes: Any) -> bool:
+        """Return whether devices can be allocated if some of this is otherwise."""
+        values = {name: getattr(self, name) for name in self.__slots__} | changes
+        try:
+            return solve(Question(**values).problem(), _STEPS) is not None
+        except AllocationError:
+            return False
+
+
+def why_not(question: Question) -> Refusal:
+    """Return why the claims cannot be allocated.
+
+    Args:
+        question: one whose answer is that they cannot.
+    """
+    for number, claim in enumerate(question.claims):
+        if question.works(claims=question.claims[: number + 1]):
+            continue
+        before = question.claims[:number]
+        refusal = _request(question, claim, before) or _constraint(question, claim, before)
+        if refusal is not None:
+            return refusal
+        if before and question.works(claims=(claim,)):
+            names = ", ".join(map(str, before))
+            text = f"its devices and those of {names} cannot be had together"
+            return Refusal(str(claim), "", "", text, _if_released(question))
+        names = ", ".join(request.name for request in claim.requests)
+        text = f"the requests {names} can each be served, and not all together"
+        return Refusal(str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question)))
+    return Refusal("", "", "", "the search was given up before all was tried", ())
+
+
+def _with(claim: Claim, **changes: Any) -> Claim:
+    return msgspec.structs.replace(claim, **changes)
+
+
+def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Refusal | None:
+    """Return a refusal where one request cannot be served alone."""
+    for request in claim.requests:
+        alone = _with(claim, requests=(request,), constraints=())
+        if question.works(claims=(*before, alone)):
+            continue
+        if before and question.works(claims=(alone,)):
+            text = f"what it asks for was given to {', '.join(map(str, before))}"
+            return Refusal(str(claim), request.name, "", text, _if_released(question))
+        problem = Question(
+            question.node, question.slices, question.classes, (alone,), question.used, question.gates
+        ).problem()
+        text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))
+        helps = (
+            *_tolerations(question, claim, request, before),
+            *_fewer(question, alone, before),
+            *_if_released(question),
+        )
+        return Refusal(str(claim), request.name, "", text, helps)
+    return None
+
+
+def _state(problem: Problem, number: int) -> str:
+    """Return what there is for one way to serve a request."""
+    way = problem.ways[number]
+    asks = (
+        "all devices"
+        if way.wanted.allocation_mode == ALL
+        else f"{way.count} of class {way.device_class.name}"
+    )
+    if not problem.devices:
+        broken = [
+            f"{pool} is {'invalid' if pool.invalid else 'incomplete'}"
+            for pool in problem.pools
+            if pool.invalid or pool.is_incomplete
+        ]
+        return f"{way.name} asks for {asks}: the node reaches no devices" + (
+            f" ({', '.join(broken)})" if broken else ""
+        )
+    counts = dict.fromkeys(
+        ("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0
+    )
+    for index in range(len(problem.devices)):
+        if problem.taken[index] and not way.is_admin:
+            counts["in use"] += 1
+        elif problem.matches[number][index] != 1:
+            lacks = problem.amounts[number][index] is None
+            counts["without the capacity" if lacks else "not matching"] += 1
+        elif problem.blocked[number][index] or any(
+            amount > problem.counters[one] for one, amount in problem.uses[index]
+        ):
+            counts["tainted or out of counters"] += 1
+        else:
+            counts["free"] += 1
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "free")
+    return f"{way.name} asks for {asks}; of {len(problem.devices)} devices: {told}"
+
+
+def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Refusal | None:
+    """Return a refusal where the claim would be served without one constraint."""
+    for number, constraint in enumerate(claim.constraints):
+        others = claim.constraints[:number] + claim.constraints[number + 1 :]
+        if not question.works(claims=(*before, _with(claim, constraints=others))):
+            continue
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+        problem = Question(
+            question.node, question.slices, question.classes, (*before, claim), question.used, question.gates
+        ).problem()
+        text = f"without the constraint {kind} {name} there would be devices; {_values(problem, claim, constraint)}"
+        helps = (f"leave out {kind} {name}", *_fewer(question, claim, before), *_if_released(question))
+        return Refusal(str(claim), "", f"{kind} {name}", text, helps)
+    return None
+
+
+def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
+    """Return how many free devices each request has by value of the constraint's attribute."""
+    number = max(
+        place
+        for place, (owner, one) in enumerate(problem.constraints)
+        if one is constraint and problem.claims[owner] is claim
+    )
+    masks = problem.values[number]
+    told = []
+    for bit in range(max(masks, default=0).bit_length()):
+        counts = []
+        for place, way in enumerate(problem.ways):
+            if not problem.covers[number][place]:
+                continue
+            free = sum(
+                1
+                for index, mask in enumerate(masks)
+                if mask >> bit & 1
+                and problem.matches[place][index] == 1
+                and not problem.taken[index]
+                and not problem.blocked[place][index]
+            )
+            counts.append(f"{way.name} {free} of {way.count}")
+        example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
+        told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")
+    missing = sum(not mask for mask in masks)
+    more = f", and {len(told) - _MOST_SHOWN} more values" if len(told) > _MOST_SHOWN else ""
+    lacking = f"; {missing} devices lack it" if missing else ""
+    return (
+        "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking
+        if told
+        else f"no device has it{lacking}"
+    )
+
+
+def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
+    """Return the value that a bit stands for, as far as a device tells."""
+    constraint = problem.constraints[number][1]
+    candidate = problem.devices[index]
+    value = attribute_of(
+        candidate.device,
+        candidate.id.driver,
+        constraint.match_attribute or constraint.distinct_attribute or "",
+    )
+    if value is None or value.is_list:
+        return f"value {bit + 1}"
+    return str(value.values[0])
+
+
+def _tolerations(
+    question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]
+) -> tuple[str, ...]:
+    """Return whether it would help to tolerate the taints of devices."""
+    everything = (Toleration(operator="Exists"),)
+    changed = _changed(request, lambda one: msgspec.structs.replace(one, tolerations=everything))
+    alone = _with(claim, requests=(changed,), constraints=())
+    return ("tolerate the taints of the devices",) if question.works(claims=(*before, alone)) else ()
+
+
+def _changed(request: Request, change: Any) -> Request:
+    exactly = None if request.exactly is None else change(request.exactly)
+    return msgspec.structs.replace(
+        request, exactly=exactly, first_available=tuple(change(one) for one in request.first_available)
+    )
+
+
+def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple[str, ...]:
+    """Return the largest smaller count of one request with which the claim would be served."""
+    for place, request in enumerate(claim.requests):
+        wanted = request.exactly
+        if wanted is None or wanted.allocation_mode == ALL:
+            continue
+        for count in range(min(wanted.wanted, 32) - 1, 0, -1):
+
+            def less(one: Subrequest, count: int = count) -> Subrequest:
+                return msgspec.structs.replace(one, count=count)
+
+            requests = (*claim.requests[:place], _changed(request, less), *claim.requests[place + 1 :])
+            if question.works(claims=(*before, _with(claim, requests=requests))):
+                return (f"ask for {count} in request {request.name}",)
+    return ()
+
+
+def _if_released(question: Question) -> tuple[str, ...]:
+    """Return whether it would help if other claims gave back what they hold."""
+    if not (question.used.devices or question.used.shared):
+        return ()
+    released = InUse(frozenset(), frozenset(), {})
+    return ("wait until other claims release devices",) if question.works(used=released) else ()

@@ -1,0 +1,261 @@
+"""`alignup claims`: says which devices the scheduler allocates to claims on a node, or why none."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from alignup.cli.inputs import read_bytes, read_mapping
+from alignup.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from alignup.claims.allocate import ClaimResult
+    from alignup.claims.objects import Claim, Device
+    from alignup.claims.pools import DeviceId
+    from alignup.claims.read import NodeFacts, Resources
+    from alignup.claims.why import Question
+
+__all__ = ["command"]
+
+
+@click.command(
+    name="claims",
+    epilog="Exit status: 0 if all claims are allocated, or once the lines were answered; 1 if not; 2 bad usage or bad "
+    "input.",
+)
+@click.option(
+    "--resources",
+    "-r",
+    multiple=True,
+    metavar="FILE",
+    help="ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
+    "repeatable. Claims in it that have an allocation hold their devices.",
+)
+@click.option(
+    "--node",
+    "root",
+    metavar="ROOT|ARCHIVE",
+    help="The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
+    "devices are.",
+)
+@click.option("--node-object", metavar="NODE.yaml", help="The node as kubectl prints it.")
+@click.option("--release", metavar="1.N", help="The scheduler's release, 1.34 to 1.37; by default 1.37.")
+@click.option(
+    "--feature-gate",
+    "gates",
+    multiple=True,
+    metavar="NAME=true|false",
+    help="A feature gate of the scheduler that is not at its release's default; repeatable.",
+)
+@click.option(
+    "--scenarios", metavar="FILE.jsonl", help="Answer recorded questions, one a line; needs --json."
+)
+@click.option(
+    "--selectors", metavar="FILE.jsonl", help="Answer questions about selectors, one a line; needs --json."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.argument("files", nargs=-1, metavar="CLAIM.yaml|POD.yaml...")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    resources: tuple[str, ...],
+    root: str | None,
+    node_object: str | None,
+    release: str | None,
+    gates: tuple[str, ...],
+    scenarios: str | None,
+    selectors: str | None,
+    as_json: bool,
+    files: tuple[str, ...],
+) -> None:
+    """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
+
+    The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
+    chooses them.
+    """
+    lines = scenarios or selectors
+    if lines is not None:
+        if not as_json or files or (scenarios and selectors):
+            raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
+        _answer_lines(lines, is_selectors=selectors is not None)
+        return
+    if not files or not resources:
+        raise click.UsageError("expected --resources and a CLAIM.yaml or POD.yaml")
+    ctx.exit(_allocate(resources, root, node_object, release, gates, files, as_json=as_json))
+
+
+def _answer_lines(name: str, *, is_selectors: bool) -> None:
+    from alignup.claims.scenarios import answer_scenario, answer_selector
+    from alignup.text.json_text import decode_json, numbered_lines
+
+    answer: Callable[[object, str], Mapping[str, Any]] = answer_selector if is_selectors else answer_scenario
+    for place, line in numbered_lines(read_bytes(name), name):
+        question: object = decode_json(line, "one JSON object a line", place)
+        if not isinstance(question, dict):
+            raise InputError.at(place, "one JSON object", question)
+        click.echo(json.dumps(answer(question, place)))
+
+
+def _allocate(
+    resources: tuple[str, ...],
+    root: str | None,
+    node_object: str | None,
+    release: str | None,
+    gates: tuple[str, ...],
+    files: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> int:
+    """Allocate the claims of the files; return the exit status."""
+    from alignup.claims.allocate import results_of, solve
+    from alignup.claims.gates import NEWEST, gates_of
+    from alignup.claims.problem import AllocationError, in_use
+    from alignup.claims.read import Resources
+    from alignup.claims.why import Question
+
+    known = sum((_read(name) for name in resources), start=Resources())
+    asked = sum((_read(name) for name in files), start=Resources())
+    known += Resources(claims=asked.claims, templates=asked.templates)
+    claims = _claims(asked, known)
+    if not claims:
+        raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
+    node, addresses = _node(root, node_object, known)
+    waiting = tuple(claim for claim in claims if claim.allocated is None)
+    features = gates_of(release or NEWEST, dict(_gate(text) for text in gates))
+    held = [claim for claim in known.claims if claim.allocated is not None]
+    question = Question(node, known.slices, known.classes, waiting, in_use(held, features), features)
+    try:
+        problem = question.problem()
+        results = results_of(problem, node, solve(problem))
+    except AllocationError as error:
+        return _say_error(node, error, as_json=as_json)
+    if results is None:
+        return _say_refusal(question, as_json=as_json)
+    _say_results(node, results, {one.id: one.device for one in problem.devices}, addresses, as_json=as_json)
+    return 0
+
+
+def _read(name: str) -> Resources:
+    from alignup.claims.read import read_resources
+
+    return read_resources(read_bytes(name), name)
+
+
+def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
+    """Return the claims that are asked for: those of the pod, or those in the files."""
+    from alignup.claims.read import claims_of_pod
+
+    if len(asked.pods) > 1:
+        raise InputError(f"expected the claims of one pod, got those of {len(asked.pods)} pods")
+    if asked.pods:
+        return claims_of_pod(asked.pods[0], known, "the pod")
+    return (*asked.claims, *asked.templates)
+
+
+def _node(root: str | None, node_object: str | None, known: Resources) -> tuple[NodeFacts, dict[str, int]]:
+    """Return the node, and the NUMA nodes of its PCI devices by address."""
+    from alignup.claims.read import NodeFacts, read_node
+
+    addresses: dict[str, int] = {}
+    facts = None
+    if root is not None:
+        facts, addresses = _node_of_files(root)
+    if node_object is not None:
+        facts = read_node(read_mapping(node_object), node_object)
+    if facts is None:
+        names = sorted({one.node_name for one in known.slices if one.node_name})
+        if len(names) != 1:
+            raise click.UsageError(
+                f"expected --node or --node-object, since the slices are of {len(names)} nodes: {', '.join(names[:5])}"
+            )
+        facts = NodeFacts(names[0], {"kubernetes.io/hostname": names[0]})
+    return facts, addresses
+
+
+def _node_of_files(root: str) -> tuple[NodeFacts | None, dict[str, int]]:
+    from alignup.claims.read import NodeFacts
+    from alignup.kubelet.layout import NODE, open_node
+    from alignup.kubelet.node_objects import read_node_object
+    from alignup.kubelet.read import machine_of
+
+    files = open_node(root)
+    machine = machine_of(files)
+    addresses = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
+    data = files.read(NODE)
+    if data is None:
+        return None, addresses
+    found = read_node_object(data)
+    return NodeFacts(found.name, found.labels), addresses
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    name, _, value = text.partition("=")
+    if value.lower() not in ("true", "false"):
+        raise InputError.at("--feature-gate", "NAME=true or NAME=false", text)
+    return name, value.lower() == "true"
+
+
+def _say_error(node: NodeFacts, error: Exception, *, as_json: bool) -> int:
+    kind = getattr(error, "kind", "fatal")
+    if as_json:
+        click.echo(json.dumps({"node": node.name, "result": None, "error": str(error), "class": kind}))
+    else:
+        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(kind, "on any node")
+        click.echo(one_line(f"{node.name}: no devices {where}: {error}"))
+    return 1
+
+
+def _say_refusal(question: Question, *, as_json: bool) -> int:
+    from alignup.claims.why import why_not
+
+    refusal = why_not(question)
+    if as_json:
+        told = {
+            "claim": refusal.claim,
+            "request": refusal.request,
+            "constraint": refusal.constraint,
+            "reason": refusal.text,
+        }
+        click.echo(
+            json.dumps({"node": question.node.name, "result": None, **told, "helps": list(refusal.helps)})
+        )
+        return 1
+    where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
+    click.echo(one_line(f"{question.node.name}: cannot allocate all claims: {where}: {refusal.text}"))
+    for one in refusal.helps:
+        click.echo(one_line(f"  would help: {one}"))
+    return 1
+
+
+def _say_results(
+    node: NodeFacts,
+    results: tuple[ClaimResult, ...],
+    devices: Mapping[DeviceId, Device],
+    addresses: Mapping[str, int],
+    *,
+    as_json: bool,
+) -> None:
+    from alignup.claims.locality import numa_nodes_of
+    from alignup.claims.scenarios import answer_of
+
+    answer = answer_of(results) or []
+    for result, one in zip(results, answer, strict=True):
+        for device, told in zip(result.devices, one["devices"], strict=True):
+            nodes = numa_nodes_of(device.id.driver, devices[device.id], addresses)
+            if nodes:
+                told["numaNodes"] = list(nodes)
+    if as_json:
+        click.echo(json.dumps({"node": node.name, "result": answer}))
+        return
+    for one in answer:
+        click.echo(one_line(f"{node.name}: claim {one['claim']}: allocated"))
+        for told in one["devices"]:
+            near = f", NUMA node {told['numaNodes'][0]}" if "numaNodes" in told else ""
+            takes = "".join(f", {name} {amount}" for name, amount in told.get("consumedCapacity", {}).items())
+            extra = ", with admin access" if told.get("adminAccess") else ""
+            name = f"{told['driver']}/{told['pool']}/{told['device']}"
+            click.echo(one_line(f"  {told['request']}: {name}{near}{takes}{extra}"))

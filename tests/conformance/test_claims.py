@@ -1,0 +1,150 @@
+"""The scheduler's own answers about claims and selectors; tests/vectors/claims/README.md says where they are from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from alignup.claims.cel_program import Program, program_of, variables_of
+from alignup.claims.gates import gates_of
+from alignup.claims.objects import Device
+from alignup.claims.problem import AllocationError, in_use, make_problem
+from alignup.claims.read import read_claim, read_class, read_node, read_slice
+from alignup.claims.scenarios import answer_scenario, answer_selector
+from alignup.core.claims.search import search
+from alignup.kubernetes.quantity import parse_quantity
+from alignup.text.typed import decode
+from claims_cases import scenario
+from claims_model import TooLongError, plain_search
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "claims"
+KEYS = ("name", "node", "slices", "classes", "claims", "allocated", "release", "features")
+
+
+@cache
+def lines(name: str) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / name, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def devices(result: list[dict[str, Any]] | None) -> object:
+    """Return a result with quantities as numbers, since releases write them differently."""
+    if result is None:
+        return None
+    return [
+        [
+            {
+                **device,
+                "consumedCapacity": {
+                    name: parse_quantity(amount)
+                    for name, amount in device.get("consumedCapacity", {}).items()
+                },
+            }
+            for device in claim["devices"]
+        ]
+        for claim in result
+    ]
+
+
+def assert_answer(line: dict[str, Any], expected: dict[str, Any], release: str) -> None:
+    answer = answer_scenario({**{key: line[key] for key in KEYS}, "release": release}, "the vector")
+    by_construction = expected.get("by") == "construction"
+    assert answer.get("class") == (None if by_construction else expected.get("class"))
+    assert devices(answer["result"]) == devices(expected["result"])
+    if answer["result"] is not None:
+        selectors = [claim.get("nodeSelector") for claim in answer["result"]]
+        assert selectors == [claim.get("nodeSelector") for claim in expected["result"]]
+
+
+@pytest.mark.parametrize("number", range(252))
+def test_devices_are_the_schedulers(number) -> None:
+    line = lines("dra.jsonl.gz")[number]
+    if line["expect"]["result"] != "unknown":
+        assert_answer(line, line["expect"], line["release"])
+
+
+def test_devices_are_those_of_the_scheduler_of_1_36() -> None:
+    known = 0
+    for line in lines("dra.jsonl.gz"):
+        expected = line.get("expect_1.36")
+        if expected not in (None, "unsupported"):
+            known += 1
+            assert_answer(line, line["expect"] if expected == "same" else expected, "1.36")
+    assert known > 200
+
+
+def kind_of(answer: dict[str, Any]) -> object:
+    return next(
+        (answer[key] if key == "match" else key)
+        for key in ("match", "error", "compileError", "notUnderstood")
+        if key in answer
+    )
+
+
+def test_selectors_say_what_the_scheduler_says() -> None:
+    """What is not understood is said, and rare."""
+    questions = lines("cel.jsonl.gz")
+    answers = [answer_selector(line, "the vector") for line in questions]
+    understood = [place for place, answer in enumerate(answers) if "notUnderstood" not in answer]
+    assert len(answers) - len(understood) < 0.01 * len(answers)
+    wrong = [
+        questions[place]["expression"]
+        for place in understood
+        if kind_of(answers[place]) != kind_of(questions[place]["expect"])
+    ]
+    assert wrong == []
+
+
+def test_selectors_cost_what_they_cost_the_scheduler() -> None:
+    """Of expressions of the kind that selectors are: functions of lists, and what is constant, may cost otherwise."""
+    near = 0
+    for line in lines("cel.jsonl.gz"):
+        program = program_of(line["expression"])
+        if "match" in line["expect"] and isinstance(program, Program):
+            device = decode({"name": "", **line["device"]}, Device)
+            cost = program.matches(variables_of(line["driver"], device))[1]
+            near += cost == line["expect"]["cost"]
+            assert abs(cost - line["expect"]["cost"]) <= 15
+    assert near > 400
+
+
+def compare(seeds: range) -> int:
+    """Compare the search with the plain walk, and return how many cases were searched."""
+    searched = 0
+    for seed in seeds:
+        random = Random(seed)
+        line = scenario(random, f"case-{seed}", release=random.choice(("1.37", "1.37", "1.36", "1.35")))
+        gates = gates_of(line["release"], line["features"])
+        allocated = [read_claim(one, "allocated") for one in line["allocated"]]
+        try:
+            problem = make_problem(
+                read_node(line["node"], "node"),
+                [read_slice(one, "slices") for one in line["slices"]],
+                [read_class(one, "classes") for one in line["classes"]],
+                [read_claim(one, "claims") for one in line["claims"]],
+                in_use(allocated, gates),
+                gates,
+            )
+            expected = plain_search(problem)
+        except (AllocationError, TooLongError):
+            continue
+        for prune in (True, False):
+            outcome, pairs, _ = search(problem, prune=prune, easy_steps=seed % 2 * 100)
+            assert (outcome, pairs) == expected, seed
+        searched += 1
+    return searched
+
+
+def test_the_search_leaves_out_nothing_that_the_plain_walk_finds() -> None:
+    assert compare(range(400)) > 250
+
+
+@pytest.mark.slow
+def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
+    assert compare(range(1000, 9000)) > 5000
