@@ -7,6 +7,7 @@ resources of device plugins in random order; here they are in the order of their
 
 from __future__ import annotations
 
+from struct import pack, unpack
 from typing import TYPE_CHECKING, Final
 
 from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
@@ -102,8 +103,13 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
 def _eviction_memory(threshold: str, total: int) -> int:
     """Return the bytes of `evictionHard`'s `memory.available`: a quantity, or a percentage of all memory."""
     if threshold.endswith("%"):
-        return int(total * float(threshold[:-1]) / 100)
+        return int(total * _as_float32(_as_float32(float(threshold[:-1])) / 100))
     return whole_units(parse_quantity(threshold or 0, "evictionHard"))
+
+
+def _as_float32(value: float) -> float:
+    """Return the nearest number of single precision, in which the kubelet keeps percentages."""
+    return float(unpack("f", pack("f", value))[0])
 
 
 def requests_of(pod: Pod) -> dict[str, int]:

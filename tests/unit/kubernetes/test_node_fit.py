@@ -240,6 +240,11 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
     [
         ({}, {"cpu": 8000, "memory": 16 * GIBI - (100 << 20), "pods": 110}),
         ({"evictionHard": {}}, {"cpu": 8000, "memory": 16 * GIBI, "pods": 110}),
+        # as a kubelet on 16 GiB: it keeps percentages in single precision
+        (
+            {"evictionHard": {"memory.available": "5%"}},
+            {"cpu": 8000, "memory": 16 * GIBI - 858993472, "pods": 110},
+        ),
         ({"evictionHard": {"memory.available": "25%"}}, {"cpu": 8000, "memory": 12 * GIBI, "pods": 110}),
         (
             {

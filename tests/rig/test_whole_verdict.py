@@ -1,0 +1,214 @@
+"""The whole verdict beside the real kubelet's: every pod is compared, whoever refuses it, and whom the kubelet evicts.
+
+Fewer pods by default; `ALIGNUP_RIG_PODS=200` is the whole campaign.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from alignup import KubeletConfig, Machine, Node
+from kernel_trees import server, write
+from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from rigged import BIN, control_plane, need_rig
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
+
+PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 40)
+PATIENCE = 60
+"""Seconds until the API server knows whom the kubelet has evicted."""
+SHAPE = {"sockets": 2, "cores": 8, "nodes": 2, "memory": 16 << 20}
+OVERLAYS = {
+    "aligned": {"topologyManagerPolicy": "single-numa-node", "maxPods": 12},
+    "not aligned": {
+        "topologyManagerPolicy": "none",
+        "cpuManagerPolicy": "none",
+        "memoryManagerPolicy": "None",
+        "reservedMemory": None,
+        "reservedSystemCPUs": None,
+        "kubeReserved": {"cpu": "700m", "memory": "300Mi"},
+        "systemReserved": {"cpu": "150m", "memory": "500Mi"},
+        "evictionHard": {"memory.available": "5%"},
+        "podsPerCore": 1,
+        "maxPods": 14,
+    },
+}
+MACHINE = {**server(**SHAPE), "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n"}
+LABELS = {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+
+
+@pytest.fixture
+def folder():
+    made = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # sockets need a short path
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def random_pod(rng, number, *, bound):
+    """Return a pod that the managers, the sums, a port, a label or the OS may refuse; bound ones have priorities."""
+    containers = [container(rng, f"c{index}") for index in range(rng.choice([1, 1, 1, 2]))]
+    spec = {"containers": containers, "restartPolicy": "Always"}
+    if rng.random() < 0.2:
+        spec["initContainers"] = [{**container(rng, "i"), "command": ["true"]}]
+    if rng.random() < 0.15:
+        spec["nodeSelector"] = {"kubernetes.io/arch": rng.choice(["amd64", "arm64"])}
+    if rng.random() < 0.1:
+        requirement = {"key": "disk", "operator": rng.choice(["DoesNotExist", "Exists"])}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if rng.random() < 0.2:
+        port = {"containerPort": 80, "hostPort": rng.choice([80, 81]), "protocol": rng.choice(["TCP", "UDP"])}
+        containers[0]["ports"] = [port]
+    if rng.random() < 0.05:
+        spec["os"] = {"name": "windows"}
+    if bound and rng.random() < 0.35:
+        spec["priorityClassName"] = rng.choice(["system-node-critical", "system-cluster-critical"])
+    metadata = {"name": f"p{number:03}", "namespace": "default"}
+    if rng.random() < 0.05:
+        metadata["labels"] = {"kubernetes.io/os": rng.choice(["linux", "windows"])}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def container(rng, name):
+    cpu = rng.choice(["100m", "500m", "1", "1500m", "2", "3", "7", "20", "5000"])
+    amounts = {"cpu": cpu, "memory": rng.choice(["64Mi", "1Gi", "2Gi", "5Gi", "9Gi", "30Gi", "900Gi"])}
+    kind = rng.random()
+    if kind < 0.1:
+        return {"name": name, "image": "none"}
+    if kind < 0.2:
+        amounts["hugepages-2Mi"] = rng.choice(["2Mi", "8Mi", "16Mi"])
+    elif kind < 0.3:
+        amounts["example.com/none"] = "1"
+    requests = dict(amounts)
+    if kind > 0.6:
+        return {"name": name, "image": "none", "resources": {"requests": requests}}
+    return {"name": name, "image": "none", "resources": {"requests": requests, "limits": amounts}}
+
+
+def node_of(directory, described):
+    config = json.loads((directory / "kubelet.json").read_text())
+    machine = Machine.from_sysfs(directory / "machine")
+    return Node(machine, KubeletConfig.from_dict(config), node_object=described, whole_verdict=True)
+
+
+def compare(mine, phase, reason, message, told):
+    """The verdict is the kubelet's; where its own checks refused, its message too."""
+    assert (mine.admitted, mine.reason) == (phase == "Running", reason), (message, mine.message, told)
+    if mine.refusal is not None and mine.refusal.provider == "kubelet":
+        assert f"Pod was rejected: {mine.message}" == message, told
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("case", OVERLAYS)
+def test_static_pods(folder, case):
+    """All of them are critical, so that none can be evicted for another."""
+    rng = random.Random(case)
+    with KubeletRig(folder, MACHINE, OVERLAYS[case]) as rig:
+        node = node_of(folder, {"metadata": {"name": NODE_NAME, "labels": LABELS}})
+        reasons = []
+        for number in range(PODS):
+            while node.pods and rng.random() < 0.3:
+                gone = rng.choice(node.pods)
+                rig.remove(gone.name)
+                node.remove(gone.uid)
+            manifest = random_pod(rng, number, bound=False)
+            status = rig.admit(manifest)
+            manifest["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
+            mine = node.admit(manifest)
+            compare(mine, status["phase"], status.get("reason") or "", status.get("message"), manifest)
+            reasons.append(mine.reason)
+            if not mine.admitted:
+                rig.remove(manifest["metadata"]["name"])
+    assert len(set(reasons)) > 3
+    print(case, {one: reasons.count(one) for one in sorted(set(reasons))})  # noqa: T201  # with -s
+
+
+class Api:
+    """The few requests to the API server that are needed."""
+
+    def __init__(self, kubeconfig):
+        config = json.loads(Path(kubeconfig).read_text())
+        self._server = config["clusters"][0]["cluster"]["server"]
+        self._token = config["users"][0]["user"]["token"]
+        self._tls = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
+
+    def ask(self, path, method="GET"):
+        """Return an object; None: there is none."""
+        request = urllib.request.Request(self._server + path, method=method)  # noqa: S310  # our own
+        request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:  # noqa: S310
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def delete(self, name):
+        """Delete a pod, and wait until the kubelet has confirmed that it is gone."""
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        self.ask(f"{path}?gracePeriodSeconds=1", "DELETE")
+        deadline = time.monotonic() + 120
+        while self.ask(path) is not None:
+            assert time.monotonic() < deadline, f"{name} is not gone"
+            time.sleep(0.05)
+
+    def preempted(self):
+        """Return the names of the pods that the kubelet has evicted."""
+        pods = self.ask("/api/v1/namespaces/default/pods")["items"]
+        return {
+            one["metadata"]["name"] for one in pods if one.get("status", {}).get("reason") == "Preempting"
+        }
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("case", OVERLAYS)
+def test_bound_pods(folder, case):
+    """Pods that no scheduler looked at, some of them critical: the same pods are evicted for them."""
+    need_rig("etcd", "kube-apiserver", "kube-scheduler", "kubelet", "fake-cri", "pod-resources")
+    rng = random.Random(f"bound {case}")
+    machine = write(folder / "given", MACHINE)
+    (folder / "overlay.json").write_text(json.dumps(OVERLAYS[case]))
+    directory = folder / "k"
+    reasons, evicted = [], 0
+    with control_plane() as plane:
+        words = ["--bin", BIN, "--machine", machine, "--config", folder / "overlay.json"]
+        plane.rig("kubelet", "up", directory, *words, "--control-plane", plane.folder, "--name", NODE_NAME)
+        try:
+            api = Api(plane.kubeconfig)
+            node = node_of(directory, api.ask(f"/api/v1/nodes/{NODE_NAME}"))
+            for number in range(PODS):
+                while node.pods and rng.random() < 0.2:
+                    gone = rng.choice(node.pods)
+                    api.delete(gone.name)
+                    node.remove(gone.uid)
+                manifest = random_pod(rng, number, bound=True)
+                (folder / "pod.json").write_text(json.dumps(manifest))
+                [line] = plane.rig("kubelet", "admit", directory, folder / "pod.json").splitlines()
+                told = json.loads(line)
+                mine = node.admit(manifest)
+                phase = "Running" if told["admitted"] else "Failed"
+                compare(mine, phase, told.get("reason") or "", told.get("message"), manifest)
+                reasons.append(mine.reason)
+                names = {one.partition("/")[2] for one in mine.preempted}
+                deadline = time.monotonic() + PATIENCE
+                while (found := api.preempted()) != names and time.monotonic() < deadline:
+                    time.sleep(0.1)  # it tells the API server afterwards
+                assert found == names, (manifest, mine)
+                evicted += len(names)
+                for name in {*names, *(() if mine.admitted else (manifest["metadata"]["name"],))}:
+                    api.delete(name)
+        finally:
+            plane.rig("kubelet", "down", directory)
+    print(case, {one: reasons.count(one) for one in sorted(set(reasons))}, f"{evicted} evicted")  # noqa: T201
