@@ -7,6 +7,7 @@ Public names are imported on first use, so that `import alignup` is fast:
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
     Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
+    Explanation, Suggestion                 why a pod is admitted or refused, and what would help
     Cluster, Evaluation                     one pod evaluated on thousands of nodes
     lease, Lease                            CPUs, memory and devices of this machine for a while
     AlignupError, AlignupWarning            the base of all errors, and of what is ignored
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node import Node
+    from alignup.node.explain.explanation import Explanation, Suggestion
     from alignup.topology_manager.admission import Admission, ContainerAllocation, MemoryBlock
     from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
@@ -55,6 +57,7 @@ __all__ = [
     "ContainerAllocation",
     "Device",
     "Evaluation",
+    "Explanation",
     "HintList",
     "HintProvider",
     "InputError",
@@ -69,6 +72,7 @@ __all__ = [
     "Policy",
     "QOSClass",
     "ResourceHints",
+    "Suggestion",
     "TopologyHint",
     "TopologyManager",
     "UnknownPodError",
@@ -89,6 +93,7 @@ _HOMES = {
     "ContainerAllocation": "topology_manager.admission",
     "Device": "machine.device_inventory",
     "Evaluation": "cluster",
+    "Explanation": "node.explain.explanation",
     "HintList": "topology_manager.hints",
     "HintProvider": "topology_manager.provider",
     "InputError": "errors",
@@ -103,6 +108,7 @@ _HOMES = {
     "Policy": "topology_manager.policy",
     "QOSClass": "kubernetes.qos",
     "ResourceHints": "topology_manager.provider",
+    "Suggestion": "node.explain.explanation",
     "TopologyHint": "topology_manager.hints",
     "TopologyManager": "topology_manager.manager",
     "UnknownPodError": "errors",
@@ -127,4 +133,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__"])

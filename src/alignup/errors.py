@@ -7,6 +7,7 @@ actual one and the place; it is lower case, without a final stop, and shows valu
 from __future__ import annotations
 
 import reprlib
+import sys
 import warnings
 from typing import Final
 
@@ -49,8 +50,11 @@ class AlignupWarning(UserWarning):
 
 
 def warn(sentence: str) -> None:
-    """Issue an `AlignupWarning`; by default Python shows each sentence once."""
-    warnings.warn(one_line(sentence), AlignupWarning, stacklevel=3)
+    """Issue an `AlignupWarning` about the caller of this package; by default Python shows each sentence once."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself; `skip_file_prefixes` is of Python 3.12
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(one_line(sentence), AlignupWarning, stacklevel=level)
 
 
 class InputError(AlignupError, ValueError):

@@ -106,12 +106,23 @@ class KubeletConfig(Record):
     """The behaviour of this kubelet where releases differ."""
 
     def __post_init__(self) -> None:
-        """Parse the version, and look up what kubelets of that release do.
+        """Check the fields, parse the version, and look up what kubelets of that release do.
 
         Raises:
             InputError: it is no version of a kubelet, or is too old.
-            ConfigError: a kubelet of that release would refuse the gates, or the options that are set.
+            ConfigError: a kubelet of that release would refuse a policy, the scope, the gates, the options that are
+                set, or fields next to each other.
         """
+        for name, known in (
+            ("topology_manager_policy", TOPOLOGY_POLICIES),
+            ("topology_manager_scope", TOPOLOGY_SCOPES),
+            ("cpu_manager_policy", _CPU_POLICIES),
+            ("memory_manager_policy", _MEMORY_POLICIES),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError.at(name, f"one of {', '.join(known)}", value)
+        _check_together(self)
         version = parse_version(self.version, "version")
         gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
         for family, options in (
@@ -182,7 +193,13 @@ class KubeletConfig(Record):
             node_reserve=_node_reserve(wire),
             version=release,
         )
-        _check_together(made, cpu_options)
+        if made.cpu_manager_policy == "none" and cpu_options:
+            expected = "no options next to cpuManagerPolicy none"
+            raise ConfigError.at("cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options)))
+        reserved = {resource for entry in made.reserved_memory for resource, _ in entry.limits}
+        if made.memory_manager_policy == "Static" and "memory" not in reserved:
+            expected = "memory of at least one NUMA node next to memoryManagerPolicy Static"
+            raise ConfigError.at("reservedMemory", expected, sorted(reserved))
         return made
 
 
@@ -350,15 +367,8 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
     return tuple(made)
 
 
-def _check_together(config: KubeletConfig, cpu_options: Mapping[str, Any]) -> None:
+def _check_together(config: KubeletConfig) -> None:
     """Refuse combinations of fields that are valid by themselves but not together."""
-    if config.cpu_manager_policy == "none" and cpu_options:
-        expected = "no options next to cpuManagerPolicy none"
-        raise ConfigError.at("cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options)))
-    reserved = {resource for entry in config.reserved_memory for resource, _ in entry.limits}
-    if config.memory_manager_policy == "Static" and "memory" not in reserved:
-        expected = "memory of at least one NUMA node next to memoryManagerPolicy Static"
-        raise ConfigError.at("reservedMemory", expected, sorted(reserved))
     if (
         config.cpu_manager_policy_options.align_by_socket
         and config.topology_manager_policy == "single-numa-node"

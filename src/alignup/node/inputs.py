@@ -6,12 +6,13 @@ Values are decoded by the modules of the machine and kubernetes rooms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.providers.devices.pool import PreferredSets
@@ -21,6 +22,7 @@ from alignup.topology_manager.policy import make_policy
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.machine.device_inventory import Device
     from alignup.providers.devices.pool import DevicePlugin
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
@@ -29,6 +31,7 @@ __all__ = [
     "check_container",
     "check_keys",
     "checked_config",
+    "checked_inventory",
     "checked_machine",
     "copied_provider",
     "has_policy",
@@ -108,6 +111,19 @@ def checked_config(config: object, version: KubeletVersion | str | None = None) 
         return KubeletConfig.from_dict(config, version=version or NEWEST)
     hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
     raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
+
+
+def checked_inventory(
+    devices: Mapping[str, Sequence[Device | Mapping[str, Any]]], machine: Machine
+) -> Mapping[str, Sequence[Device]]:
+    """Return the devices of each resource, decoded where they are mappings.
+
+    Raises:
+        InputError: a mapping describes no device.
+    """
+    if not any(isinstance(one, Mapping) for found in devices.values() for one in found):
+        return cast("Mapping[str, Sequence[Device]]", devices)
+    return decode_inventory(devices, machine)
 
 
 def version_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
@@ -22,6 +22,7 @@ from alignup.node.inputs import (
     check_container,
     check_keys,
     checked_config,
+    checked_inventory,
     checked_machine,
     copied_provider,
     has_policy,
@@ -66,7 +67,7 @@ class Node:
     Args:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
-        devices: by resource, the devices that its plugin has reported.
+        devices: by resource, the devices that its plugin has reported: records, or mappings of `id`, `numa`, `healthy`.
         plugins: by resource, objects with `preferred_allocation(available, must_include, size)`, or such functions.
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
@@ -90,7 +91,7 @@ class Node:
         self,
         machine: Machine | Mapping[str, Any],
         config: KubeletConfig | Mapping[str, Any] | None = None,
-        devices: Mapping[str, Sequence[Device]] | None = None,
+        devices: Mapping[str, Sequence[Device | Mapping[str, Any]]] | None = None,
         plugins: Mapping[str, DevicePlugin | Preference] | None = None,
         *,
         providers: Iterable[HintProvider] = (),
@@ -111,7 +112,8 @@ class Node:
         if labels or single_numa_node_exclusive != "Required":
             self.config = labelled(self.config, self.labels, single_numa_node_exclusive)
         policy, profile = policy_of(self.config, self.machine), self.config.profile
-        self.devices = DeviceProvider(self.machine, devices, plugins or {}, profile) if devices else None
+        inventory = checked_inventory(devices or {}, self.machine)
+        self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile) if inventory else None
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
             MemoryProvider(self.machine, self.config.reserved_memory, profile=profile)
@@ -381,6 +383,12 @@ class Node:
         )
 
     __copy__ = copy  # two nodes that share their books would spoil them
+
+    def __deepcopy__(self, _memo: object) -> Node:
+        return self.copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("nodes are not pickled: make one with Node.from_dict, and admit its pods again")
 
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return the refusal, None for an admission, and the pods that have to go for it."""

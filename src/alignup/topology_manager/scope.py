@@ -6,7 +6,7 @@ allocate. It knows no resource.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
@@ -61,6 +61,12 @@ class Refusal(Record):
     providers admitted the pod, and the kubelet's own checks refused it."""
     resources: tuple[str, ...] = field(default=(), compare=False)
     """Of a refusal by the kubelet's own checks: the resources of which the node as a whole has too little left."""
+
+    def __deepcopy__(self, _memo: object) -> Refusal:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("refusals keep their providers' hints and are not pickled: use Admission.to_dict()")
 
 
 class Scope(Protocol):

@@ -1,0 +1,124 @@
+"""What a user of the library may expect of its records: they copy, pickle, print short, and warn about his own line."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+
+import alignup
+from alignup import (
+    AlignupWarning,
+    ConfigError,
+    Explanation,
+    InputError,
+    KubeletConfig,
+    Node,
+    Pod,
+    Suggestion,
+)
+from alignup.node.holdings import holdings_of
+from machines import busy_node, machine_of, manifest
+
+
+def records() -> dict[str, Any]:
+    node = busy_node()
+    admission = node.admit(manifest("a", 2, 1, 1))
+    explanation = node.explain(manifest("b", 50, 1, 1))
+    return {
+        "machine": node.machine,
+        "config": node.config,
+        "pod": node.pods[0],
+        "admission": admission,
+        "explanation": explanation,
+        "suggestion": explanation.suggestions[0],
+        "hint": admission.containers["c0"].affinity,
+        "holdings": holdings_of(node),
+    }
+
+
+RECORDS = records()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("through", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])  # noqa: S301  # our own
+def test_records_are_copied_and_pickled(name: str, through: Any) -> None:
+    assert through(RECORDS[name]) == RECORDS[name]
+
+
+def test_what_is_not_pickled_says_so_in_a_line() -> None:
+    node = busy_node()
+    with pytest.raises(TypeError, match=r"nodes are not pickled: make one with Node\.from_dict"):
+        pickle.dumps(node)
+    refused = node.try_admit(manifest("b", 50, 1, 1))
+    with pytest.raises(TypeError, match=r"not pickled: use Admission\.to_dict"):
+        pickle.dumps(refused)
+    assert copy.deepcopy(refused).message == refused.message
+
+
+def test_a_deep_copy_of_a_node_goes_its_own_way() -> None:
+    node = busy_node()
+    other = copy.deepcopy(node)
+    assert other.admit(manifest("a", 2, 1, 1))
+    assert (len(node.pods), len(other.pods)) == (0, 1)
+
+
+def test_explanations_and_suggestions_print_short() -> None:
+    explanation, suggestion = RECORDS["explanation"], RECORDS["suggestion"]
+    assert isinstance(explanation, Explanation)
+    assert isinstance(suggestion, Suggestion)
+    assert str(explanation).startswith("<Explanation: default/b refused, TopologyAffinityError: ")
+    assert str(suggestion) == f"<Suggestion: {suggestion.text}>"
+    assert len(str(explanation)) < 300
+
+
+def test_devices_may_be_mappings() -> None:
+    node = Node(machine_of(2, 2), {}, {"g/a": [{"id": "a0", "numa": 1}]})
+    assert node.devices
+    assert node.devices.pools["g/a"].devices[0].numa_nodes == (1,)
+    with pytest.raises(InputError, match=r"devices\['g/a'\]\[0\]"):
+        Node(machine_of(2, 2), {}, {"g/a": [{"numa": 1}]})
+
+
+@pytest.mark.parametrize(
+    "issue",
+    [
+        lambda: KubeletConfig.from_dict({"topologyManagerPolcy": "none"}),
+        lambda: Node(machine_of(1, 1), {"nonsense": 1}),
+        lambda: Node.from_dict({"machine": machine_of(1, 1), "kublet": {}}),
+        lambda: Pod.from_manifest(
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]},
+            }
+        ),
+        lambda: Node({**machine_of(1, 1), "kubelet": {"maxPods": 1}}),
+    ],
+)
+def test_warnings_point_to_the_caller(issue: Any) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        issue()
+    assert seen
+    assert {(one.category, one.filename) for one in seen} == {(AlignupWarning, __file__)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topology_manager_policy": "strict"},
+        {"topology_manager_scope": "node"},
+        {"cpu_manager_policy": "Static"},
+        {"memory_manager_policy": "static"},
+    ],
+)
+def test_a_configuration_is_checked_when_it_is_made(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"at {next(iter(fields))}"):
+        KubeletConfig(**fields)
+
+
+def test_the_package_shows_its_names_and_no_more() -> None:
+    assert dir(alignup) == sorted([*alignup.__all__, "__version__"])
