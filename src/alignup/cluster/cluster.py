@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
@@ -340,9 +339,19 @@ class Cluster:
         nodes: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Judge from the amounts of the nodes."""
-        if strategy not in STRATEGIES:
-            raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-        self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *views)
+        _check_strategy(strategy)
+        changed = self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *views)
+        self._run_at_rest(job, strategy, views, changed)
+
+    def _run_at_rest(
+        self, job: Job, strategy: str, views: list[npt.NDArray[Any]], changed: Iterable[int]
+    ) -> None:
+        """Judge nodes again that changed meanwhile, each under its lock: answers are those between two operations."""
+        for index in changed:
+            with self._members[index].manager.lock:
+                self._board.judge(
+                    job, STRATEGIES.index(strategy), 0, 1, np.array([index]), *views, at_rest=True
+                )
 
     def evaluate(
         self,
@@ -383,21 +392,32 @@ class Cluster:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
         if exact and not self._members:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
+        _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)
         answer = Evaluation.empty(len(self))
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
-            run = partial(self._run, job, strategy, flat_views(answer))
+            views, changed = flat_views(answer), list[int]()
+
+            def run(start: int, stop: int) -> None:
+                changed.extend(self._board.judge(job, STRATEGIES.index(strategy), start, stop, None, *views))
+
             if threads == 1 or len(self) * len(parsed.all_containers) < _WORTH_A_THREAD:
                 run(0, len(self))
             else:
                 self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
+            self._run_at_rest(job, strategy, views, changed)
             if parsed.readings is not None:
                 self._read_again(parsed, strategy, answer, range(len(self)))
             if self._members and (job.policy >= 0 or not answer.exact.all()):
                 everyone = np.arange(len(self))
                 ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)
         return answer
+
+
+def _check_strategy(strategy: str) -> None:
+    if strategy not in STRATEGIES:
+        raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
 
 
 _MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")

@@ -64,6 +64,7 @@ def row_of_node(node: Node) -> Row:
         distances=None if distances is None else _shared_distances(distances),
         prefer_closest=config.topology_manager_policy_options.prefer_closest_numa_nodes,
         asks_itself=plugins or node.manager.providers != built_in,
+        changes=node.manager.lock.changes,
     )
 
 

@@ -124,7 +124,12 @@ class Node:
         built_in = [one for one in (self.devices, self.cpu, self.memory) if one is not None]
         asked = [wrap(provider) for provider in built_in] if wrap else built_in
         self.manager = TopologyManager(
-            policy, self.config.topology_manager_scope, (*asked, *providers), observer
+            policy,
+            self.config.topology_manager_scope,
+            (*asked, *providers),
+            observer,
+            # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so that the order matters
+            in_pod_order=not profile.memory_groups_checked,
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings

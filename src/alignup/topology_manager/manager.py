@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from alignup.core.amounts.changes import Changes
 from alignup.errors import PodExistsError, UnknownPodError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.topology_manager.admission import Admission, ContainerAllocation
@@ -43,9 +44,10 @@ class TopologyManager:
         scope: `container` or `pod`, or a scope object.
         providers: asked, and allocating, in this order.
         observer: told about every admission, if given.
+        in_pod_order: release the containers of a pod in the pod's order, init containers first, instead of in reverse.
     """
 
-    __slots__ = ("_observer", "_pods", "_providers", "_store", "lock", "policy", "scope")
+    __slots__ = ("_in_pod_order", "_observer", "_pods", "_providers", "_store", "lock", "policy", "scope")
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class TopologyManager:
         scope: str | Scope = "container",
         providers: Iterable[HintProvider] = (),
         observer: Observer | None = None,
+        *,
+        in_pod_order: bool = False,
     ) -> None:
         if not callable(getattr(policy, "merge", None)):
             raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
@@ -65,6 +69,7 @@ class TopologyManager:
         self._store = Store()
         self._pods: dict[str, Pod] = {}
         self._observer = observer
+        self._in_pod_order = in_pod_order
 
     @property
     def providers(self) -> tuple[HintProvider, ...]:
@@ -91,6 +96,7 @@ class TopologyManager:
         other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
         other._providers, other._store = providers, self._store.copy()
         other._pods, other._observer = self._pods.copy(), None
+        other._in_pod_order = self._in_pod_order
         return other
 
     def add_provider(self, provider: HintProvider) -> None:
@@ -170,13 +176,13 @@ class TopologyManager:
         return refusal
 
     def _release(self, pod: Pod) -> None:
-        """Release all containers of the pod in reverse order, so that each provider retraces its states.
+        """Release all containers of the pod, by default in reverse order, so that each provider retraces its states.
 
         If a provider fails, the others are still called; the first error is raised at the end.
         """
         failed: BaseException | None = None
         uid, providers = pod.uid, self._providers[::-1]
-        for container in pod.all_containers[::-1]:
+        for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
             name = container.name
             for provider in providers:
                 try:
@@ -271,21 +277,25 @@ class ManagerLock:
     that is half changed. Taking it there is an error.
     """
 
-    __slots__ = ("_is_changing", "_lock", "_pid")
+    __slots__ = ("_is_changing", "_lock", "_pid", "changes")
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._pid = os.getpid()
         self._is_changing = False
+        self.changes = Changes()
+        """For those who read amounts without the lock: whether it was taken meanwhile."""
 
     def __enter__(self) -> None:
         if self._pid != os.getpid():
             self._look_after_fork()
         self._lock.acquire()
+        self.changes.begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.changes.end()
         self._lock.release()
 
     def begin_change(self) -> None:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int64_t
 
+from alignup.core.amounts.changes cimport Changes
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_choice cimport DeviceState
 from alignup.core.amounts.judge cimport Room
@@ -34,6 +35,7 @@ cdef class Row:
     cdef readonly MemoryLedger memory
     cdef dict ledgers               # nobody else may change it: boards point to what is in it
     cdef readonly Distances distances
+    cdef Changes changes
 
 
 cdef class Board:

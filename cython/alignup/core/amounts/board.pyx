@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_choice cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
@@ -30,6 +31,7 @@ LIMITS = (MOST_TYPES, MOST_RESOURCES)
 
 cdef enum:
     MOST_STRATEGIES = 5
+    CHANGING = 2    # instead of `exact`: the node changed while it was judged
     AHEAD = 6       # rows: what is asked for so early is there when its turn comes
 
 
@@ -83,12 +85,13 @@ cdef class Row:
         prefer_closest: the option prefer-closest-numa-nodes.
         asks_itself: the node has to be asked, since something else than these ledgers decides there.
         upper_bound: amounts are all that is known of the node, so that its yes is not certain.
+        changes: the count of its changes; None: there are none.
     """
 
     def __init__(
         self, *, int numa_nodes, int policy, bint pod_scope, CpuLedger cpu, MemoryLedger memory,
         dict devices not None, Distances distances, bint prefer_closest=False, bint asks_itself=False,
-        bint upper_bound=False,
+        bint upper_bound=False, Changes changes=None,
     ):
         cdef NodeRow* row = &self.amounts
         if not 1 <= numa_nodes <= 64 or not 0 <= policy < 4:
@@ -103,6 +106,8 @@ cdef class Row:
         if distances is not None and distances.nodes != numa_nodes:
             raise ValueError(f"expected distances of {numa_nodes} NUMA nodes, got {distances.nodes}")
         self.cpu, self.memory, self.ledgers, self.distances = cpu, memory, dict(devices), distances
+        self.changes = changes
+        row.changes = NULL if changes is None else &changes.count
         row.nodes, row.policy, row.pod_scope = numa_nodes, policy, pod_scope
         row.asks_itself, row.upper_bound = asks_itself, upper_bound
         row.cpu = NULL if cpu is None else &cpu.state
@@ -195,6 +200,7 @@ cdef extern from *:
 cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noexcept nogil:
     """Ask for the states of a node."""
     cdef int index
+    prefetch(row.changes)
     prefetch(row.cpu)
     prefetch(row.memory)
     for index in range(pod.resources):
@@ -488,20 +494,26 @@ cdef class Board:
         self, Job job not None, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes,
         uint8_t[::1] admitted not None, uint8_t[::1] reason not None, uint64_t[::1] affinity not None,
         uint8_t[::1] preferred not None, double[::1] score not None, uint8_t[::1] exact not None,
+        *, bint at_rest=False,
     ):
         """Judge some nodes and write the answers at their indices; where the node must be asked, it is not `exact`.
+
+        Returns a list of the nodes that changed meanwhile: they are to be judged again, under their locks.
 
         Args:
             job: the pod; made for this board.
             strategy: the number of the strategy that scores placements.
             start, stop: the range of nodes, or the range of `nodes`.
             nodes: indices of nodes; None: all of them in order.
+            at_rest: the caller has the locks of these nodes.
 
         Raises:
             IndexError: there is no such node.
             ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
         """
-        cdef Py_ssize_t index, node, later
+        cdef Py_ssize_t index, node, later, changed = 0
+        cdef const int64_t* changes
+        cdef int64_t before = 0
         cdef char* scratch
         cdef Trial trial
         if job.board is not self or job.pod.requests is NULL or job.renumber():
@@ -531,11 +543,21 @@ cdef class Board:
                     prefetch_states(&self.rows[later], &job.pod)
                     later = index + AHEAD // 2 if nodes is None else nodes[index + AHEAD // 2]
                     prefetch_amounts(&self.rows[later], &job.pod)
+                changes = NULL if at_rest else self.rows[node].changes
+                if changes != NULL:
+                    before = first_look(changes)
                 judge_row(
                     &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
                     &preferred[node], &score[node], &exact[node],
                 )
+                if changes != NULL and (before & 1 or second_look(changes) != before):
+                    exact[node] = CHANGING
+                    changed += 1
         free(scratch)
+        if not changed:
+            return []
+        found = range(start, stop) if nodes is None else [nodes[index] for index in range(start, stop)]
+        return [node for node in found if exact[node] == CHANGING]
 
     def score(self, Job job not None, Py_ssize_t index, int strategy, list hints not None):
         """Return what a placement on a node is worth that the node itself chose.

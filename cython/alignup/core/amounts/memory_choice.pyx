@@ -51,9 +51,11 @@ cdef void empty_memory(MemoryState* state) noexcept nogil:
 
 cdef void copy_memory(MemoryState* copy, const MemoryState* state, char* block) noexcept nogil:
     """Make an independent copy of the amounts in another block."""
-    copy[0] = state[0]
+    copy.layout = state.layout
+    copy.group_count, copy.unused, copy.alone = state.group_count, state.unused, state.alone
+    copy.bindings_stay = state.bindings_stay
+    place_memory(copy, block)   # before anything is written: a ledger that goes back to a copy may be read meanwhile
     memcpy(block, state.free, memory_bytes(state.layout))
-    place_memory(copy, block)
 
 
 # Amounts

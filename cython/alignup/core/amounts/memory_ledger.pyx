@@ -91,10 +91,17 @@ cdef dict amounts_of(MemoryCapacity capacity, const int64_t* amounts):
 
 @cython.final
 cdef class MemoryHolding:
-    """The bytes that one container took from each NUMA node of its set; made by a ledger."""
+    """The bytes that one container took from each NUMA node of its set, a mask; made by a ledger."""
 
-    def __cinit__(self):
-        self.taking.taken = NULL
+    def __cinit__(self, MemoryCapacity capacity not None, uint64_t mask):
+        if mask & ~all_nodes(capacity.layout.nodes):
+            raise ValueError(f"expected a mask of {capacity.layout.nodes} NUMA nodes, got {mask}")
+        self.capacity = capacity
+        self.taking.mask = mask
+        self.taking.nodes = popcount(mask)
+        self.taking.taken = <int64_t*>PyMem_Calloc(max(1, capacity.layout.types * self.taking.nodes), sizeof(int64_t))
+        if self.taking.taken is NULL:
+            raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.taking.taken)
@@ -135,17 +142,6 @@ cdef class MemoryHolding:
                 total += self.taking.taken[type * self.taking.nodes + index]
             found.append((self.capacity.types[type], total))
         return found
-
-
-cdef MemoryHolding new_holding(MemoryCapacity capacity, uint64_t mask):
-    cdef MemoryHolding holding = MemoryHolding.__new__(MemoryHolding)
-    holding.capacity = capacity
-    holding.taking.mask = mask
-    holding.taking.nodes = popcount(mask)
-    holding.taking.taken = <int64_t*>PyMem_Calloc(max(1, capacity.layout.types * holding.taking.nodes), sizeof(int64_t))
-    if holding.taking.taken is NULL:
-        raise MemoryError
-    return holding
 
 
 cdef int read_donors(object donors, MemoryCapacity capacity, MemoryTaking** takings) except -1:
@@ -387,7 +383,7 @@ cdef class MemoryLedger:
             )
         if outcome != MEMORY_CHOSEN:
             return shortage(outcome, chosen)
-        holding = new_holding(self.capacity, chosen)
+        holding = MemoryHolding(self.capacity, chosen)
         take_memory(&self.state, &request, takings, hints.donor_count, &holding.taking)
         return holding
 
@@ -444,7 +440,7 @@ cdef class MemoryLedger:
                 mask |= (<uint64_t>1) << <int>position
         if not mask:
             return None
-        holding = new_holding(self.capacity, mask)
+        holding = MemoryHolding(self.capacity, mask)
         for number, taken in known.items():
             holding.taking.types |= (<uint64_t>1) << number
             for index, position in enumerate(holding.positions()):

@@ -4,6 +4,7 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
+from alignup.core.amounts.changes import Changes
 from alignup.core.amounts.cpu_ledger import CpuLedger
 from alignup.core.amounts.device_ledger import DeviceLedger
 from alignup.core.amounts.memory_ledger import MemoryLedger
@@ -33,6 +34,7 @@ class Row:
         prefer_closest: bool = False,
         asks_itself: bool = False,
         upper_bound: bool = False,
+        changes: Changes | None = None,
     ) -> None: ...
     @property
     def devices(self) -> Mapping[str, DeviceLedger]: ...
@@ -77,7 +79,9 @@ class Board:
         preferred: npt.NDArray[Any],
         score: npt.NDArray[np.float64],
         exact: npt.NDArray[Any],
-    ) -> None: ...
+        *,
+        at_rest: bool = False,
+    ) -> list[int]: ...
     def score(self, job: Job, index: int, strategy: int, hints: list[int | None]) -> float: ...
 
 @final

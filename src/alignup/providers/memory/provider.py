@@ -593,6 +593,4 @@ def _is_scarce(account: MemoryAccount) -> bool:
 def _has_no_place(kind: str, account: MemoryAccount) -> bool:
     """Return whether this type, if it were the only one, had no hint either; a lone type has no hints to look at."""
     hints = account.families.get(frozenset([kind]))
-    if isinstance(hints, HintList):
-        return not hints.sample(1)  # there may be more than can be counted
-    return hints is not None and not hints
+    return hints is not None and not hints  # beyond 16 NUMA nodes there can be too many to count

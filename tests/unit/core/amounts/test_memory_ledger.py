@@ -249,7 +249,7 @@ def test_requests_that_are_none(nodes, requests, error):
 def test_donors_that_are_none(nodes):
     """Neither nothing, nor holdings of another machine, nor more than a pod can have."""
     memory, other = ledger(*[10] * nodes), ledger(5, 5, 5)
-    for donors in ([None], [3], [other.allocate(asking(1), (), 1, True)], [MemoryHolding()], 3):
+    for donors in ([None], [3], [other.allocate(asking(1), (), 1, True)], 3):
         with pytest.raises((ValueError, TypeError)):
             memory.hints(asking(1), donors)
         with pytest.raises((ValueError, TypeError)):
@@ -268,8 +268,6 @@ def test_what_cannot_be_adopted_given_back_or_assigned():
         memory.adopt({"memory": {0: 1 << 70}})
     with pytest.raises(ValueError, match="another one's"):
         memory.release(other.allocate(asking(1), (), 1, True))
-    with pytest.raises(ValueError, match="another one's"):
-        memory.release(MemoryHolding())
     with pytest.raises(ValueError, match="another one's"):
         memory.assign(other)
     for wrong in (None, 3):
@@ -299,7 +297,11 @@ def test_nothing_is_made_by_halves():
     assert MemoryLedger(unmade).copy().hints(()).total() == 0
     with pytest.raises(TypeError, match="made already"):
         MemoryCapacity({"memory": (1,)}).__init__({"memory": (1,)})
-    assert (MemoryHolding().mask, MemoryHolding().positions()) == (0, ())
+    for arguments in ((), (None, 1), (unmade, 1), (ledger(5, 5).capacity, 4)):
+        with pytest.raises((TypeError, ValueError)):
+            MemoryHolding.__new__(MemoryHolding, *arguments)
+    nothing = MemoryHolding(ledger(5, 5, 5).capacity, 0b101)
+    assert (nothing.positions(), nothing.shares(), nothing.sizes()) == ((0, 2), {}, [])
 
 
 def test_a_holding_is_given_back_once():

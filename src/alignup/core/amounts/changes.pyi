@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class Changes:
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
