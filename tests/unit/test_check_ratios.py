@@ -23,7 +23,7 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
 
     assert check_ratios.main([str(report), "--record"]) == 0
     assert check_ratios.main([str(report)]) == 0
-    report.write_text(json.dumps(report_of(a=51.0, b=5.1, c=1.0)), encoding="utf-8")
+    report.write_text(json.dumps(report_of(a=50.0, b=5.1, c=1.0)), encoding="utf-8")
     assert check_ratios.main([str(report)]) == 0
     report.write_text(json.dumps(report_of(a=49.0)), encoding="utf-8")
     capsys.readouterr()
@@ -35,6 +35,8 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
     assert check_ratios.main([str(report), "--part"]) == 1
     report.write_text(json.dumps(report_of(a=60.0)), encoding="utf-8")
     assert check_ratios.main([str(report), "--part"]) == 0
+    report.write_text(json.dumps(report_of(c=60.0)), encoding="utf-8")
+    assert check_ratios.main([str(report), "--part"]) == 1
 
 
 def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
