@@ -10,11 +10,15 @@ from math import prod
 
 import pytest
 
+from alignup.errors import ConfigError, InputError
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Pod
 from alignup.machine.load import load_machine
 from alignup.node import Node
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
+from machines import machine_of
 from model import merged_permutation, pair
 
 CPU = (("01", True), ("10", True), ("11", False))
@@ -133,3 +137,98 @@ def test_packed_lists_say_the_same():
     """Whether hints come as plain sequences or packed changes nothing."""
     best, _ = make_policy("restricted", 2).merge([{"cpu": HintList(hints(CPU)), "gpu": hints(GPU)}])
     assert pair(best) == (1, True)
+
+
+def article_pod(requests, limits=None, annotation=None, devices=None):
+    """Return a pod of one container."""
+    resources = {"requests": {**requests, **(devices or {})}, "limits": {**(limits or {}), **(devices or {})}}
+    metadata = {"name": "p"}
+    if annotation is not None:
+        metadata["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": annotation}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"]
+)
+def test_the_articles_four_hints_by_release(release, other):
+    node = Node.from_dict(
+        {
+            "machine": machine_of(4, 2),
+            "kubelet": {"topologyManagerPolicy": "best-effort"},
+            "devices": {"a/b": [{"id": "x", "numa": 0}, {"id": "y", "numa": 1}]},
+            "kubeletVersion": release,
+        }
+    )
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]},
+    }
+    [part] = node.explain(pod, suggest=False).resources
+    assert part.offered.preferred == ((0, 1),)
+    assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:other]
+
+
+def test_the_keps_example_has_no_limits_and_so_no_cpus_of_its_own():
+    def container(name, cpu, memory):
+        return {"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+
+    spec = {
+        "containers": [container("appContainer1", 2, "1G"), container("appContainer2", 1, "1G")],
+        "initContainers": [container("initContainer1", 2, "1G"), container("initContainer2", 2, "3G")],
+    }
+    pod = Pod.from_manifest({"metadata": {"name": "example"}, "spec": spec})
+    assert requests_of(pod) == {"cpu": 3000, "memory": 3 * 10**9}
+    assert (pod.qos, pod.exclusive_cpus, pod.memory) == ("Burstable", 0, ())
+
+
+def test_one_provider_is_enough_to_refuse():
+    kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
+    node = Node.from_dict({"machine": machine_of(2, 2), "kubelet": {**kubelet, "reservedSystemCPUs": "0"}})
+    amounts = {"cpu": "5", "memory": "1Gi"}
+    assert node.admit(article_pod(amounts, amounts)).reason == "TopologyAffinityError"
+
+
+@pytest.mark.parametrize("release", ["1.29", "1.36"])
+def test_there_is_no_gate_topology_manager(release):
+    with pytest.raises(ConfigError, match="unrecognized feature gate: TopologyManager"):
+        KubeletConfig.from_dict(
+            {"featureGates": {"TopologyManager": True}}, version=release, option_gates_on=False
+        )
+
+
+def test_a_cpu_that_two_numa_nodes_list_belongs_to_the_first():
+    described = machine_of(2, 1)
+    described["numaNodes"][1]["cores"].append(described["numaNodes"][0]["cores"][0])
+    described["overlappingCpus"] = described["numaNodes"][0]["cores"][0]["cpus"]
+    node = Node(described)
+    assert [bits.bit_count() for bits in node.machine.node_cpus] == [2, 2]
+
+
+SINGLE = '{"numaTopologyPolicy": "SingleNUMANode"}'
+
+
+def koordinated():
+    loaded = load_machine("align-up-article")
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    return Node(loaded.machine, kubelet, loaded.devices)
+
+
+def test_koordinators_first_example_has_no_memory_and_so_no_cpu_of_its_own():
+    [got] = koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, SINGLE)).containers.values()
+    assert got.cpus is None
+    whole = {"cpu": 1, "memory": "1Gi"}
+    [got] = koordinated().admit(article_pod(whole, whole, SINGLE)).containers.values()
+    assert len(got.cpus) == 1
+
+
+def test_koordinators_third_example_aligns_its_gpu_only():
+    gpu = {"nvidia.com/gpu": 1}
+    [got] = koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, SINGLE, gpu)).containers.values()
+    assert (got.cpus, len(got.devices["nvidia.com/gpu"])) == (None, 1)
+    assert got.affinity.affinity.count() == 1
+
+
+def test_koordinators_trailing_comma_is_an_error():
+    with pytest.raises(InputError, match="trailing comma"):
+        koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, '{"numaTopologyPolicy": "SingleNUMANode",}'))
