@@ -133,7 +133,7 @@ def read_pods(
     Raises:
         InputError: a file has no pods, or they are bound to several nodes and `node_name` is None.
     """
-    from alignup.kubernetes.manifest import expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
     from alignup.text.documents import TEXT_LIMIT
 
     found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
@@ -167,7 +167,8 @@ class LoadedNode(Record):
         Raises:
             InputError: there are none.
         """
-        from alignup.kubernetes.manifest import PodDocument, expanded, pod_from_manifest
+        from alignup.kubernetes.manifest import pod_from_manifest
+        from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
             raise InputError(

@@ -61,6 +61,7 @@ _POD: Final[_Shape] = {
     "status": {
         "phase": None,
         "reason": None,
+        "message": None,
         "startTime": None,
         "containerStatuses": [_STATUS],
         "initContainerStatuses": [_STATUS],

@@ -19,10 +19,10 @@ TEXT_LIMIT: Final = 8 * 2**20
 def read_documents(text: str | bytes, source: str) -> list[object]:
     """Return the documents in `text` as plain objects, in order; an empty YAML document is None.
 
-    Text that starts with a brace is tried as one JSON document first.
+    Text that starts with a brace is tried as one JSON document first, and then as JSON lines.
 
     Args:
-        text: YAML with any number of documents, or JSON; bytes are UTF-8.
+        text: YAML with any number of documents, JSON, or JSON lines; bytes are UTF-8.
         source: what an error calls the text, such as a file's name.
 
     Raises:
@@ -40,13 +40,24 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise InputError(f"expected UTF-8, got {error.reason} at offset {error.start} of {source}") from None
     if characters.lstrip().startswith("{"):
-        import msgspec  # noqa: PLC0415  # as PyYAML below
-
-        try:
-            return [msgspec.json.decode(characters)]
-        except (msgspec.DecodeError, RecursionError):
-            pass  # YAML's flow style starts with a brace too, and its errors name the line
+        found = _json_documents(characters)
+        if found:
+            return found  # YAML's flow style starts with a brace too, and its errors name the line
     # processes that read objects or JSON only must not pay for importing PyYAML
     from alignup.text.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(characters, source)
+
+
+def _json_documents(text: str) -> list[object]:
+    """Return the JSON document or the JSON lines in a text; none if it is neither, or nests too deeply."""
+    from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
+
+    try:
+        return [decode_json(text, "JSON")]
+    except InputError:
+        pass
+    try:
+        return [decode_json(line, "JSON") for line in text.splitlines() if line.strip()]
+    except InputError:
+        return []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +21,12 @@ __all__ = ["decode_json", "errors_at", "numbered_lines", "without_depths"]
 
 _T = TypeVar("_T")
 _SHOWN: Final = 40
+# a string, to its end or that of the text; or a bracket
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+DEPTH_LIMIT: Final = 500
+"""The levels of lists and objects that a JSON text may have, whatever the interpreter could bear."""
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def decode_json(
@@ -37,13 +44,15 @@ def decode_json(
         decode: makes values of the text, such as a msgspec decoder's `decode`.
 
     Raises:
-        InputError: the text is no JSON, no UTF-8, not of the type that `decode` makes, or nests too deeply to
-            be read.
+        InputError: the text is no JSON, no UTF-8, not of the type that `decode` makes, or has more than `DEPTH_LIMIT`
+            levels.
     """
+    why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
-        return decode(text)
+        if isinstance(text, msgspec.Raw) or not _is_too_deep(text):
+            return decode(text)
     except RecursionError:
-        why = "values are nested too deeply"
+        pass
     except (msgspec.MsgspecError, UnicodeError) as error:
         why = _in_our_words(str(error))
     place = f" at {where}" if where else ""
@@ -52,6 +61,23 @@ def decode_json(
     shown = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
     more = "..." if len(given) > _SHOWN else ""
     raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
+
+
+def _is_too_deep(text: str | bytes) -> bool:
+    """Return whether a JSON text has more than `DEPTH_LIMIT` levels."""
+    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, opening)) <= DEPTH_LIMIT:  # type: ignore[arg-type]  # of one type
+        return False
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    if _depth(data.translate(None, _NO_BRACKETS)) <= DEPTH_LIMIT:
+        return False
+    # brackets in strings may have been counted, too
+    return _depth(b"".join(found[0] for found in _TOKENS.finditer(data) if len(found[0]) == 1)) > DEPTH_LIMIT
+
+
+def _depth(brackets: bytes) -> int:
+    """Return how deep brackets nest; those that close more than is open count as if they opened nothing."""
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def _in_our_words(complaint: str) -> str:
@@ -109,10 +135,6 @@ def errors_at(where: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
-
-
-# a string, to its end or that of the text; or a bracket
-_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def without_depths(text: bytes, levels: int) -> bytes:

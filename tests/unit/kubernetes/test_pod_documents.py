@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.manifest import PodDocument, expanded, live_pods, read_pod_documents
+from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
@@ -80,7 +80,7 @@ def test_lists_of_any_kind_are_opened() -> None:
 
 def test_objects_without_pods_are_warned_of() -> None:
     """A Service beside a Deployment is no mistake."""
-    with pytest.warns(AlignupWarning, match="a Service makes no pods and is ignored in document 1 of f.yaml"):
+    with pytest.warns(AlignupWarning, match="f.yaml: ignored objects that make no pods: Service"):
         found = read({"kind": "Service", "metadata": {"name": "web"}}, pod("a"))
     assert len(found) == 1
 
@@ -93,8 +93,8 @@ def test_pods_that_have_ended_are_passed_over() -> None:
     with pytest.warns(AlignupWarning) as said:
         assert [one.pod.name for one in live_pods(found)] == ["a"]
     assert [str(one.message) for one in said] == [
-        "pod ml/b has ended (Succeeded) and is passed over",
-        "pod default/c has ended (Failed) and is passed over",
+        "pod ml/b has ended (Succeeded) and is ignored",
+        "pod default/c has ended (Failed) and is ignored",
     ]
 
 
@@ -103,10 +103,10 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
     found = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
 
     with pytest.raises(
-        InputError, match="expected pods of one node, got pods of n1, n2: --node-name chooses one"
+        InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"
     ):
         live_pods(found)
-    with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 passed over"):
+    with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 ignored"):
         assert [one.pod.name for one in live_pods(found, "n2")] == ["b", "c"]
     assert len(live_pods(found, one_node=False)) == 3
     assert len(live_pods(found[:1])) == 1
@@ -125,14 +125,154 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
         ),
         ({"kind": "List", "items": 3}, "a list of Pods, got 3 at items in f.yaml"),
         ({"kind": "List", "items": [None]}, r"which is a mapping, got None at items\[0\] in f.yaml"),
-        ({"kind": "Bogus"}, "expected Pod, got 'Bogus' at kind in f.yaml"),
-        ({"kind": "List", "items": []}, "expected a Pod manifest, got nothing in f.yaml"),
+        ({"kind": "List", "items": []}, "there is no pod in f.yaml"),
         (maker("Deployment", template={"spec": {}}), r"got None at spec.template.spec.containers in f.yaml"),
     ],
 )
 def test_what_holds_no_pods_says_where(document: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(document)
+
+
+def replicas(**roles: int) -> dict[str, Any]:
+    return {role: {"replicas": count, "template": {"spec": SPEC}} for role, count in roles.items()}
+
+
+JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "names"),
+    [
+        (
+            "PyTorchJob",
+            {"pytorchReplicaSpecs": replicas(Master=1, Worker=2)},
+            ["x-master", "x-worker-0", "x-worker-1"],
+        ),
+        ("MPIJob", {"mpiReplicaSpecs": replicas(Worker=2)}, ["x-0", "x-1"]),
+        ("Rollout", {"replicas": 2, "template": {"spec": SPEC}}, ["x-0", "x-1"]),
+        ("Service", {"template": {"spec": SPEC}}, ["x"]),
+        (
+            "JobSet",
+            {
+                "replicatedJobs": [
+                    {"name": "w", "replicas": 2, "template": {"spec": JOB}},
+                    {"name": "d", "template": JOB},
+                ]
+            },
+            ["x-w-0", "x-w-1", "x-w-2", "x-w-3", "x-d-0", "x-d-1"],
+        ),
+        (
+            "LeaderWorkerSet",
+            {
+                "replicas": 2,
+                "leaderWorkerTemplate": {
+                    "size": 3,
+                    "leaderTemplate": {"spec": SPEC},
+                    "workerTemplate": {"spec": SPEC},
+                },
+            },
+            ["x-leader-0", "x-leader-1", *(f"x-worker-{number}" for number in range(4))],
+        ),
+        (
+            "LeaderWorkerSet",
+            {"leaderWorkerTemplate": {"size": 3, "workerTemplate": {"spec": SPEC}}},
+            ["x-0", "x-1", "x-2"],
+        ),
+        (
+            "Workflow",
+            {
+                "entrypoint": "main",
+                "templates": [
+                    {"name": "main", "steps": [[{"name": "train", "template": "train"}]]},
+                    {"name": "train", "container": SPEC["containers"][0]},
+                    {
+                        "name": "test",
+                        "container": {"image": "i", "resources": SPEC["containers"][0]["resources"]},
+                    },
+                ],
+            },
+            ["x-train", "x-test"],
+        ),
+        ("CustomResourceDefinition", {"template": {"spec": SPEC}}, None),
+        ("VirtualService", {"http": [{"route": []}]}, None),
+    ],
+)
+def test_pods_are_found_in_any_object(kind: str, fields: dict[str, Any], names: list[str] | None) -> None:
+    """Whoever defined its kind; what has none is said in one line."""
+    document = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "x"}, "spec": fields}
+    if names is not None:
+        pods = expanded(read(document))
+        assert [one.name for one in pods] == names
+        assert len({one.uid for one in pods}) == len(names)
+        assert all(one.exclusive_cpus == 2 for one in pods)
+        return
+    with pytest.warns(AlignupWarning, match=f"ignored objects that make no pods: {kind} \\(2\\)$"):
+        assert len(read(document, document, pod("a"))) == 1
+
+
+def test_a_template_makes_a_number_of_pods_that_can_be_shown() -> None:
+    job = {"template": {"spec": {"parallelism": 1000, "template": {"spec": SPEC}}}, "replicas": 1000}
+    with pytest.raises(InputError, match="at most 10000 pods of one template, got 1000000"):
+        read({"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": [job]}})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"limit": {"cpu": 4}},
+            r"default/a: the key spec.containers\[0\].resources.limit is unknown and ignored; 'limits' is meant",
+        ),
+        ({"zone": 1}, r"the key spec.containers\[0\].resources.zone is unknown and ignored$"),
+    ],
+)
+def test_misspelt_keys_of_resources_are_warned_of(change: dict[str, Any], message: str) -> None:
+    manifest = {**pod("a"), "spec": {"containers": [{"name": "c", "resources": change}]}}
+    with pytest.warns(AlignupWarning, match=message):
+        read(manifest)
+
+
+def test_misspelt_keys_of_pods_are_warned_of() -> None:
+    """Also in the template of an object."""
+    container = {**SPEC["containers"][0], "resource": {}}
+    spec = {"containers": [container], "initcontainers": []}
+    with pytest.warns(AlignupWarning) as said:
+        read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
+    assert [str(one.message) for one in said] == [
+        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; {meant!r} is meant"
+        for key, meant in (
+            ("metdata", "metadata"),
+            ("spec.initcontainers", "initContainers"),
+            ("spec.containers[0].resource", "resources"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "was_rejected"),
+    [
+        ("TopologyAffinityError", True),
+        ("OutOfcpu", True),
+        ("UnexpectedAdmissionError", True),
+        ("Evicted", False),
+        ("", False),
+    ],
+)
+def test_a_pod_that_its_kubelet_rejected_is_told_from_others(reason: str, was_rejected: bool) -> None:
+    status = {"phase": "Failed", "reason": reason, "message": "why", "startTime": "2026-01-02T03:04:05Z"}
+    [found] = read({**pod("a"), "status": status})
+
+    assert (found.was_rejected, found.reason, found.message) == (was_rejected, reason, "why")
+    if was_rejected:
+        assert live_pods([found], rejected=True) == [found]
+    with pytest.warns(AlignupWarning, match="has ended"):
+        assert live_pods([found]) == []
+
+
+def test_json_lines_are_read() -> None:
+    text = "\n".join(json.dumps(pod(name)) for name in "abc")
+    assert [one.pod.name for one in read_pod_documents(text + "\n\n", "f")] == ["a", "b", "c"]
 
 
 def test_resource_claims_are_warned_of() -> None:

@@ -96,7 +96,7 @@ def test_what_does_not_exist_names_what_does():
         (b"", "got '' "),
         (b"numaNodes: []", "JSON, hwloc's XML or a snapshot, got 'numaNodes: \\[\\]'"),
         (b"\xff\xfe\x00", "a snapshot, got"),
-        (b'{"a":' * 50_000, "nested too deeply"),
+        (b'{"a":' * 50_000, "levels deep"),
         (b"[1]", r"a mapping with 'numaNodes' or 'machine', got \[1\] at x"),
         (b"{}", "got one with nothing in it at x"),
         (b'{"a": 1, "b": 2}', "got one with 'a', 'b' at x"),

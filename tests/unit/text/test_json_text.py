@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from alignup.errors import InputError
-from alignup.text.json_text import decode_json
+from alignup.text.json_text import DEPTH_LIMIT, decode_json
 
 
 class Named(msgspec.Struct):
@@ -26,7 +26,7 @@ def test_values_are_plain_or_what_the_decoder_makes():
         (b"{'a': 1}", "malformed"),
         (b'{"name": "\xff"}', "utf-8"),
         (b'{"name": 3}', "Expected `str`, got `int`"),
-        (b'{"a":' * 50_000, "nested too deeply"),
+        (b'{"a":' * 50_000, "levels deep"),
         (b"[" * 50_000 + b"]" * 50_000, "Expected `object`, got `array`"),
         ('"\ud800"', "surrogates"),
     ],
@@ -49,3 +49,24 @@ def test_the_decoders_words_are_put_in_ours():
     with pytest.raises(InputError) as caught:
         decode_json(b"{}", "a name", "line 3", msgspec.json.Decoder(Named).decode)
     assert str(caught.value) == "expected a name, got '{}' (it lacks the key `name`) at line 3"
+
+
+@pytest.mark.parametrize("make", [str, str.encode])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("[", "]"), ('{"a":', "}"), ('[[],"]]]",', "]"), ('["[[[{", {}, ', "]"), ('{"\\"[":', "}")],
+)
+def test_levels_are_counted(make, before: str, after: str) -> None:
+    """By themselves, and not by what an interpreter bears; brackets in strings are none."""
+    for levels, is_fine in ((DEPTH_LIMIT, True), (DEPTH_LIMIT + 1, False), (3000, False)):
+        inner = levels - 1
+        text = make(before * inner + "[" + "]" + after * inner)
+        if is_fine:
+            decode_json(text, "JSON")
+        else:
+            with pytest.raises(InputError, match=f"values are nested more than {DEPTH_LIMIT} levels deep"):
+                decode_json(text, "JSON")
+
+
+def test_many_values_side_by_side_are_no_depth() -> None:
+    assert len(decode_json(b"[" + b'["}", {}],' * 10_000 + b"0]", "JSON")) == 10_001

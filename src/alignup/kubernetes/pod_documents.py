@@ -1,0 +1,401 @@
+"""Finds the pods in documents that `kubectl` prints or applies: Pods, Lists, and the objects that make pods.
+
+Objects that make pods are those of Kubernetes and of anybody else: what has `spec.containers` in some template is a
+pod. Says how many pods an object makes, which pods have ended and why, and on which node they are. A single manifest is
+decoded by `alignup.kubernetes.manifest`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError, warn
+from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.records import Record, replace
+from alignup.text.byte_sizes import counted
+from alignup.text.documents import read_documents
+from alignup.text.known_keys import unknown_keys
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+
+__all__ = ["PodDocument", "expanded", "live_pods", "read_pod_documents"]
+
+MOST_REPLICAS: Final = 10_000
+"""The most pods that are made of one object."""
+_MOST_LEVELS: Final = 12
+"""The levels of an object below which nobody keeps a template of a pod."""
+_COUNTS: Final = ("replicas", "parallelism", "completions")
+"""The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two."""
+_WORKLOADS: Final = {
+    **dict.fromkeys(
+        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"),
+        ("spec", "template"),
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""The kinds of Kubernetes that make pods, and where they keep the template; without one they are wrong."""
+_WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
+"""Kinds that may describe pods, or quote one, and make none."""
+_ENDED: Final = ("Succeeded", "Failed")
+_REJECTIONS: Final = frozenset(
+    """
+    InitContainersRestartPolicyForbidden InvalidNodeInfo NodeAffinity NodeName NodePorts PodFeatureUnsupported
+    PodLevelResourcesNotSupported PodOSNotSupported PodOSSelectorNodeLabelDoesNotMatch SMTAlignmentError
+    TopologyAffinityError UnexpectedAdmissionError
+    """.split()  # noqa: SIM905  # so many names read better without quotes
+)
+"""The reasons of a kubelet that does not admit a pod, beside OutOf and a resource."""
+
+_POD: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+_SPEC: Final = frozenset(
+    """
+    activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks
+    ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets
+    initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates
+    resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext
+    serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds
+    tolerations topologySpreadConstraints volumes workloadRef
+    """.split()  # noqa: SIM905  # as above
+)
+_CONTAINER: Final = frozenset(
+    """
+    args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy
+    resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath
+    terminationMessagePolicy tty volumeDevices volumeMounts workingDir
+    """.split()  # noqa: SIM905  # as above
+)
+_RESOURCES: Final = frozenset({"claims", "limits", "requests"})
+
+
+class PodDocument(Record):
+    """A pod as it was found, with what a kubelet would not look at."""
+
+    pod: Pod
+    count: int = 1
+    """The number of such pods that its object makes."""
+    is_numbered: bool = False
+    """A single pod is numbered too, as those of a StatefulSet are."""
+    node_name: str = ""
+    """The node that it is bound to; empty: none yet."""
+    phase: str = ""
+    """From its status; empty: not known."""
+    is_generated: bool = False
+    """Its name, and uid, would be made up by the API server."""
+    reason: str = ""
+    """From its status: why it has failed."""
+    message: str = ""
+    """From its status."""
+    started: str = ""
+    """When its kubelet took note of it, or else when it was created, as RFC 3339 has it; empty: not known."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more."""
+        return self.phase in _ENDED
+
+    @property
+    def was_rejected(self) -> bool:
+        """Whether its kubelet did not admit it."""
+        return self.phase == "Failed" and (self.reason in _REJECTIONS or self.reason.startswith("OutOf"))
+
+
+class _Template(Record):
+    """A pod within an object."""
+
+    manifest: Mapping[str, Any]
+    place: str
+    name: str
+    """What tells it from the others of its object; empty: nothing has to."""
+    count: int
+
+
+def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
+    """Return the pods in a text, in order; objects that make none are told in a warning, as are unknown keys of pods.
+
+    Args:
+        text: YAML with any number of documents, JSON, or JSON lines: Pods, Lists, and whatever has templates of pods.
+        source: the name of the text in errors and warnings.
+
+    Raises:
+        InputError: the text is no YAML or JSON, has no pods, or something else than Kubernetes objects.
+    """
+    documents = read_documents(text, source)
+    found: list[PodDocument] = []
+    ignored: Counter[str] = Counter()
+    for number, document in enumerate(documents, 1):
+        which = f"document {number} of {source}" if len(documents) > 1 else source
+        try:
+            found += _found(document, "", ignored)
+        except InputError as error:
+            raise type(error)(f"{error} in {which}") from None
+    if ignored:
+        kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
+        warn(f"{source}: ignored objects that make no pods: {kinds}")
+    if not found:
+        raise InputError(f"there is no pod in {source}")
+    return list(_generated(found))
+
+
+def _found(  # noqa: C901  # a kind of objects each
+    document: object, place: str, ignored: Counter[str]
+) -> Iterator[PodDocument]:
+    """Yield the pods in one object; count the kinds of objects without any."""
+    if document is None and not place:
+        return
+    if not isinstance(document, Mapping):
+        raise InputError.at(place or "the top", "a Pod manifest, which is a mapping", document)
+    kind = document.get("kind")
+    if isinstance(kind, str) and kind.endswith("List") and "items" in document:
+        items = document.get("items")
+        where = f"{place}.items" if place else "items"
+        if not isinstance(items, list):
+            raise InputError.at(where, "a list of Pods", items)
+        for index, item in enumerate(items):
+            yield from _found(item, f"{where}[{index}]", ignored)
+    elif kind is None or kind == "Pod":
+        yield _pod(document, place)
+    elif not isinstance(kind, str):
+        raise InputError.at(f"{place}.kind" if place else "kind", "a string", kind)
+    else:
+        templates = [] if kind in _WITHOUT_TEMPLATES else list(_templates(document, place, "", 1))
+        if kind in _WORKLOADS and not templates:
+            templates = [_own_template(document, kind, place)]
+        if not templates:
+            ignored[kind] += 1
+        for template in templates:
+            yield _made(document, template, kind, alone=len(templates) == 1)
+
+
+def _pod(document: Mapping[str, Any], place: str) -> PodDocument:
+    """Return a pod that is there by itself."""
+    pod = pod_from_manifest(document, place)
+    _warn_of_keys(document, place, f"{pod.namespace}/{pod.name}")
+    metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
+    return PodDocument(
+        pod,
+        node_name=str(_mapping(document, "spec").get("nodeName") or ""),
+        phase=str(status.get("phase") or ""),
+        is_generated=_is_generated(metadata),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        started=str(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+    )
+
+
+def _templates(value: object, place: str, name: str, count: int, level: int = 0) -> Iterator[_Template]:
+    """Yield the pods that an object makes, wherever they are in it.
+
+    Args:
+        value: the object, or a part of it.
+        place: where that part is.
+        name: what tells the part from others alike: a key that somebody chose, or a name in a list.
+        count: how many times what holds the part makes it.
+        level: how deep in the object it is.
+    """
+    if level > _MOST_LEVELS:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            own = item.get("name") if isinstance(item, Mapping) else None
+            yield from _templates(
+                item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1
+            )
+        return
+    if not isinstance(value, Mapping):
+        return
+    spec = value.get("spec")
+    if level and isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
+        yield _Template(value, place, name, count)
+        return
+    if level and isinstance(value.get("container"), Mapping) and "containers" not in value:
+        # a step of an Argo workflow is one container, which the controller puts into a pod
+        container = {"name": "main", **value["container"]}
+        keys = {key: value[key] for key in ("initContainers", "nodeSelector", "tolerations") if key in value}
+        manifest = {"metadata": value.get("metadata"), "spec": {"containers": [container], **keys}}
+        yield _Template(manifest, place, name, count)
+        return
+    before = f"{place}." if place else ""
+    own_count = count * _count(value, place)
+    for key, part in value.items():
+        if key in {"status", "metadata"} or not isinstance(key, str):
+            continue
+        told = _name_of(key) if place.endswith("ReplicaSpecs") or key.endswith("Template") else ""
+        members = _members(value, key)
+        yield from _templates(part, f"{before}{key}", told or name, own_count * members, level + 1)
+
+
+def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Template:
+    """Return the template of an object of Kubernetes that has none with containers.
+
+    Raises:
+        InputError: there is no template at all.
+    """
+    template: object = document
+    for step in _WORKLOADS[kind]:
+        template = template.get(step) if isinstance(template, Mapping) else None
+    where = ".".join(filter(None, (place, *_WORKLOADS[kind])))
+    if not isinstance(template, Mapping):
+        raise InputError.at(f"{where} of kind {kind}", "a Pod template", template)
+    return _Template(template, where, "", 1)
+
+
+def _name_of(key: str) -> str:
+    """Return a key as a part of a pod's name: `Worker` as worker, `leaderTemplate` as leader."""
+    stem = key.removesuffix("Template")
+    return "" if stem in {"job", "pod", ""} or (stem.endswith("leaderWorker")) else stem.lower()
+
+
+def _members(value: Mapping[str, Any], key: str) -> int:
+    """Return how many pods of a group a template of a LeaderWorkerSet makes; 1 for all else."""
+    size = value.get("size")
+    if key == "workerTemplate" and isinstance(size, int) and not isinstance(size, bool):
+        return max(0, size - ("leaderTemplate" in value))
+    return 1
+
+
+def _count(value: Mapping[str, Any], place: str) -> int:
+    """Return how many pods, or groups, a mapping with a template makes at one time."""
+    found = {key: _number(value, key, place) for key in _COUNTS if value.get(key) is not None}
+    if "parallelism" in found or "completions" in found:
+        at_once = found.get("parallelism", 1)
+        return min(at_once, found.get("completions", at_once))
+    return found.get("replicas", 1)
+
+
+def _number(value: Mapping[str, Any], key: str, where: str) -> int:
+    number = value[key]
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
+        raise InputError.at(
+            f"{where}.{key}" if where else key, f"a whole number of at most {MOST_REPLICAS}", number
+        )
+    return number
+
+
+def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone: bool) -> PodDocument:
+    """Return the pod that an object makes of a template, named after the object."""
+    own, metadata = _mapping(document, "metadata"), _mapping(template.manifest, "metadata")
+    names = {key: own[key] for key in ("name", "generateName", "namespace") if own.get(key) is not None}
+    if not alone and template.name and isinstance(names.get("name"), str):
+        names["name"] = f"{names['name']}-{template.name}"
+    manifest = {"metadata": {**metadata, **names, "uid": None}, "spec": template.manifest.get("spec")}
+    if template.count > MOST_REPLICAS:
+        raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
+    pod = pod_from_manifest(manifest, template.place)
+    _warn_of_keys(template.manifest, template.place, f"{kind} {pod.namespace}/{own.get('name') or pod.name}")
+    return PodDocument(
+        pod,
+        1 if kind == "DaemonSet" else template.count,
+        kind == "StatefulSet",
+        str(_mapping(template.manifest, "spec").get("nodeName") or ""),
+        is_generated=_is_generated(own),
+    )
+
+
+def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
+    """Warn of keys of a pod that Kubernetes does not know, with the known one that is probably meant."""
+    before = f"{place}." if place else ""
+    spec = _mapping(manifest, "spec")
+    places = [(place, manifest, _POD), (f"{before}spec", spec, _SPEC)]
+    places.append((f"{before}spec.resources", _mapping(spec, "resources"), _RESOURCES))
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            if isinstance(container, Mapping):
+                where = f"{before}spec.{kind}[{index}]"
+                places.append((where, container, _CONTAINER))
+                places.append((f"{where}.resources", _mapping(container, "resources"), _RESOURCES))
+    for where, mapping, known in places:
+        for key, meant in unknown_keys(mapping, known):
+            hint = f"; {meant!r} is meant" if meant else ""
+            at = f"{where}." if where else ""
+            warn(f"{whose}: the key {at}{key} is unknown and ignored{hint}")
+
+
+def _is_generated(metadata: Mapping[str, Any]) -> bool:
+    return not (metadata.get("name") or metadata.get("uid")) and bool(metadata.get("generateName"))
+
+
+def _mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping under a key; empty if there is none, which whoever needs it complains of."""
+    found = document.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _generated(found: Iterable[PodDocument]) -> Iterator[PodDocument]:
+    """Yield the documents with the pods of one generated name numbered, as the API server tells them apart."""
+    seen: Counter[str] = Counter()
+    for one in found:
+        number = seen[one.pod.uid]
+        if one.is_generated:
+            seen[one.pod.uid] += 1
+        if one.is_generated and number:
+            name, uid = (f"{text.removesuffix('0')}{number}" for text in (one.pod.name, one.pod.uid))
+            yield replace(one, pod=replace(one.pod, name=name, uid=uid))
+        else:
+            yield one
+
+
+def live_pods(
+    documents: Iterable[PodDocument],
+    node_name: str | None = None,
+    *,
+    one_node: bool = True,
+    rejected: bool = False,
+) -> list[PodDocument]:
+    """Return the pods of one node that have not ended; the others are told in warnings.
+
+    Args:
+        documents: as `read_pod_documents` returns them, of all files together.
+        node_name: the node; pods that are bound to none are kept. None: there may be one node only.
+        one_node: False: pods of any nodes are returned.
+        rejected: return pods that were rejected by their kubelets, too.
+
+    Raises:
+        InputError: `node_name` is None and the pods are bound to several nodes.
+    """
+    alive: list[PodDocument] = []
+    for one in documents:
+        if one.has_ended and not (rejected and one.was_rejected):
+            why = f", {one.reason}" if one.reason else ""
+            warn(f"pod {one.pod.namespace}/{one.pod.name} has ended ({one.phase}{why}) and is ignored")
+        else:
+            alive.append(one)
+    nodes = sorted({one.node_name for one in alive if one.node_name})
+    if node_name is None:
+        if len(nodes) > 1 and one_node:
+            named = ", ".join(nodes[:3]) + (" and others" if len(nodes) > 3 else "")  # noqa: PLR2004
+            raise InputError(f"these are pods of several nodes ({named}): --node-name chooses one")
+        return alive
+    kept = [one for one in alive if one.node_name in {"", node_name}]
+    if len(kept) < len(alive):
+        others = len(alive) - len(kept)
+        warn(f"{counted(others, 'pod')} of other nodes than {node_name} ignored")
+    return kept
+
+
+def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> list[Pod]:
+    """Return all pods; several of one object have a number at the end of name and uid.
+
+    Args:
+        documents: the pods and how many of each there are.
+        replicas: how many of each instead; they then come in rounds, one of each.
+    """
+    listed = list(documents)
+    if replicas is None:
+        return [
+            _copy(one.pod, number if one.count > 1 or one.is_numbered else None)
+            for one in listed
+            for number in range(one.count)
+        ]
+    numbered = replicas > 1
+    return [
+        _copy(one.pod, number if numbered or one.is_numbered else None)
+        for number in range(replicas)
+        for one in listed
+    ]
+
+
+def _copy(pod: Pod, number: int | None) -> Pod:
+    return pod if number is None else replace(pod, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
