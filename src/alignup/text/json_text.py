@@ -25,8 +25,7 @@ _SHOWN: Final = 40
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 DEPTH_LIMIT: Final = 500
 """The levels of lists and objects that a JSON text may have, whatever the interpreter could bear."""
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 
 
 def decode_json(
@@ -69,15 +68,8 @@ def _is_too_deep(text: str | bytes) -> bool:
     if sum(map(text.count, opening)) <= DEPTH_LIMIT:  # type: ignore[arg-type]  # of one type
         return False
     data = text.encode(errors="replace") if isinstance(text, str) else text
-    if _depth(data.translate(None, _NO_BRACKETS)) <= DEPTH_LIMIT:
-        return False
-    # brackets in strings may have been counted, too
-    return _depth(b"".join(found[0] for found in _TOKENS.finditer(data) if len(found[0]) == 1)) > DEPTH_LIMIT
-
-
-def _depth(brackets: bytes) -> int:
-    """Return how deep brackets nest; those that close more than is open count as if they opened nothing."""
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    steps = (_STEPS.get(found[0], 0) for found in _TOKENS.finditer(data))
+    return max(accumulate(steps), default=0) > DEPTH_LIMIT
 
 
 def _in_our_words(complaint: str) -> str:
