@@ -16,7 +16,8 @@ from alignup.cli.inputs import asked_pods, load_node
 from alignup.cli.options import files, json_option, kubelet_versions_option, node_source_options
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -61,13 +62,14 @@ def command(
 ) -> None:
     """Admit pods on a machine, one after the other, or say why not.
 
-    Manifests are Pods, Lists as `kubectl get pods -o yaml` prints them, Deployments, StatefulSets, Jobs and the like;
-    pods that have ended are passed over. Without a manifest, the example pods of a catalog machine are admitted. `-`
-    reads standard input.
+    Manifests are whatever `kubectl apply -f` or `helm template` takes: Pods, Lists as `kubectl get pods -o yaml` prints
+    them, Deployments, Jobs and all other objects with a template of a pod. Objects without one are ignored, and so are
+    pods that have ended. With --node, pods that are on the node already are told apart. Without a manifest, the example
+    pods of a catalog machine are admitted. `-` reads standard input.
     """
 
-    def read(loaded: LoadedNode) -> list[Pod]:
-        return asked_pods(pods, source, loaded)
+    def read(loaded: LoadedNode) -> Sequence[Pod]:
+        return asked_pods(pods, source, loaded).pods
 
     if len(versions) > 1:
         from alignup.cli.comparison import compare_versions
@@ -78,11 +80,15 @@ def command(
         ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
     loaded = load_node(source, versions[0] if versions else None)
     is_configured = bool(source.config or source.kubelet_node)
-    answers = admit_all(loaded, read(loaded), is_configured=is_configured, with_hints=with_hints)
+    asked = asked_pods(pods, source, loaded)
+    there = [there_dict(loaded.node, pod) for pod in asked.there]
+    answers = admit_all(loaded, asked.pods, is_configured=is_configured, with_hints=with_hints)
     if as_json:
+        for one in there:
+            click.echo(json.dumps(one, separators=(",", ":")))
         print_json(loaded.node, answers)
     else:
-        show(loaded.node, loaded.title, answers)
+        show(loaded.node, loaded.title, answers, asked.there)
     ctx.exit(0 if all(admission.admitted for _, admission, _ in answers) else 1)
 
 
@@ -101,8 +107,9 @@ def admit_all(
     """Admit pods, and say what the answers leave out."""
     say_what_is_ignored(loaded, manifests, is_configured=is_configured)
     answers = [admitted(loaded.node, pod, with_hints=with_hints) for pod in manifests]
-    for sentence in too_large(loaded.node, [pod for pod, admission, _ in answers if admission]):
-        complain(sentence)
+    if not loaded.node.whole_verdict:
+        for sentence in too_large(loaded.node, [pod for pod, admission, _ in answers if admission]):
+            complain(sentence)
     return answers
 
 
@@ -112,9 +119,21 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], *, is_configure
 
     for resource in foreign_devices(pods, loaded.resources):
         name = resource if resource.isprintable() else ascii(resource)
-        complain(f"{name} is not on this machine; ignored, as a kubelet does")
+        complain(f"{name} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
+    for pod in pods:
+        if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
+            complain(f"{pod.namespace}/{pod.name} is a Windows pod, which a kubelet on Linux refuses")
     if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
         complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
+
+
+def meant_words(resource: str, loaded: LoadedNode) -> str:
+    """Return the question whether another resource is meant; empty where none of the node has a name like it."""
+    known = {one.rpartition("/")[2]: one for one in loaded.resources}
+    for _, near in unknown_keys([resource.rpartition("/")[2]], known):
+        if near:
+            return f"; is {known[near]} meant?"
+    return ""
 
 
 def admitted(node: Node, pod: Pod, *, with_hints: bool) -> Answer:
@@ -144,7 +163,6 @@ def asked_devices(pod: Pod) -> Iterator[str]:
 def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield a sentence for each pod that asks for more CPU or memory than there is on the whole node."""
     from alignup.kubernetes.node_sums import allocatable_sums, requested
-    from alignup.text.byte_sizes import short_bytes
 
     there = allocatable_sums(node.machine, node.config, {})
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
@@ -156,8 +174,8 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
                 f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short
             )
             yield (
-                f"{pod.namespace}/{pod.name} requests {amounts}: a scheduler's fit check, which is not made here, "
-                "keeps it off this node"
+                f"{pod.namespace}/{pod.name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
+                "that check"
             )
 
 
@@ -178,13 +196,38 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     return answer
 
 
-def show(node: Node, title: str, answers: Sequence[Answer]) -> None:
-    """Print what a person reads at a glance."""
+def there_dict(node: Node, pod: Pod) -> dict[str, Any]:
+    """Return a pod that is on the node already, in JSON's types: as if it were admitted now, and marked."""
+    return answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True}
+
+
+def admission_of(node: Node, pod: Pod) -> Admission:
+    """Return the admission of a pod that is on the node already: what its containers hold."""
+    from alignup.topology_manager.admission import Admission
+
+    got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
+    return Admission(True, "", got, numa_node_ids=node.machine.numa_node_ids)
+
+
+def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod] = ()) -> None:
+    """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
     console.print(safe(title))
-    for pod, admission, hints in answers:
+    if there:
+        table = make_table("on the node already", "CPUs", "memory", "devices")
+        for pod in there:
+            for name, got in admission_of(node, pod).containers.items():
+                _, _, _, *held = container_row(node, name, got)
+                table.add_row(safe(f"{pod.namespace}/{pod.name}/{name}"), *held)
+        console.print()
+        print_whole(console, table)
+    for same in alike(answers):
+        pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
+        if len(same) > 1:
+            more = counted(len(same) - 1, "more pod")
+            console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")
         if hints is not None:
             console.print()
             show_hints(console, hints, node.machine.numa_node_ids)
@@ -204,13 +247,41 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         if admission.exact
         else " (the search for the best alignment ended at its limit; this is the best found)"
     )
-    console.print(f"{mark(console, good=True)} {label} admitted{limit}")
+    evicted = ""
+    if admission.preempted:
+        evicted = (
+            f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
+        )
+        evicted = evicted if len(admission.preempted) == 1 else evicted.replace(" is evicted", " are evicted")
+    console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
     table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
     print_whole(console, table)
     for line in sharing_lines(node, pod):
         console.print(f"  {safe(line)}")
+
+
+def alike(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Return the answers in order; equal refusals in a row, of pods that differ in their names only, together."""
+    groups: list[list[Answer]] = []
+    for pod, admission, hints in answers:
+        last = groups[-1][0] if groups else None
+        if last is not None and same_refusal(last[0], last[1], pod, admission):
+            groups[-1].append((pod, admission, hints))
+        else:
+            groups.append([(pod, admission, hints)])
+    return groups
+
+
+def same_refusal(one: Pod, first: Admission, other: Pod, second: Admission) -> bool:
+    """Return whether two pods that differ in their names only are refused for the same words."""
+    return (
+        not (first or second)
+        and (first.reason, first.message) == (second.reason, second.message)
+        and one.namespace == other.namespace
+        and one.all_containers == other.all_containers
+    )
 
 
 def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:

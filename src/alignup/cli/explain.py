@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from alignup.cli.admit import say_what_is_ignored
+from alignup.cli.admit import same_refusal, say_what_is_ignored
 from alignup.cli.inputs import asked_pods, load_node, write_text
 from alignup.cli.options import (
     files,
@@ -20,16 +21,20 @@ from alignup.cli.options import (
     node_source_options,
     svg_option,
 )
+from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.cli.inputs import LoadedNode
+    from alignup.cli.inputs import AskedPods
     from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.node import Node
     from alignup.node.explain.explanation import Explanation
+    from alignup.topology_manager.admission import Admission
 
 __all__ = ["command"]
 
@@ -40,6 +45,12 @@ __all__ = ["command"]
 )
 @node_source_options
 @kubelet_version_option
+@click.option(
+    "--pod",
+    "chosen",
+    metavar="NAMESPACE/NAME",
+    help="Explain this pod of the input only, or of the node's rejected ones.",
+)
 @click.option(
     "--nodes",
     "-n",
@@ -59,6 +70,7 @@ def command(
     ctx: click.Context,
     source: NodeSource,
     version: KubeletVersion | None,
+    chosen: str | None,
     nodes: str | None,
     product: bool,
     as_json: bool,
@@ -69,15 +81,27 @@ def command(
     """Say why pods are admitted or refused on a machine, one after the other, and what would help.
 
     The pods are those of `alignup admit`. Each one is explained on the machine as the pods before it left it, and then
-    admitted there if it fits. Every change that is suggested was tried. `-` reads standard input. A picture shows the
-    first pod that is refused, or else the last one; a page shows all.
+    admitted there if it fits. A pod that its kubelet rejected (its status has the phase Failed and a reason such as
+    TopologyAffinityError) is explained as of now, after all others: why it was rejected, and whether there is room now.
+    With --node and without a file, the rejected pods of that node are explained, newest first.
+
+    Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
+    or else the last one; a page shows all.
     """
     loaded = load_node(source, version)
-    asked = asked_pods(pods, source, loaded)
-    say_what_is_ignored(loaded, asked, is_configured=bool(source.config or source.kubelet_node))
-    quiet = "-" in (svg, html)
-    found = explain_all(loaded, asked, nodes, version, product=product, as_json=as_json, quiet=quiet)
-    if svg is not None or html is not None:
+    asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
+    rejected = [one.pod for one in asked.rejected]
+    say_what_is_ignored(
+        loaded, [*asked.pods, *rejected], is_configured=bool(source.config or source.kubelet_node)
+    )
+    others = None if nodes is None else OtherNodes(nodes, version)
+    teller = Teller(others, product=product, as_json=as_json, quiet="-" in (svg, html))
+    for pod in asked.there:
+        teller.tell_there(pod)
+    found = explain_all(loaded.node, asked, teller)
+    if not as_json and not teller.quiet:
+        teller.note(loaded.title)
+    if (svg is not None or html is not None) and found:
         draw(found, svg, html)
     ctx.exit(0 if all(found) else 1)
 
@@ -98,42 +122,100 @@ def draw(found: Sequence[Explanation], svg: str | None, html: str | None) -> Non
         write_text(html, explanations_page("Why pods are admitted or refused", found))
 
 
-def explain_all(
-    loaded: LoadedNode,
-    pods: Sequence[Pod],
-    nodes: str | None,
-    version: KubeletVersion | None,
-    *,
-    product: bool,
-    as_json: bool,
-    quiet: bool,
-) -> list[Explanation]:
-    """Explain each pod and then admit it; `quiet`: print nothing."""
-    from alignup.cli.explain_view import show_explanation, show_note
+def explain_all(node: Node, asked: AskedPods, teller: Teller) -> list[Explanation]:
+    """Explain each pod and then admit it, and after all of them those that their kubelet rejected.
 
-    others = None if nodes is None else OtherNodes(nodes, version)
-    found = []
-    for number, pod in enumerate(pods):
-        explanation = loaded.node.explain(pod)
-        loaded.node.admit(pod)
+    Of pods that differ in their names only, and are refused for the same words one after the other, the first is
+    explained.
+    """
+    found: list[Explanation] = []
+    last: tuple[Pod, Admission] | None = None
+    for pod in asked.pods:
+        tried = node.try_admit(pod) if last is not None else None
+        if last is not None and tried is not None and same_refusal(*last, pod, tried):
+            explanation = replace(found[-1], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)
+            teller.tell_alike(pod, explanation)
+        else:
+            explanation = node.explain(pod)
+            teller.tell(pod, explanation)
         found.append(explanation)
-        if quiet:
-            continue
-        taking = None if others is None or explanation.admitted else others.taking(pod)
-        if as_json:
-            told = explanation.to_dict(product=product) | ({"cluster": taking} if taking else {})
-            click.echo(json.dumps(told, separators=(",", ":")))
-            continue
-        click.echo(nl=number > 0)
-        show_explanation(explanation, product=product)
-        if taking:
-            show_note(taking_words(taking))
-    if not as_json and not quiet:
-        show_note(loaded.title)
+        admission = node.admit(pod)
+        last = None if admission else (pod, admission)
+    teller.end_of_alike()
+    for one in asked.rejected:
+        explanation = node.explain(one.pod)
+        teller.tell(one.pod, explanation, was=one)
+        found.append(explanation)
     return found
 
 
+class Teller:
+    """Prints explanations, each as soon as it is there."""
+
+    def __init__(self, others: OtherNodes | None, *, product: bool, as_json: bool, quiet: bool) -> None:
+        self._others = others
+        self._product = product
+        self._as_json = as_json
+        self.quiet = quiet
+        """Print nothing, since a picture goes to standard output."""
+        self._count = 0
+        self._alike: list[Pod] = []
+
+    def tell(self, pod: Pod, explanation: Explanation, was: PodDocument | None = None) -> None:
+        """Print an explanation; `was` is the pod's document if its kubelet has rejected it before."""
+        self.end_of_alike()
+        if self.quiet:
+            return
+        taking = None if self._others is None or explanation.admitted else self._others.taking(pod)
+        if self._as_json:
+            told = explanation.to_dict(product=self._product) | ({"cluster": taking} if taking else {})
+            if was is not None:
+                told["was"] = {"reason": was.reason, "message": was.message}
+            click.echo(json.dumps(told, separators=(",", ":")))
+            return
+        from alignup.cli.explain_view import show_explanation, show_rejection
+
+        click.echo(nl=self._count > 0)
+        self._count += 1
+        if was is not None:
+            show_rejection(explanation, was)
+        show_explanation(explanation, product=self._product)
+        if taking:
+            self.note(taking_words(taking))
+
+    def tell_alike(self, pod: Pod, explanation: Explanation) -> None:
+        """Print the same explanation for another pod, or count it where a person reads."""
+        if self._as_json:
+            self.tell(pod, explanation)
+        else:
+            self._alike.append(pod)
+
+    def end_of_alike(self) -> None:
+        """Say how many pods were explained alike."""
+        alike, self._alike = self._alike, []
+        if alike and not self.quiet:
+            names = alike[0].name if len(alike) == 1 else f"{alike[0].name} to {alike[-1].name}"
+            self.note(f"and {counted(len(alike), 'more pod')} alike: {names}")
+
+    def tell_there(self, pod: Pod) -> None:
+        """Say that a pod is on the node already."""
+        label = f"{pod.namespace}/{pod.name}"
+        if self._as_json:
+            told = {"pod": label, "namespace": pod.namespace, "uid": pod.uid, "admitted": True, "reason": ""}
+            click.echo(json.dumps(told | {"cause": THERE, "isThere": True}, separators=(",", ":")))
+        elif not self.quiet:
+            click.echo(one_line(f"{label}: {THERE}"))
+            self._count += 1
+
+    def note(self, text: str) -> None:
+        """Print a line by itself."""
+        from alignup.cli.explain_view import show_note
+
+        show_note(text)
+
+
 MOST_NODES: Final = 10
+THERE: Final = "it is on the node already"
 
 
 class OtherNodes:

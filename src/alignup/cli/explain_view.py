@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from alignup.cli.terminal import Console, Table
+    from alignup.kubernetes.pod_documents import PodDocument
     from alignup.node.explain.explanation import Explanation, Step
     from alignup.node.explain.product import Product
 
-__all__ = ["show_explanation", "show_note"]
+__all__ = ["show_explanation", "show_note", "show_rejection"]
 
 
 def show_note(note: str) -> None:
@@ -62,6 +63,17 @@ def show_explanation(explanation: Explanation, *, product: bool = False) -> None
         if len(explanation.neighbours) > MOST_NEIGHBOURS:
             console.print(f"and {counted(len(explanation.neighbours) - MOST_NEIGHBOURS, 'more container')}")
     show_suggestions(console, explanation)
+
+
+def show_rejection(explanation: Explanation, was: PodDocument) -> None:
+    """Print how a pod ended, and whether it would end so again."""
+    console = make_console()
+    message = was.message.removeprefix("Pod was rejected: ")
+    console.print(safe(f"{explanation.pod} was rejected: {was.reason}{f' ({message})' if message else ''}"))
+    if explanation.admitted:
+        console.print("There is room now: its replacement would be admitted. As of now:")
+    else:
+        console.print("It would be rejected again. As of now:")
 
 
 def verdict(explanation: Explanation) -> str:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
 __all__ = [
+    "AskedPods",
     "LoadedNode",
     "asked_pods",
     "load_node",
@@ -140,6 +142,17 @@ def read_pods(
     return expanded(live_pods(found, node_name, one_node=one_node), replicas)
 
 
+class AskedPods(Record):
+    """The pods that a command is asked about."""
+
+    pods: tuple[Pod, ...] = ()
+    """Those to decide on, in order."""
+    there: tuple[Pod, ...] = ()
+    """Those that are on the node already, as the node knows them."""
+    rejected: tuple[PodDocument, ...] = ()
+    """Those that their kubelet rejected, newest first."""
+
+
 class LoadedNode(Record):
     """A node, with a title for people and the example pods of its machine."""
 
@@ -149,6 +162,8 @@ class LoadedNode(Record):
     """Those that the node has devices of."""
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
+    pod_list: bytes | None = None
+    """The List of the pods of a kubelet's node, where there is one."""
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -171,9 +186,7 @@ class LoadedNode(Record):
         from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
-            raise InputError(
-                "expected at least one POD.yaml, got none; only some catalog machines have example pods"
-            )
+            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
         return expanded((PodDocument(pod_from_manifest(manifest)) for manifest in self.pods), replicas)
 
 
@@ -211,19 +224,59 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
-    node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
+    plugins = plugins_of(loaded.preferred_sets)
+    node = Node(loaded.machine, kubelet, loaded.devices, plugins, whole_verdict=not source.managers_only)
     return LoadedNode(node, title_of(source.machine, node), frozenset(loaded.devices), loaded.pods)
 
 
-def asked_pods(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Pod]:
-    """Return the pods in some files; without files, the example pods of the machine.
+def asked_pods(
+    names: Sequence[str],
+    source: NodeSource,
+    loaded: LoadedNode,
+    *,
+    chosen: str | None = None,
+    rejected: bool = False,
+) -> AskedPods:
+    """Return the pods in some files; without files, the example pods of the machine, or the rejected ones of its node.
+
+    Args:
+        names: of the files.
+        source: the options of the command.
+        loaded: the node; pods that it has already are told apart.
+        chosen: `namespace/name` of the only pod that is wanted, or its name; None: all.
+        rejected: return those that their kubelet rejected, too; False: they are ignored, as all that have ended.
 
     Raises:
         InputError: there are none, or a file is not what it should be.
     """
-    if not names:
-        return loaded.example_pods(source.replicas)
-    return read_pods(names, replicas=source.replicas, node_name=source.node_name)
+    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
+    from alignup.text.documents import TEXT_LIMIT
+
+    of_node = not names and rejected and source.kubelet_node is not None
+    if not names and not of_node:
+        return AskedPods(tuple(loaded.example_pods(source.replicas)))
+    if of_node:
+        if loaded.pod_list is None:
+            raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
+        found = [one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected]
+    else:
+        found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+    if chosen is not None:
+        found = [one for one in found if chosen in {one.pod.name, f"{one.pod.namespace}/{one.pod.name}"}]
+        if not found:
+            raise InputError.at("--pod", "a pod of the input, as NAMESPACE/NAME", chosen)
+    node_name = (
+        source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
+    )
+    kept = live_pods(found, node_name, rejected=rejected)
+    known = {one.uid: one for one in loaded.node.pods}
+    there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known)
+    ended = sorted((one for one in kept if one.was_rejected), key=lambda one: one.started, reverse=True)
+    others = (one for one in kept if one.pod.uid not in known and not one.was_rejected)
+    asked = AskedPods(tuple(expanded(others, source.replicas)), there, tuple(ended))
+    if asked == AskedPods():
+        raise InputError("no pod is left" if found else f"no pod of {source.kubelet_node} was rejected")
+    return asked
 
 
 def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
@@ -232,7 +285,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     Raises:
         InputError: a file is damaged, or options contradict each other.
     """
-    from alignup.kubelet.layout import open_node
+    from alignup.kubelet.layout import PODS, open_node
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
@@ -248,7 +301,8 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
     found = make_node(records, at, inventory, version).node
     resources = frozenset(found.devices.pools if found.devices else ())
-    return LoadedNode(found, title_of(root, found), resources)
+    found.whole_verdict = not source.managers_only
+    return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS))
 
 
 def read_mapping(name: str) -> dict[str, Any]:

@@ -315,6 +315,7 @@ class NodeSource(NamedTuple):
     lenient: bool = False
     replicas: int | None = None
     node_name: str | None = None
+    managers_only: bool = False
 
 
 node_source_options = _gathered(
@@ -329,6 +330,12 @@ node_source_options = _gathered(
             "--lenient",
             is_flag=True,
             help="Accept options of the configuration whose feature gates are off by default, and say so.",
+        ),
+        click.option(
+            "--managers-only",
+            is_flag=True,
+            help="Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
+            "selector, taints, ports, operating system.",
         ),
         click.option(
             "--replicas",

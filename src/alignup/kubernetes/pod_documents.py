@@ -135,7 +135,7 @@ def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
         kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
         warn(f"{source}: ignored objects that make no pods: {kinds}")
     if not found:
-        raise InputError(f"there is no pod in {source}")
+        raise InputError(f"there is no Pod in {source}")
     return list(_generated(found))
 
 
@@ -171,9 +171,9 @@ def _found(  # noqa: C901  # a kind of objects each
 
 def _pod(document: Mapping[str, Any], place: str) -> PodDocument:
     """Return a pod that is there by itself."""
-    pod = pod_from_manifest(document, place)
-    _warn_of_keys(document, place, f"{pod.namespace}/{pod.name}")
     metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
+    _warn_of_keys(document, place, f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}")
+    pod = pod_from_manifest(document, place)
     return PodDocument(
         pod,
         node_name=str(_mapping(document, "spec").get("nodeName") or ""),
@@ -283,8 +283,9 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     manifest = {"metadata": {**metadata, **names, "uid": None}, "spec": template.manifest.get("spec")}
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
+    whose = f"{kind} {own.get('namespace') or 'default'}/{own.get('name') or '?'}"
+    _warn_of_keys(template.manifest, template.place, whose)
     pod = pod_from_manifest(manifest, template.place)
-    _warn_of_keys(template.manifest, template.place, f"{kind} {pod.namespace}/{own.get('name') or pod.name}")
     return PodDocument(
         pod,
         1 if kind == "DaemonSet" else template.count,
@@ -301,7 +302,8 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
     places = [(place, manifest, _POD), (f"{before}spec", spec, _SPEC)]
     places.append((f"{before}spec.resources", _mapping(spec, "resources"), _RESOURCES))
     for kind in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(kind) or ()):
+        listed = spec.get(kind)
+        for index, container in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(container, Mapping):
                 where = f"{before}spec.{kind}[{index}]"
                 places.append((where, container, _CONTAINER))

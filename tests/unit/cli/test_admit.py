@@ -171,7 +171,7 @@ def test_names_cannot_upset_the_terminal(alignup, write) -> None:
 
 
 def test_without_a_manifest_a_machine_must_have_examples(alignup) -> None:
-    assert alignup("admit", "-m", "gb200").complains("expected at least one POD.yaml")
+    assert alignup("admit", "-m", "gb200").complains("name at least one POD.yaml")
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_without_a_manifest_a_machine_must_have_examples(alignup) -> None:
         (b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n  - name: 'c", ["p.yaml"]),
         (b"\xff\xfe\x00", ["UTF-8", "p.yaml"]),
         (b"\x1f\x8bnot gzip", ["gzip", "p.yaml"]),
-        (b"", ["a Pod", "p.yaml"]),
-        (b"--- \n---\n", ["a Pod", "p.yaml"]),
+        (b"", ["no Pod", "p.yaml"]),
+        (b"--- \n---\n", ["no Pod", "p.yaml"]),
         (b"just words", ["a Pod"]),
         (b"[1, 2]", ["a Pod"]),
         (b"kind: Deployment\nmetadata: {name: x}", ["Pod", "Deployment", "kind"]),
@@ -316,18 +316,82 @@ def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, wri
     assert "no KubeletConfiguration" not in alignup("admit", "-m", "align-up-article").err
 
 
-def test_a_pod_that_the_scheduler_would_keep_away_is_named(alignup, write) -> None:
-    """The kubelet's managers admit it where they hand nothing out."""
+def test_a_pod_that_the_kubelet_itself_refuses_gets_no_tick(alignup, write) -> None:
+    """Its managers admit it where they hand nothing out: --managers-only says what they say."""
     spec = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "5000", "memory": "9000Gi"}}}]}
     pod = write("p.json", {"metadata": {"name": "huge"}, "spec": spec})
     config = write("k.yaml", "topologyManagerPolicy: restricted")
     ended = alignup("admit", "-m", "xeon-2s", "-c", config, pod)
+    assert (ended.status, "✗ default/huge refused: OutOfcpu" in ended.out, ended.err) == (1, True, "")
+    assert alignup("explain", "-m", "xeon-2s", "-c", config, pod).status == 1
 
+    ended = alignup("admit", "-m", "xeon-2s", "-c", config, "--managers-only", pod)
     assert ended.status == 0
     assert (
-        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 480Gi: a scheduler's fit check"
+        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 480Gi: a kubelet refuses it, but --managers-only"
         in ended.err
     )
+    assert alignup("explain", "-m", "xeon-2s", "-c", config, "--managers-only", pod).status == 0
+
+
+def test_a_windows_pod_is_refused_for_what_it_is(alignup, write) -> None:
+    pod = write("p.json", {"metadata": {"name": "win"}, "spec": {**SPEC, "os": {"name": "windows"}}})
+    assert "win refused: PodOSNotSupported" in alignup("admit", "-m", "xeon-2s", pod).out
+    ended = alignup("admit", "-m", "xeon-2s", "--managers-only", pod)
+    assert "default/win is a Windows pod, which a kubelet on Linux refuses" in ended.err
+
+
+def test_pods_that_are_evicted_for_a_critical_one_are_named(alignup, write) -> None:
+    def pod(name: str, **fields: Any) -> dict[str, Any]:
+        resources = {"limits": {"cpu": "5", "memory": "1Gi"}}
+        return {
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "resources": resources}], **fields},
+        }
+
+    critical = pod("critical", priorityClassName="system-node-critical")
+    file = write("p.json", {"kind": "List", "items": [pod("a"), critical]})
+    config = write("k.yaml", "topologyManagerPolicy: none")
+    ended = alignup("admit", "-m", "align-up-article", "-c", config, file)
+    assert "✓ default/critical admitted, after 1 pod is evicted: default/a" in ended.out
+
+
+def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
+    """With their number; JSON has all of them."""
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"cpu": "40", "memory": "1Gi"}}}]}
+    made = {
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 60, "template": {"metadata": {}, "spec": spec}},
+    }
+    file = write("d.json", made)
+    config = write(
+        "k.yaml", "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}"
+    )
+    words = ("-m", "xeon-2s", "-c", config, file)
+    for command in ("admit", "explain"):
+        ended = alignup(command, *words)
+        assert ended.status == 1
+        assert "and 57 more pods alike: web-3 to web-59" in ended.out
+        assert ended.out.count("✗") == 1
+        lines = alignup(command, "--json", *words).lines
+        assert [line["pod"].rpartition("/")[2] for line in lines] == [f"web-{number}" for number in range(60)]
+        assert len({line["reason"] for line in lines[2:]}) == 1
+
+
+def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
+    limits = {"nvidia.com/gpus": "1", "example.com/rdma": "1"}
+    pod = write(
+        "p.json",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}},
+    )
+    err = alignup("admit", "-m", "align-up-article", pod).err
+    assert (
+        "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; is nvidia.com/gpu meant?\n"
+        in err
+    )
+    assert "example.com/rdma is not on this machine; ignored, as a kubelet does\n" in err
 
 
 def test_deployments_and_live_pods(alignup, write) -> None:
@@ -355,8 +419,8 @@ def test_deployments_and_live_pods(alignup, write) -> None:
     assert alignup("admit", "-m", "xeon-2s", listed).status == 2
     ended = alignup("admit", "-m", "xeon-2s", "--node-name", "n1", "--json", listed)
     assert [line["pod"] for line in ended.lines] == ["a"]
-    assert "pod default/b has ended (Succeeded) and is passed over" in ended.err
-    assert "1 pod of other nodes than n1 passed over" in ended.err
+    assert "pod default/b has ended (Succeeded) and is ignored" in ended.err
+    assert "1 pod of other nodes than n1 ignored" in ended.err
 
 
 def test_memory_that_an_init_container_handed_on_is_not_shown(alignup, write) -> None:

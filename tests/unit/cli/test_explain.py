@@ -195,3 +195,64 @@ def test_a_picture_on_standard_output_is_alone(alignup) -> None:
     assert ended.out.startswith("<svg ")
     assert "default/numa-aligned admitted" in ended.out
     assert ended.out.endswith("</svg>\n")
+
+
+def dead(name: str, cpus: str, **status: str) -> dict[str, Any]:
+    made = pod(name, cpu=cpus)
+    made["spec"]["nodeName"] = "n1"
+    told = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected: why"}
+    return {**made, "status": told | status}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "status", "sentence"),
+    [
+        ("6", 1, "It would be rejected again. As of now:"),
+        ("2", 0, "There is room now: its replacement would be admitted."),
+    ],
+)
+def test_a_pod_that_died_is_explained(tmp_path: Path, cpus: str, status: int, sentence: str) -> None:
+    """The first sentence of the README: why it was refused, and whether there is room now."""
+    file = tmp_path / "dead.json"
+    file.write_text(json.dumps(dead("db", cpus)))
+    done = run(str(file))
+    told = run("--json", str(file))
+    [line] = [json.loads(one) for one in told.stdout.splitlines()]
+
+    assert done.exit_code == told.exit_code == status
+    assert done.stdout.startswith("default/db was rejected: TopologyAffinityError (why)\n" + sentence)
+    assert {key: line[key] for key in ("pod", "namespace", "admitted")} == {
+        "pod": "default/db",
+        "namespace": "default",
+        "admitted": not status,
+    }
+    assert line["was"] == {"reason": "TopologyAffinityError", "message": "Pod was rejected: why"}
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(line)
+
+
+def test_a_pod_that_died_is_explained_after_those_that_live(tmp_path: Path) -> None:
+    """And is not there afterwards."""
+    items = [dead("dead", "2"), pod("alive", cpu="2"), dead("dead2", "2")]
+    file = tmp_path / "l.json"
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    lines = [json.loads(one) for one in run("--json", str(file)).stdout.splitlines()]
+
+    assert [(one["pod"], one["admitted"]) for one in lines] == [
+        ("default/alive", True),
+        ("default/dead", True),
+        ("default/dead2", True),
+    ]
+    chosen = run("--json", "--pod", "default/dead2", str(file))
+    assert [json.loads(one)["pod"] for one in chosen.stdout.splitlines()] == ["default/dead2"]
+
+
+def test_pods_that_ended_otherwise_are_said(alignup, write) -> None:
+    items = [dead("a", "1", reason="Evicted"), dead("b", "1", phase="Succeeded")]
+    ended = alignup("explain", "-m", "align-up-article", write("l.json", {"kind": "List", "items": items}))
+
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.splitlines() == [
+        "alignup: pod default/a has ended (Failed, Evicted) and is ignored",
+        "alignup: pod default/b has ended (Succeeded, TopologyAffinityError) and is ignored",
+        "alignup: no pod is left",
+    ]

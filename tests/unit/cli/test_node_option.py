@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tarfile
+from typing import Any
 
 from kubelet_files import EXAMPLE
 
@@ -51,3 +53,83 @@ def test_the_machine_of_a_node_comes_with_its_devices_and_configuration(alignup)
 
 def test_a_node_without_files_is_one_line(alignup, tmp_path):
     assert alignup("machine", "--node", tmp_path).complains("expected files of a kubelet")
+
+
+def node_pods() -> dict[str, Any]:
+    """The pods of the archive, as kubectl prints them."""
+    with tarfile.open(ARCHIVE) as archive:
+        file = next(one for one in archive.getmembers() if one.name.endswith("pods.json"))
+        return json.load(archive.extractfile(file))
+
+
+def pending(name: str, cpus: str = "1") -> dict[str, Any]:
+    resources = {"limits": {"cpu": cpus, "memory": "1Gi"}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": f"u-{name}"},
+        "spec": {"containers": [{"name": "c", "resources": resources}]},
+        "status": {"phase": "Pending"},
+    }
+
+
+def test_pods_that_are_there_already_are_told_apart(alignup, write):
+    """The very list of the node's pods, with one that is pending."""
+    listed = node_pods()
+    running = [one["metadata"]["name"] for one in listed["items"] if one["status"]["phase"] == "Running"]
+    listed["items"].append(pending("new"))
+    file = write("pods.json", listed)
+    ended = alignup("admit", "--node", ARCHIVE, "--json", file)
+
+    assert ended.status == 0
+    assert [one["pod"] for one in ended.lines if one.get("isThere")] == running
+    assert [one["pod"] for one in ended.lines if not one.get("isThere")] == ["new"]
+    held = next(one for one in ended.lines if one["pod"] == "p51-04-node-real")
+    assert (held["admitted"], held["containers"]["c0"]["cpus"]) == (True, "5")
+    assert (
+        "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored" in ended.err
+    )
+
+    shown = alignup("admit", "--node", ARCHIVE, file).out
+    assert shown.index("default/p51-04-node-real/c0") < shown.index("✓ default/new admitted")
+    explained = alignup("explain", "--node", ARCHIVE, "--json", file)
+    assert explained.status == 1  # for the rejected one
+    assert [one["pod"] for one in explained.lines] == [
+        *(f"default/{name}" for name in running),
+        "default/new",
+        "default/p51-02-node-real",
+    ]
+
+
+def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_path):
+    """Each as of now."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    listed = node_pods()
+    for name, cpus, started in (("old", "1", "2026-01-01T00:00:00Z"), ("big", "40", "2099-01-01T00:00:00Z")):
+        dead = pending(name, cpus)
+        dead["spec"]["nodeName"] = "node-real"
+        dead["status"] = {
+            "phase": "Failed",
+            "reason": "TopologyAffinityError",
+            "message": "why",
+            "startTime": started,
+        }
+        listed["items"].append(dead)
+    (tmp_path / "pods.json").write_text(json.dumps(listed))
+    ended = alignup("explain", "--node", tmp_path, "--json")
+    assert ended.status == 1
+    assert [(one["pod"], one["admitted"]) for one in ended.lines if one["uid"].startswith("u-")] == [
+        ("default/big", False),
+        ("default/old", True),
+    ]
+    assert ended.lines[0]["pod"] == "default/big"
+    assert all(one["was"]["reason"] == "TopologyAffinityError" for one in ended.lines)
+
+    one = alignup("explain", "--node", tmp_path, "--json", "--pod", "default/old")
+    assert (one.status, [line["uid"] for line in one.lines]) == (0, ["u-old"])
+    assert alignup("explain", "--node", tmp_path, "--pod", "default/none").complains("--pod", "default/none")
+    assert "There is room now" in alignup("explain", "--node", tmp_path, "--pod", "old").out
+
+    listed["items"] = [one for one in listed["items"] if one["status"]["phase"] == "Running"]
+    (tmp_path / "pods.json").write_text(json.dumps(listed))
+    assert alignup("explain", "--node", tmp_path).complains("no pod of", "was rejected")

@@ -125,7 +125,7 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
         ),
         ({"kind": "List", "items": 3}, "a list of Pods, got 3 at items in f.yaml"),
         ({"kind": "List", "items": [None]}, r"which is a mapping, got None at items\[0\] in f.yaml"),
-        ({"kind": "List", "items": []}, "there is no pod in f.yaml"),
+        ({"kind": "List", "items": []}, "there is no Pod in f.yaml"),
         (maker("Deployment", template={"spec": {}}), r"got None at spec.template.spec.containers in f.yaml"),
     ],
 )

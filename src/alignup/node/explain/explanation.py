@@ -281,6 +281,7 @@ class Explanation:
         return {
             "version": VERSION,
             "pod": self.pod,
+            "namespace": self.pod.partition("/")[0],
             "uid": self.uid,
             "admitted": self.admitted,
             "reason": self.reason,
