@@ -61,9 +61,16 @@ def field(
 
 
 class _Fields:
-    """The fields as `dataclasses` knows them, made when somebody asks."""
+    """The fields as `dataclasses` knows them, made when somebody asks for the first time."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: dict[type, dict[str, dataclasses.Field[Any]]] = {}
 
     def __get__(self, _record: object, owner: Any) -> dict[str, dataclasses.Field[Any]]:
+        if owner in self._made:
+            return self._made[owner]
         import dataclasses  # noqa: PLC0415  # see the module
 
         made = []
@@ -81,6 +88,7 @@ class _Fields:
             made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
         alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
+        self._made[owner] = fields
         return fields
 
 

@@ -14,7 +14,7 @@ from alignup.replay import replay
 from unit.cluster.test_reasons import check
 from vectors import vectors
 
-EVERY = 5
+EVERY = 10
 """Of so many scenarios one is tried: each refusal is explained in full."""
 
 

@@ -183,8 +183,8 @@ def refusal_texts(
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
-        most_asked: how many nodes are asked themselves; further ones say what one that has as much left said, or what
-            their amounts tell.
+        most_asked: how many nodes are asked themselves. Where more refuse, one of those with as much left is; beyond
+            so many the amounts tell.
     """
     nodes = cluster.nodes
     if nodes and len(indices) <= most_asked:
@@ -211,10 +211,10 @@ def refusal_texts(
     # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = said.get(key)
-        if nodes and most_asked and (text is None or index < most_asked):
+        if nodes and most_asked and text is None:
             most_asked -= 1
             text = told_by(nodes[indices[index]], pod)
-            said.setdefault(key, text)
+            said[key] = text
         elif text is None:
             reason, layout, *found = facts[index].tolist()
             about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))
