@@ -245,7 +245,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
     limit = (
         ""
         if admission.exact
-        else " (the search for the best alignment ended at its limit; this is the best found)"
+        else " (the search for the best alignment reached its limit; this is the best found)"
     )
     evicted = ""
     if admission.preempted:

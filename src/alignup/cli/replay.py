@@ -80,9 +80,9 @@ def command(
     (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
     {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}. docs/scenarios.md describes them all.
 
-    In a report, stranded is the part of what is allocatable that was free, but of no use to the pod at hand: it was
-    refused although the node had enough of everything in sum; averaged over all pods that came. Held is averaged over
-    steps.
+    In a report, stranded is free but unusable capacity: the part of the allocatable amount that was free when a pod
+    was refused although the node had enough of every resource in total; averaged over all pods that arrived. Held is
+    averaged over steps.
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
@@ -359,7 +359,7 @@ def show_report(report: Report) -> None:
     console.print(
         f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted"
     )
-    console.print(f"{total.fitting:8} refused although the node had enough of everything in sum")
+    console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
     for reason, count in sorted(total.reasons.items()):
         console.print(f"{count:8} refused: {safe(reason)}")
     for resource, count in sorted(total.resources.items()):

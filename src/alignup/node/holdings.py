@@ -1,4 +1,4 @@
-"""Reads from a node what there is of each resource, what is reserved and free, and which container holds the rest.
+"""Reads the amounts of each resource on a node: capacity, reserved and free, and which containers hold the rest.
 
 Amounts are told for each place: a NUMA node, or for devices the set of nodes that they are near to. Nothing is decided
 here; `Holdings` is a record of one moment, and stays as it is when pods come and go.
@@ -135,7 +135,7 @@ class MemoryGroup(Record):
     pods: tuple[str, ...]
     """`namespace/name` of those that hold memory on exactly these nodes; empty: a pod that is gone left the binding."""
     usable: bool = True
-    """False: a smaller set has been cut out of it since, so nobody new gets memory on these nodes together."""
+    """False: a smaller set has been cut out of it since, so no further pod gets memory on these nodes together."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the group in JSON's types."""
@@ -147,11 +147,11 @@ class Holdings(Record):
 
     numa_node_ids: tuple[int, ...]
     resources: tuple[ResourceAmounts, ...]
-    """CPUs, then memory, then devices by name; a resource that no manager gives out is not there."""
+    """CPUs, then memory, then devices by name; a resource that no manager allocates is missing."""
     containers: tuple[ContainerHolding, ...]
     """Those of all pods in the order of admission, init containers first; also those that hold nothing."""
     memory_groups: tuple[MemoryGroup, ...] = ()
-    """By mask. A NUMA node that is in none is in nobody's use, and combines freely."""
+    """By mask. A NUMA node in none of them is unused, and combines freely."""
     reserved_cpus: CPUSet = CPUSet()
     """The CPUs that no container gets for itself; empty without a static CPU policy."""
     shared_cpus: CPUSet | None = None
@@ -160,7 +160,7 @@ class Holdings(Record):
     """By kernel id of the NUMA node, the bit set of its CPUs."""
 
     def amounts(self, resource: str) -> ResourceAmounts | None:
-        """Return what there is of a resource; None where no manager gives it out."""
+        """Return the amounts of a resource; None where no manager allocates it."""
         return next((one for one in self.resources if one.resource == resource), None)
 
     def device_holders(self, resource: str) -> dict[str, list[ContainerHolding]]:

@@ -95,7 +95,7 @@ def checked_config(config: object, version: KubeletVersion | str | None = None) 
     """Return the configuration, decoded if it is a mapping; a kubelet's defaults for None.
 
     Args:
-        config: what there is.
+        config: a configuration, a mapping of its fields, or None.
         version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
 
     Raises:

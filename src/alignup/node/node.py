@@ -231,7 +231,7 @@ class Node:
 
     @property
     def pod_policies(self) -> PodPolicies:
-        """The hook for pods that bring a policy of their own; Koordinator's, made when the first such pod comes."""
+        """The hook for pods that bring a policy of their own; Koordinator's, made when the first such pod arrives."""
         if self._pod_policies is None:
             from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
 

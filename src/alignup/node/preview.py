@@ -1,4 +1,4 @@
-"""Previews the admission of a pod of one container: what is there is asked, and nothing is kept that had to be undone.
+"""Previews the admission of a pod of one container: asks the providers, and changes nothing.
 
 Since no other container follows, nothing needs to be allocated to know what follows. `Node.try_admit` admits all other
 pods, and takes them back.

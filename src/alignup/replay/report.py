@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["STRANDED", "Counts", "NodeReport", "Place", "Report", "Use"]
 
 STRANDED = (
-    "the part of what is allocatable that was free, but of no use to the pod at hand: it was refused although the node "
-    "had enough of everything in sum; averaged over all pods that came"
+    "free but unusable capacity: the part of the allocatable amount that was free when a pod was refused although the "
+    "node had enough of every resource in total; averaged over all pods that arrived"
 )
 """The definition of stranded capacity, for help and pages."""
 
@@ -56,7 +56,7 @@ class Counts:
     resources: Counter[str] = field(default_factory=Counter)
     """Refused pods by resource; one that was refused because of several counts for each."""
     fitting: int = 0
-    """Refused pods although the node had enough of everything in sum."""
+    """Refused pods although the node had enough of every resource in total."""
     aligned: int = 0
     """Containers that got an affinity."""
     preferred: int = 0

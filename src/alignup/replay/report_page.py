@@ -43,7 +43,7 @@ def comparison_page(reports: Sequence[Report]) -> str:
     ]
     refused = [(name, one.fitting, str(one.fitting)) for name, one in totals]
     parts += [
-        heading("Pods refused although the node had enough of everything in sum"),
+        heading("Pods refused although the node had enough of every resource in total"),
         bars("refused", refused),
     ]
     preferred = [(name, one.preferred_share, share(one.preferred_share)) for name, one in totals]

@@ -1,4 +1,4 @@
-"""Reads the steps of a scenario, and applies them to a node: a pod comes, one of its containers starts, or it goes."""
+"""Reads the steps of a scenario, and applies them to a node: admissions, starts of containers, removals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS: Final = ("admit", "start", "remove")
 
 
 class Admit(Record):
-    """A pod comes."""
+    """A pod is to be admitted."""
 
     pod: Pod
 
@@ -47,7 +47,7 @@ class Start(Record):
 
 
 class Remove(Record):
-    """A pod goes."""
+    """A pod is removed."""
 
     uid: str
 
@@ -127,8 +127,8 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
         refused: uids of the pods that were refused or preempted and have not come again; kept up to date.
 
     Raises:
-        PodExistsError: a pod comes that is there.
-        UnknownPodError: a pod that never came is started or removed.
+        PodExistsError: a pod is admitted that is admitted already.
+        UnknownPodError: a pod is started or removed that was never admitted.
     """
     if isinstance(step, Admit):
         before = {pod.uid for pod in node.pods} if node.whole_verdict else set()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Configuration", "parse_configurations", "summarized", "with_kubelet"]
 
 _TICK: Final = 256
-"""Progress is told after so many steps."""
+"""The number of steps between reports of progress."""
 
 
 def with_kubelet(scenario: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Configuration:
 
 
 def parse_configurations(text: str, where: str = "--compare") -> tuple[Configuration, ...]:
-    """Return the configurations that a text lists; one that comes twice counts once.
+    """Return the configurations that a text lists; duplicates count once.
 
     Raises:
         InputError: a policy or a scope is unknown.

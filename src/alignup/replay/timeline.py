@@ -78,7 +78,7 @@ class _Film:
     places: Mapping[Key, Box]
     layers: list[Layer] = field(default_factory=list)
     signs: dict[str, Sign] = field(default_factory=dict)
-    """By uid, those of the pods that are there; a sign is free again once its pod has gone."""
+    """By uid of the pods on the node; a sign is free again once its pod is removed."""
     used: dict[int, Sign] = field(default_factory=dict)
     drawn: dict[tuple[object, ...], str] = field(default_factory=dict)
     holders: list[tuple[str, Sign, str]] = field(default_factory=list)
@@ -191,7 +191,7 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
             admission = apply_step(film.node, step, refused)
         layers = film.see()
         if isinstance(step, Admit):
-            assert admission is not None  # noqa: S101  # a pod that comes is judged
+            assert admission is not None  # noqa: S101  # an admission has a verdict
             name = f"{step.pod.namespace}/{step.pod.name}"
             yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
         elif isinstance(step, Start):
@@ -202,7 +202,7 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
 
 
 def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, Any]) -> _Frame:
-    """Return the frame of a pod that comes."""
+    """Return the frame of an admission."""
     if not answer["admitted"]:
         title = f"{name} refused: {answer['reason']}"
         return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
@@ -228,7 +228,7 @@ def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> 
 
 
 def _append_holders(stage: Element, film: _Film) -> None:
-    """Append the legend: each holder that is there."""
+    """Append the legend: a swatch and a name for each holder."""
     legend = add(stage, "p", class_="holders")
     for name, sign, pod in film.holders:
         entry = add(legend, "span", class_=f"film {name}")

@@ -185,7 +185,7 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
     limit = (
         ""
         if refusal.best is None or refusal.best.exact
-        else " (the search ended at its limit: not all was tried)"
+        else " (search limit reached: not every set of NUMA nodes was tried)"
     )
     return one_line(
         f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}"

@@ -67,7 +67,7 @@ def cause_of(trial: Trial) -> Cause:
         found = _of_allocation(trial, question)
     else:
         found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
-    limit = "" if trial.admission.exact else " (the search ended at its limit: not all was tried)"
+    limit = "" if trial.admission.exact else " (search limit reached: not every set of NUMA nodes was tried)"
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
 
 

@@ -82,13 +82,13 @@ class ResourcePart:
     container: str | None
     """None: the pod as a whole."""
     provider: str
-    """The name of the provider that answered; empty where nobody on this node gives the resource out."""
+    """The name of the provider that answered; empty where no provider on this node allocates the resource."""
     asked: int | None
     """CPUs, bytes or devices; None: it is a user's provider that spoke of it."""
     places: tuple[PlacePart, ...] = ()
     """What was there when it was asked for."""
     offered: ResourceView | None = None
-    """The sets of NUMA nodes that were offered; None where nobody was asked for any."""
+    """The sets of NUMA nodes that were offered; None where no provider was asked for hints."""
 
     @property
     def unit(self) -> str:

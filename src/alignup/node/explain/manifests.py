@@ -176,7 +176,7 @@ def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manife
 
 
 def split_container(manifest: Manifest, name: str, parts: int, amounts: Mapping[str, int]) -> Manifest:
-    """Return the manifest with a container cut into several, each with so much of each resource."""
+    """Return the manifest with a container split into several, each with these amounts."""
     spec = manifest["spec"]
     containers: list[dict[str, Any]] = []
     for one in spec["containers"]:

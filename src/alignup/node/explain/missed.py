@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["admitted_cause", "missed_by", "nodes_in_words", "numa_nodes_of", "places_in_words"]
 
 MOST_SHOWN: Final = 4
-"""The containers whose NUMA nodes a sentence tells."""
+"""The most containers whose NUMA nodes a sentence names."""
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:

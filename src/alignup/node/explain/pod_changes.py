@@ -302,7 +302,7 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         cpu = max(one.requests.get("cpu", 0), one.limits.get("cpu", 0))
         memory = max(one.requests.get("memory", 0), one.limits.get("memory", 0))
         if not cpu or not memory:
-            return  # nobody can say how much it needs
+            return  # how much it needs is unknown
         amounts[one.name, "cpu"] = -(-cpu // 1000)
         amounts[one.name, "memory"] = memory
     fraction = any(one.requests.get("cpu", 0) % 1000 for one in pod.all_containers)

@@ -38,7 +38,7 @@ class Row:
     hints: tuple[Hint, ...]
     """In the order of `Product.resources`."""
     merged: int | None
-    """The NUMA nodes that all hints have in common; 0: none, so the row is passed over. None: any."""
+    """The NUMA nodes that all hints have in common; 0: none, so the row is ignored. None: any."""
     preferred: bool
     """All hints are preferred, and all that name NUMA nodes name the same."""
     considered: bool
@@ -84,7 +84,7 @@ class Product:
 def product_of(
     hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]
 ) -> Product | None:
-    """Return the cross product of what the providers offered; None if nobody had a preference.
+    """Return the cross product of what the providers offered; None if no provider has a preference.
 
     A provider or resource without a preference is left out: it joins any row. A resource that cannot be had counts as
     one hint for any NUMA node that is not preferred, as in the kubelet.
@@ -178,7 +178,7 @@ def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int
 
 
 def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]:
-    """Return the first hints by number of NUMA nodes and value; one that says it cannot be where there are none."""
+    """Return the first hints by number of NUMA nodes and value; without any, one for an impossible request."""
     if isinstance(offered, HintList):
         total = offered.total()
         seen: Iterable[Hint] = (
@@ -197,7 +197,7 @@ def _pair(hint: TopologyHint) -> Hint:
 
 
 def _total(offered: HintList | Sequence[TopologyHint]) -> int:
-    """Return how many hints there are; a huge number where nobody counts them."""
+    """Return how many hints there are; a huge number where they cannot be counted."""
     if isinstance(offered, HintList):
         total = offered.total()
         return MOST_PAIRS + 1 if total is None else max(1, total)

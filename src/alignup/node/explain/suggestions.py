@@ -100,6 +100,6 @@ def _for_node(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterat
 
 
 def _has_users_providers(node: Node) -> bool:
-    """Return whether somebody else's providers are asked, which a node of another configuration would lack."""
+    """Return whether providers of a user take part, which a node of another configuration would lack."""
     own = (node.devices, node.cpu, node.memory)
     return any(all(provider is not one for one in own) for provider in node.manager.providers)

@@ -40,7 +40,7 @@ class Question:
     """What was there when it was asked, with what earlier containers of the pod had been given."""
     accounts: Accounts
     hints: dict[str, ResourceHints] = field(default_factory=dict)
-    """By name of the provider; empty where nobody is asked for hints."""
+    """By name of the provider; empty where no provider is asked for hints."""
     affinity: TopologyHint | None = None
     """The merged hint; None if nothing was merged."""
     failed: str = ""
@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the admission of a pod came upon."""
+    """What happened when a pod was admitted."""
 
     pod: Pod
     admission: Admission
@@ -73,7 +73,7 @@ class Trial:
 
 
 def tried(node: Node, pod: Pod) -> Trial:
-    """Return what admitting the pod would come upon; the node stays as it is.
+    """Return what happens when the pod is admitted; the node stays as it is.
 
     Providers of users that cannot be copied are asked themselves, and to release what they gave.
 
@@ -85,7 +85,7 @@ def tried(node: Node, pod: Pod) -> Trial:
         notes.node = scratch
         policy, scope = _judged_by(scratch, pod)
         before = holdings_of(scratch)
-        scratch.whole_verdict = False  # the kubelet's own checks follow below, since nobody is to be evicted
+        scratch.whole_verdict = False  # the kubelet's own checks follow below, since no pod may be evicted
         admission = scratch.admit(pod)
         questions = notes.questions
         if not questions and not (admission.refusal and admission.refusal.detail):
@@ -130,7 +130,7 @@ def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
 
 @dataclass(slots=True)
 class _Notes:
-    """What the watched providers have told so far."""
+    """What the watched providers have answered so far."""
 
     pod: Pod
     node: Node | None = None
@@ -142,7 +142,7 @@ class _Notes:
         last = self.questions[-1] if self.questions else None
         if last is not None and last.container is container:
             return last
-        assert self.node is not None  # noqa: S101  # set before anybody is asked
+        assert self.node is not None  # noqa: S101  # set before any provider is asked
         self.note_allocations()
         accounts: Accounts = {}
         for provider in self.node.manager.providers:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["explain_pod"]
 
 KEPT = 64
-"""The results of a merge that are listed; how many there are is told beside them."""
+"""The results of a merge that are listed; their number is given beside them."""
 
 NO_CPU_MANAGER = "the CPU manager's policy is none, so no container gets CPUs of its own"
 

@@ -53,7 +53,7 @@ def resource_rows(resources: Iterable[ResourcePart]) -> Iterator[tuple[str, ...]
 
 
 def _equal_places(places: Iterable[PlacePart]) -> list[tuple[str, PlacePart]]:
-    """Return the places where there is something, with their names; those where there is the same are told once."""
+    """Return the places that have any of it, with their names; equal places are listed once."""
     names: dict[tuple[bool, PlacePart], list[str]] = {}
     for place in places:
         if place.capacity:

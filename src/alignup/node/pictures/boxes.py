@@ -1,7 +1,7 @@
 """Boxes, the parts of a picture as data: arranged below each other, in rows, in columns or in a frame; and text sizes.
 
 A box knows its place within the box around it. Nothing is drawn here. The width of text is estimated a little wider
-than common sans-serif fonts, since nobody knows which font a reader has.
+than common sans-serif fonts, since the reader's font is unknown.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
 
 
 def in_columns(boxes: Sequence[Box], columns: int, gap: int = GAP) -> list[Box]:
-    """Return the boxes row by row in so many columns, each grown to the widest of its column and tallest of its row."""
+    """Return the boxes row by row in columns, each grown to the widest of its column and the tallest of its row."""
     widths = [max(box.width for box in boxes[column::columns]) for column in range(min(columns, len(boxes)))]
     placed, y = [], 0
     for start in range(0, len(boxes), columns):

@@ -295,7 +295,7 @@ def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
 
 
 def sign_of(number: int) -> Sign:
-    """Return the sign of the holder that comes at this place, counted from 0."""
+    """Return the sign of a holder by its number, counted from 0."""
     return Sign(_letters(number), number)
 
 
