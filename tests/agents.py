@@ -11,7 +11,7 @@ import leasing
 from alignup.agent.agent import Agent, AgentOptions
 from alignup.agent.ownership import Ownership
 from alignup.leases.agent_client import AgentSource
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""

@@ -18,7 +18,7 @@ from alignup.device_plugins.device_plugin_pb2_grpc import (
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from alignup.device_plugins.registration import SOCKET_NAME
+from alignup.device_plugins.plugins import SOCKET_NAME
 
 NIC = "example.com/nic"
 LONG = 60.0

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
+
+from alignup.leases.file import LeaseFile
 from alignup.leases.local_machine import Site
-from alignup.leases.process import identify
-from alignup.leases.record import LeaseRecord, MachineIdentity
+from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity
+from alignup.leases.request import Claim
+from alignup.leases.source import acquire
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.machine import Machine
+from alignup.processes.identity import identify
 
 GI = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -55,3 +62,26 @@ def site(made=None, devices=GPUS, *, preferred_sets=None, is_here=False):
 def record(name="one", *, pid=None, **fields):
     """Return a lease of this process, or of another."""
     return LeaseRecord(id=f"id of {name}", name=name, process=identify(pid or os.getpid()), **fields)
+
+
+def put(file, *leases, waiting=(), machine=None):
+    """Add leases and waiters to a file."""
+    with file.change() as change:
+        table = change.table
+        change.table = LeaseTable(
+            machine or table.machine, (*table.leases, *leases), (*table.waiting, *waiting)
+        )
+
+
+class Placer:
+    """Places one request as a command without an agent does: in a file of leases of its own."""
+
+    def __init__(self, site, request):
+        self.site = site
+        self.request = request
+
+    def place(self, holder, name, command, leases):
+        with TemporaryDirectory() as folder:
+            file = LeaseFile(Path(folder) / "leases.json", pytest.fail)
+            put(file, *leases, machine=self.site.identity)
+            return acquire(file, self.site, Claim(self.request, holder, command=command, name=name))

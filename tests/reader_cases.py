@@ -19,9 +19,8 @@ from alignup.cluster.trace import read_trace
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.manifest import load_pods
 from alignup.kubernetes.quantity import parse_quantity
-from alignup.leases.file_format import checksum, decode_table, encode_table
+from alignup.leases.file import LeaseFile, checksum, decode_table, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
-from alignup.leases.store import LeaseFile
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.hwloc_xml import machine_from_hwloc_xml
@@ -229,9 +228,7 @@ def change_leases(path):
     told = []
     file = LeaseFile(path, told.append)
     file.read()
-    with file.change() as change:
-        change.reclaim()
-        change.leases.append(leasing.record("new"))
+    leasing.put(file, leasing.record("new"))
     if not file.read().leases:
         raise AssertionError("the new lease is not there")
 

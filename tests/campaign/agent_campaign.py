@@ -27,19 +27,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 from alignup.agent.agent import AgentOptions, run_agent
-from alignup.agent.asked import Asked
-from alignup.agent.cgroups import remove_cgroup
-from alignup.agent.ledger import Ledger
 from alignup.agent.ownership import Ownership
-from alignup.agent.users import Limits
 from alignup.errors import AlignupError, AllocationError
-from alignup.leases.acquire import Claim
 from alignup.leases.agent_client import AgentSource
 from alignup.leases.agent_messages import Ask, GiveBack, decode_reply, frame
+from alignup.leases.file import LeaseFile
+from alignup.leases.ledger import Ledger, Limits
 from alignup.leases.local_machine import load_site
-from alignup.leases.process import identify
-from alignup.leases.request import make_request
-from alignup.leases.store import LeaseFile
+from alignup.leases.request import Claim, make_request
+from alignup.processes.cgroups import remove_cgroup
+from alignup.processes.identity import identify
 from fake_plugins import NIC, FakePlugin, report
 from real_cgroups import cgroup_mount
 
@@ -93,7 +90,7 @@ class Campaign:
             cgroup=self.cgroup,
         )
         pid = forked(lambda: run_agent(LeaseFile(self.folder / "leases.json", self.say), self.site, options))
-        self.source().leases()
+        self.source().overview()
         return pid
 
     def say(self, _sentence):
@@ -143,7 +140,7 @@ def in_process(campaign):
     for _ in range(5):
         start = time.perf_counter()
         for number in range(count):
-            ledger.keep(ledger.ask(Asked(request, str(number), 0, me, "load", "x")).id)
+            ledger.keep(ledger.ask(Claim(request, me, command="load", name="x", id=str(number), uid=0)).id)
             ledger.free(str(number))
             ledger.take_entries()
         best = min(best, time.perf_counter() - start)
@@ -217,7 +214,7 @@ def claiming(campaign, number, seconds, plugins):
             continue
         held = Held(campaign, lease)
         time.sleep(chance.random() * 0.05)
-        if chance.random() < 0.2 and lease.id not in {known.lease.id for known in source.leases()}:
+        if chance.random() < 0.2 and lease.id not in {known.lease.id for known in source.overview().leases}:
             campaign.wrong(f"forgotten: {lease}")
         held.close()
         source.give_back(lease)
@@ -243,7 +240,7 @@ def plugging(campaign):
 def all_free(campaign):
     """See that nothing is held once nobody is left to hold it."""
     source, end = campaign.source(), time.monotonic() + LONG
-    while (left := source.leases()) and time.monotonic() < end:
+    while (left := source.overview().leases) and time.monotonic() < end:
         time.sleep(0.05)
     if left:
         campaign.wrong(f"leaked: {left}")
@@ -279,7 +276,7 @@ def commanding(campaign, seconds):
             ended(pid)
         if lease is not None and lease.cgroup:
             time.sleep(0.02)
-            if lease.id not in {known.lease.id for known in source.leases()}:
+            if lease.id not in {known.lease.id for known in source.overview().leases}:
                 campaign.wrong(f"forgotten, though its daemon runs: {lease.name}")
         os.kill(daemon, signal.SIGKILL)
         for descriptor in (*go, *said):

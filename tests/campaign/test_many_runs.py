@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from alignup.cli import main
-from alignup.leases.process import Liveness, joint_liveness, liveness
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
+from alignup.processes.identity import Liveness, joint_liveness, liveness
 
 MACHINE = "dgx-h100"
 CPUS = 224

@@ -21,12 +21,13 @@ COMPILED = ROOT / "cython"
 ORDER = (
     {"errors", "records", "version"},
     {"text"},
-    {"machine"},
+    {"machine", "trusted_files"},
+    {"processes"},
     {"kubernetes"},
     {"core"},
     {"topology_manager", "claims"},
     {"providers", "koordinator"},
-    {"node"},
+    {"node", "machine_parts"},
     {"replay", "cluster", "leases", "metrics", "kubelet", "device_plugins", "node_resource_topology"},
     {"agent"},
     {"scheduler"},
@@ -40,7 +41,7 @@ CONVENIENCE = {
     ("machine.machine", "machine.device_inventory"): "Machine.from_dict, where the mapping has devices",
     ("machine.machine", "machine.load"): "Machine.load",
     ("machine.machine", "machine.sysfs.machine"): "Machine.from_sysfs",
-    ("machine.machine", "leases.machine_parts"): "Machine.split",
+    ("machine.machine", "machine_parts"): "Machine.split",
     ("machine.machine", "node.pictures.picture"): "Machine._repr_svg_",
     ("topology_manager.admission", "node.pictures.page"): "Admission._repr_html_",
     ("node.node", "node.pictures.picture"): "Node._repr_svg_",
@@ -54,7 +55,7 @@ CONVENIENCE = {
 
 TYPES_ONLY = {
     ("kubelet.verify", "leases.record"): "leases are verified as containers are",
-    ("machine.machine", "leases.machine_parts"): "the return type of Machine.split",
+    ("machine.machine", "machine_parts"): "the return type of Machine.split",
     ("node.node", "kubelet.read"): "the options of Node.from_kubelet",
     ("node.node", "node.explain.explanation"): "the return type of Node.explain",
 }

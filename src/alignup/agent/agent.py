@@ -14,29 +14,24 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from alignup.agent.cgroups import Cgroups
-from alignup.agent.enclosures import Enclosures
 from alignup.agent.journal import Journal
-from alignup.agent.ledger import Ledger
-from alignup.agent.observer import Observer
 from alignup.agent.ownership import Ownership
-from alignup.agent.process_watch import ProcessWatch
-from alignup.agent.server import AgentServer
-from alignup.agent.service import PluginCalls, Service
-from alignup.agent.users import Limits
+from alignup.agent.server import AgentServer, make_folder
+from alignup.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.errors import InputError
 from alignup.kubernetes.versions import NEWEST
-from alignup.leases.private_file import check_text
-from alignup.leases.socket_path import check_free
+from alignup.leases.ledger import Ledger, Limits
+from alignup.processes.cgroups import Cgroups, Enclosures
+from alignup.processes.watch import ProcessWatch
+from alignup.trusted_files import check_free, check_text, why
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.agent.plugin_calls import PluginDevices
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.file import LeaseFile
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseTable
-    from alignup.leases.store import LeaseFile
 
 __all__ = ["Agent", "AgentOptions", "run_agent"]
 
@@ -83,6 +78,10 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
     ownership = Ownership(file)
     try:
         check_free(options.socket, "--socket")  # before the file says that an agent serves there
+        try:
+            make_folder(options.socket, options.group)  # before device plugins have theirs in it
+        except OSError as error:
+            raise InputError(f"cannot serve a socket: {why(error)} at {options.socket}") from error
         table = ownership.take_over(site.identity, options.socket, _LOG.warning)
         agent = Agent(file, site, options, ownership, table)
         try:
@@ -134,15 +133,19 @@ class Agent:
         _raise_file_limit()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
+        ledger.closed = self._ownership.lost
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
         async with AsyncExitStack() as stack:
             journal = Journal(
-                self._ownership.journal, ledger.table, self._disk_failed, durable=options.durable
+                self._ownership.journal,
+                ledger.table,
+                self._disk_failed,
+                durable=options.durable,
+                lost=self._ownership.lost,
+                written=self._ownership.wrote,
             )
-            stack.callback(journal.close)
-            writing = asyncio.create_task(journal.run())
-            stack.callback(writing.cancel)
+            stack.push_async_callback(journal.close)
             service = self._service(ledger, journal, stack)
             if options.pod_resources is not None:
                 start_pod_resources(options.pod_resources, ledger, self._site, stack)
@@ -205,11 +208,11 @@ class Agent:
                     _LOG.error("it is not among the agent's: %s", error)  # a sentence is enough
                 else:
                     service.watch.watch(lease)
-                    journal.append(ledger.take_entries(), lambda: None)
+                    journal.append(ledger.take_entries())
 
-    def _disk_failed(self, error: OSError) -> None:
+    def _disk_failed(self, trouble: str) -> None:
         """End: what is not written is promised to nobody."""
-        _LOG.critical("the journal cannot be written: %s", (error.strerror or "an error").lower())
+        _LOG.critical("%s", trouble)
         self._status = 1
         self._end.set()
 
@@ -246,11 +249,13 @@ class Agent:
         folder = self._options.device_plugins
         if folder is None:
             return None
-        from alignup.agent.plugin_calls import PluginDevices  # noqa: PLC0415  # as above
         from alignup.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
 
-        plugins = stack.enter_context(DevicePlugins(folder))
-        return PluginDevices(plugins, self._site.machine)
+        ids = frozenset(self._site.machine.numa_node_ids)
+        plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=ids))
+        devices = PluginDevices(plugins, self._site.machine)
+        stack.callback(devices.close)
+        return devices
 
 
 def start_metrics(where: str, ledger: Ledger, stack: AsyncExitStack) -> Observer:
@@ -293,7 +298,7 @@ def tell_systemd(words: str) -> None:
 
 
 def settle_memory() -> None:
-    """Leave what is there from the start out of what Python looks through for garbage; only of an agent's own process.
+    """Freeze start-up objects from the collector; only in an agent's own process.
 
     Each connection of asyncio leaves a cycle behind. With all that an agent has imported, a full collection would come
     after many thousands of them, and take long; memory would grow meanwhile, and stay in pieces.

@@ -8,27 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import socketserver
 import sys
 import threading
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app, start_http_server
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import MetricsHandler
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from alignup.agent.observer import Observer
+from alignup.agent.service import Observer
 from alignup.errors import InputError
-from alignup.leases.socket_path import clear, remove
 from alignup.metrics import AdmissionMetrics
+from alignup.trusted_files import clear, mode_of_new_files, remove, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from alignup.agent.ledger import Ledger
+    from alignup.leases.ledger import Ledger
     from alignup.leases.record import LeaseRecord
 
 __all__ = ["AgentMetrics", "serve_metrics"]
@@ -121,7 +121,7 @@ class _Holdings(Collector):
             "alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases)
         )
         waiting = GaugeMetricFamily(
-            "alignup_agent_waiting", "The number of requests that wait.", self._ledger.waiting
+            "alignup_agent_waiting", "The number of requests that wait.", len(self._ledger.waiting)
         )
         return [free, held, leases, waiting]
 
@@ -140,42 +140,33 @@ def serve_metrics(where: str, registry: CollectorRegistry) -> Callable[[], None]
         if "/" in where:
             return _serve_at_socket(Path(where), registry)
         address, _, port = where.rpartition(":")
-        return _serve_at_port(address.strip("[]") or _LOOPBACK, int(port), registry)
-    except InputError:
-        raise
+        server, thread = start_http_server(int(port), address.strip("[]") or _LOOPBACK, registry)
+        return _stopping(server, thread)
     except (OSError, ValueError, OverflowError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
+        if isinstance(error, InputError):
+            raise
         raise InputError(
-            f"expected [ADDRESS:]PORT or a path to serve metrics at, got {why!r} at {where}"
+            f"cannot serve metrics: expected [ADDRESS:]PORT or a path, got {why(error)!r} at {where}"
         ) from error
 
 
-class _Calm(socketserver.ThreadingMixIn):
-    """What the servers have in common: nobody who comes and goes, or says nothing, is of consequence."""
+class _UnixServer(ThreadingWSGIServer):
+    """Serves at a unix socket, whose clients have no address."""
 
-    daemon_threads = True
+    address_family = socket.AF_UNIX
     request_queue_size = 64
 
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  # socketserver's signature
-        """Pass over who has gone away before the end of an answer; anything else is for the log."""
-        if not isinstance(sys.exception(), OSError):
-            _LOG.exception("a request for metrics failed")
+    def server_bind(self) -> None:
+        """Bind the socket, for its group only from the beginning."""
+        with mode_of_new_files(0o660):
+            self.socket.bind(self.server_address)
+        self.server_name, self.server_port = "metrics", 0
+        self.setup_environ()
 
-
-class _UnixServer(_Calm, socketserver.UnixStreamServer):
-    """Serves at a unix socket."""
-
-
-class _TCPServer(_Calm, socketserver.TCPServer):
-    """Serves at a port."""
-
-    allow_reuse_address = True
-
-
-class _TCP6Server(_TCPServer):
-    """Serves at a port of an address of IPv6."""
-
-    address_family = socket.AF_INET6
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        """Return a connection, with an address that its handler can show."""
+        connection, _ = self.socket.accept()
+        return connection, ("", 0)
 
 
 def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], None]:
@@ -186,9 +177,11 @@ def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], No
         OSError: it cannot be made.
     """
     clear(path, "--metrics")
-    server = _UnixServer(str(path), _handler(registry))
-    path.chmod(0o660)
-    stop = _serve(server)
+    server = _UnixServer(str(path), WSGIRequestHandler)  # type: ignore[arg-type]  # a path is the address here
+    server.set_app(make_wsgi_app(registry))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    stop = _stopping(server, thread)
+    thread.start()
 
     def stop_and_remove() -> None:
         stop()
@@ -197,29 +190,17 @@ def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], No
     return stop_and_remove
 
 
-def _serve_at_port(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve at a port of an address or of a host's name; return how to end that.
+def _stopping(server: WSGIServer, thread: threading.Thread) -> Callable[[], None]:
+    """Return how to end a server, in which nobody who comes and goes, or says nothing, is of consequence."""
 
-    Raises:
-        OSError: it cannot be had.
-    """
-    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = found[0]
-    kind = _TCP6Server if family == socket.AF_INET6 else _TCPServer
-    return _serve(kind((str(place[0]), port), _handler(registry)))
+    class Handler(WSGIRequestHandler):
+        timeout = _PATIENCE
 
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
 
-def _handler(registry: CollectorRegistry) -> type[MetricsHandler]:
-    """Return what answers a request, for which it waits a while."""
-    kind: type[MetricsHandler] = MetricsHandler.factory(registry)
-    kind.timeout = _PATIENCE
-    return kind
-
-
-def _serve(server: socketserver.BaseServer) -> Callable[[], None]:
-    """Serve from a thread; return how to end that."""
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
+    server.RequestHandlerClass = Handler
+    server.handle_error = _note_error  # type: ignore[assignment]  # of this one server
 
     def stop() -> None:
         server.shutdown()
@@ -227,3 +208,9 @@ def _serve(server: socketserver.BaseServer) -> Callable[[], None]:
         thread.join()
 
     return stop
+
+
+def _note_error(*_: object) -> None:
+    """Ignore clients that disconnect; log anything else."""
+    if not isinstance(sys.exception(), OSError):
+        _LOG.exception("a request for metrics failed")

@@ -8,26 +8,49 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from alignup.agent.cgroups import remove_cgroup
-from alignup.agent.journal import LostJournalError, read_journal, write_journal
+from alignup.agent.journal import Damage, Reading, read_entries, settled, write_journal
 from alignup.errors import InputError
-from alignup.leases.lease_liveness import lease_liveness
-from alignup.leases.private_file import make_folders, open_own
-from alignup.leases.process import Liveness, identify, liveness
-from alignup.leases.record import LeaseTable, holders
+from alignup.leases.evidence import find_evidence, living
+from alignup.leases.file import check_machine
+from alignup.leases.record import LeaseTable
+from alignup.processes.cgroups import remove_cgroup
+from alignup.processes.identity import identify
+from alignup.trusted_files import distrust, make_folders, open_own, set_aside, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from alignup.leases.file import LeaseFile
     from alignup.leases.record import LeaseRecord, MachineIdentity
-    from alignup.leases.store import LeaseFile
 
-__all__ = ["Ownership"]
+__all__ = ["Known", "Ownership"]
+
+_REPAIR = "nothing is given until `alignup agent --repair` has been used"
+
+
+class Known(NamedTuple):
+    """The leases of an agent, as far as they are known."""
+
+    table: LeaseTable
+    lost: str = ""
+    """Why there may be others; empty: there are none."""
+    damaged: bytes = b""
+    """The text of a journal with lines that cannot be read."""
+
+
+class _Promise(NamedTuple):
+    """What the agent before this one wrote down about its journal, after each write."""
+
+    boot_id: str = ""
+    inode: int = 0
+    size: int = 0
+    leases: int | None = None
 
 
 class Ownership:
@@ -49,27 +72,38 @@ class Ownership:
         """The file had no agent when this one took over."""
         self.left: tuple[str, ...] = ()
         """The cgroups of leases that ended before this agent took over: nobody else will remove them."""
+        self.lost = ""
+        """Why there may be leases that are not known, and nothing is to be given; empty: all are known."""
+        trouble = distrust(file.path)
+        if trouble:
+            raise InputError(f"the lease file {file.path} is not trusted: {trouble}")
         lock = self._lock = file.path.with_name(file.path.name + ".agent")
         try:
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            why = (error.strerror or "an error").lower()
-            raise InputError(f"expected a file that can be locked, got {why!r} at {lock}") from error
+            raise InputError(f"cannot lock a file: {why(error)} at {lock}") from error
+        text = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            pid = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._descriptor)
-            raise InputError(
-                f"expected a file that no agent has, got one that pid {pid} has at {file.path}"
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            pid = text[0] if text else "unknown"
+            raise InputError(f"pid {pid} is the agent of {file.path} already") from None
+        self._promise = _Promise()
+        with suppress(ValueError, IndexError):
+            self._promise = _Promise(text[1], int(text[2]), int(text[3]), int(text[4]))
+        self._boot_id = identify(os.getpid()).boot_id
+        self._note(self._promise)
 
     def close(self) -> None:
         """Let another agent have it; the file goes on to say that an agent has the leases."""
         os.close(self._descriptor)
+
+    def wrote(self, descriptor: int, leases: int) -> None:
+        """Write down how far the journal is on the disk, so that one that is cut off later is noticed."""
+        found = os.fstat(descriptor)
+        self._note(_Promise(self._boot_id, found.st_ino, found.st_size, leases))
 
     def take_over(self, machine: MachineIdentity, socket: Path, tell: Callable[[str], None]) -> LeaseTable:
         """Return the leases that there are, once they are in the journal, and the file says so.
@@ -85,29 +119,22 @@ class Ownership:
             InputError: the leases are of another machine, or a file cannot be read or written.
         """
         with self._file.change(by_agent=True) as change:
-            table = change.table()
-            is_first = not change.agent
-            if not is_first:
-                table = self._of_journal(table, tell)
-            table, left = _living(table, tell)
-            if (
-                table.leases
-                and table.machine is not None
-                and table.machine.fingerprint != machine.fingerprint
-            ):
-                raise InputError(
-                    f"expected leases of this machine ({machine.description}), got leases of another one "
-                    f"({table.machine.description}) held by {holders(table.leases)} at {self._file.path}"
-                )
-            if table.machine is not None and table.machine.description != machine.description:
-                tell(
-                    f"this machine has {machine.description} now, and had {table.machine.description} before"
-                )
+            is_first = not change.table.agent
+            known = Known(change.table) if is_first else self._known(change.table, tell)
+            table, gone = living(known.table)
+            self._tell_of_ended(gone, tell)
+            check_machine(table, machine, self._file.path)
+            before = table.machine
+            if before is not None and before.description != machine.description:
+                tell(f"this machine has {machine.description} now, and had {before.description} before")
             table = LeaseTable(machine, table.leases, table.waiting)
-            self._write_journal(table)
-            change.leases, change.waiting = [], []
-            change.machine, change.agent = machine, str(socket)
-        self._socket, self.is_first, self.left = str(socket), is_first, left
+            self._write(table, known, known.lost, tell)
+            change.table = LeaseTable(machine, agent=str(socket))
+        if known.lost:
+            tell(f"{known.lost}: {_REPAIR}")
+        self.lost = f"{known.lost}: {_REPAIR}" if known.lost else ""
+        self._socket, self.is_first = str(socket), is_first
+        self.left = tuple(lease.cgroup for lease in gone if lease.cgroup)
         return table
 
     def look(self) -> tuple[LeaseRecord, ...]:
@@ -124,74 +151,117 @@ class Ownership:
         except OSError:
             is_locked = False
         if not is_locked:
-            raise InputError(f"expected the lock file to stay, got it removed at {self._lock}")
+            raise InputError(f"the lock file was removed at {self._lock}: another agent may have the leases")
         if self._file.agent() == self._socket:
             return ()
         with self._file.change(by_agent=True) as change:
-            found = tuple(change.leases)
-            change.leases, change.waiting, change.agent = [], [], self._socket
+            found = change.table.leases
+            change.table = LeaseTable(change.table.machine, agent=self._socket)
         return found
 
     def hand_back(self, tell: Callable[[str], None]) -> LeaseTable:
         """Put the leases back into the file, and return them; commands then use the file again.
 
         Raises:
-            InputError: a file cannot be read or written.
+            InputError: a file cannot be read or written, or some leases may not be known.
         """
-        left: tuple[str, ...] = ()
+        gone: list[LeaseRecord] = []
         with self._file.change(by_agent=True) as change:
-            table = change.table()
-            if change.agent:
-                table, left = _living(self._of_journal(table, tell), tell)
-                change.leases, change.waiting, change.agent = list(table.leases), [], ""
-                change.machine = table.machine
+            table = change.table
+            if table.agent:
+                known = self._known(table, tell)
+                if known.lost:
+                    raise InputError(f"{known.lost}: see `alignup agent --repair`")
+                table, gone = living(known.table)
+                self._tell_of_ended(gone, tell)
+                table = change.table = LeaseTable(table.machine, table.leases)
         self.journal.unlink(missing_ok=True)
-        for cgroup in (*self.left, *left):
+        for cgroup in (*self.left, *(lease.cgroup for lease in gone if lease.cgroup)):
             remove_cgroup(cgroup)
         return table
 
-    def _of_journal(self, found: LeaseTable, tell: Callable[[str], None]) -> LeaseTable:
-        """Return the leases of the journal, and those beside them that running processes were found to show."""
-        try:
-            table, torn = read_journal(self.journal)
-        except LostJournalError as lost:
-            table, words = self._file.completed(found)
-            known_of = f"what processes of user {os.geteuid()} show is all that is known"
-            tell(f"{lost}; {known_of}: {words or 'they hold nothing'}")
-            return table
-        if torn:
-            tell(torn)
+    def repair(self, tell: Callable[[str], None], *, writes: bool) -> Known:
+        """Return the leases that are known, and why there may be others; if it `writes`, from now on there are none.
+
+        Raises:
+            InputError: no agent has the leases, or a file cannot be read or written.
+        """
+        with self._file.change(by_agent=True) as change:
+            if not change.table.agent:
+                raise InputError(f"no agent keeps the leases of {self._file.path}: there is no journal")
+            known = self._known(change.table, tell)
+            known = known._replace(table=living(known.table)[0])
+            if writes:
+                self._write(known.table, known, "", tell)
+        return known
+
+    def _known(self, found: LeaseTable, tell: Callable[[str], None]) -> Known:
+        """Return the leases of the journal, and those beside them that running processes were found to show.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        reading, text = self._reading()
+        shown = find_evidence(self._file.path, of_all_users=os.geteuid() == 0) if reading.damage else ()
+        table, words, lost = settled(reading, shown, self._promise.leases)
+        if words:
+            tell(f"{words}, at {self.journal}")
+        if self._promise.boot_id not in {"", self._boot_id}:
+            lost = ""  # whoever had them has ended with that boot
         known = {lease.id for lease in table.leases}
-        shown = tuple(lease for lease in found.leases if lease.id not in known)
-        return msgspec.structs.replace(table, leases=table.leases + shown)
+        beside = tuple(lease for lease in found.leases if lease.id not in known)
+        table = msgspec.structs.replace(table, leases=table.leases + beside)
+        return Known(table, lost, text if reading.damage else b"")
 
-    def _write_journal(self, table: LeaseTable) -> None:
+    def _reading(self) -> tuple[Reading, bytes]:
+        """Return what the journal says, and its text; what was promised and is not there counts as damage.
+
+        Raises:
+            InputError: it cannot be read.
+        """
         try:
-            write_journal(self.journal, table)
+            with os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file:
+                text, inode = file.read(), os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            return Reading(LeaseTable(), (Damage(1, b""),)), b""
         except OSError as error:
-            why = (error.strerror or "an error").lower()
-            raise InputError(
-                f"expected a journal that can be written, got {why!r} at {self.journal}"
-            ) from error
+            raise InputError(f"cannot read the journal: {why(error)} at {self.journal}") from error
+        reading = read_entries(text, str(self.journal))
+        promise = self._promise
+        if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > len(text):
+            cut = Damage(text.count(b"\n") + 1, b"")
+            reading = reading._replace(damage=(*reading.damage, cut))
+        return reading, text
 
+    def _write(self, table: LeaseTable, known: Known, lost: str, tell: Callable[[str], None]) -> None:
+        """Write the journal anew; a damaged one is kept beside it.
 
-def _living(table: LeaseTable, tell: Callable[[str], None]) -> tuple[LeaseTable, tuple[str, ...]]:
-    """Return the leases and waiters whose processes are not gone, and the cgroups of the other leases."""
+        Raises:
+            InputError: it cannot be written.
+        """
+        if known.damaged:
+            tell(f"the damaged journal is now {set_aside(self.journal, known.damaged)}")
+        try:
+            size = write_journal(self.journal, table, lost)
+            inode = self.journal.stat().st_ino
+        except OSError as error:
+            raise InputError(f"cannot write the journal: {why(error)} at {self.journal}") from error
+        self._note(_Promise(self._boot_id, inode, size, len(table.leases)))
 
-    def lives(lease: LeaseRecord) -> bool:
-        return lease_liveness(lease) is not Liveness.GONE
+    def _note(self, promise: _Promise) -> None:
+        """Write down who has the leases, and what was promised; a note is as long as any, and so never torn."""
+        self._promise = promise
+        words = f"{os.getpid()} {promise.boot_id} {promise.inode} {promise.size} "
+        words += "" if promise.leases is None else str(promise.leases)
+        with suppress(OSError):  # without it, less is noticed
+            os.pwrite(self._descriptor, f"{words if promise.boot_id else os.getpid():<120}\n".encode(), 0)
 
-    leases = tuple(lease for lease in table.leases if lives(lease))
-    kept = {lease.id for lease in leases}
-    ended = [lease for lease in table.leases if lease.id not in kept]
-    boot_id = identify(os.getpid()).boot_id
-    of_this_boot = sum(lease.process.boot_id == boot_id for lease in ended)
-    for count, when in (
-        (len(ended) - of_this_boot, "with an earlier boot of this machine"),
-        (of_this_boot, "while no agent ran"),
-    ):
-        if count:
-            tell(f"{count} lease{'s' if count > 1 else ''} ended {when}")
-    waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
-    left = tuple(lease.cgroup for lease in ended if lease.cgroup)
-    return LeaseTable(table.machine, leases, waiting), left
+    def _tell_of_ended(self, gone: list[LeaseRecord], tell: Callable[[str], None]) -> None:
+        """Say how many leases have ended while there was no agent."""
+        of_this_boot = sum(lease.process.boot_id == self._boot_id for lease in gone)
+        for count, when in (
+            (len(gone) - of_this_boot, "with an earlier boot of this machine"),
+            (of_this_boot, "while no agent ran"),
+        ):
+            if count:
+                tell(f"{count} lease{'s' if count > 1 else ''} ended {when}")

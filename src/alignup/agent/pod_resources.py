@@ -15,14 +15,13 @@ import grpc
 
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.leases.private_file import make_folders
-from alignup.leases.socket_path import clear, remove
+from alignup.trusted_files import clear, make_folders, mode_of_new_files, remove, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from alignup.agent.ledger import Ledger
+    from alignup.leases.ledger import Ledger
     from alignup.leases.record import LeaseRecord
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
@@ -61,7 +60,7 @@ class PodResourcesView:
         return None
 
     def allocatable(self) -> wire.AllocatableAnswer:
-        """Return what there is to give if nobody has anything: of devices, the healthy ones."""
+        """Return the allocatable resources: of devices, the healthy ones."""
         return wire.AllocatableAnswer(
             devices=[
                 _device(resource, device)
@@ -121,12 +120,11 @@ def serve_pod_resources(
     try:
         make_folders(path.parent)
         clear(path, "--podresources")
-        server.add_insecure_port(f"unix:{path}")
+        with mode_of_new_files(0o600):
+            server.add_insecure_port(f"unix:{path}")
         server.start()
-        path.chmod(0o600)
     except (OSError, RuntimeError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise InputError(f"expected a socket to serve PodResources at, got {why!r} at {path}") from error
+        raise InputError(f"cannot serve PodResources: {why(error)} at {path}") from error
 
     def stop() -> None:
         server.stop(grace=None).wait()

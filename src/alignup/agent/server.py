@@ -12,7 +12,6 @@ import shutil
 import socket
 from typing import TYPE_CHECKING, Final
 
-from alignup.agent.callers import Caller
 from alignup.errors import InputError
 from alignup.leases.agent_messages import (
     HEADER,
@@ -22,8 +21,8 @@ from alignup.leases.agent_messages import (
     frame,
     length_of,
 )
-from alignup.leases.private_file import make_folders
-from alignup.leases.socket_path import check_free
+from alignup.processes.callers import Caller
+from alignup.trusted_files import check_free, make_folders, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from alignup.agent.service import Service
     from alignup.leases.agent_messages import Reply
 
-__all__ = ["AgentServer"]
+__all__ = ["AgentServer", "make_folder"]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 4096
@@ -40,6 +39,8 @@ _MOST_OF_A_USER: Final = 512
 _PATIENCE: Final = 5.0
 """Seconds for the rest of a message, and for a reply to be taken."""
 _BACKLOG: Final = 512
+_AT_ONCE: Final = 64
+_LOGGED_EVERY: Final = 1.0
 _MODE: Final = 0o660
 
 
@@ -59,6 +60,8 @@ class AgentServer:
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[_Connection] = set()
         self._of_user: dict[int, int] = {}
+        self._refused: dict[int, int] = {}
+        """Connections by user that were refused since that was logged last."""
 
     async def start(self) -> None:
         """Serve from now on.
@@ -69,12 +72,13 @@ class AgentServer:
         try:
             listening = self._listening()
         except (OSError, LookupError) as error:
-            why = (getattr(error, "strerror", None) or str(error)).lower()
-            raise InputError(f"expected a socket that can be served, got {why!r} at {self._path}") from error
+            raise InputError(f"cannot serve a socket: {why(error)} at {self._path}") from error
         loop = asyncio.get_running_loop()
+        # so many are accepted in one turn of the loop: a flood of them keeps nobody else waiting for long
         self._server = await loop.create_unix_server(
-            lambda: _Connection(self, self._service), sock=listening, backlog=512
+            lambda: _Connection(self, self._service), sock=listening, backlog=_AT_ONCE
         )
+        listening.listen(_BACKLOG)
 
     async def stop(self) -> None:
         """Serve no longer; the socket stays, so that commands know that there is an agent, which does not answer."""
@@ -85,14 +89,26 @@ class AgentServer:
         await asyncio.sleep(0)
 
     def admit(self, connection: _Connection) -> bool:
-        """Count a connection; return whether it may stay."""
+        """Count a connection; return whether it may stay. Those of root and of the agent's own user always may."""
         of_user = self._of_user.get(connection.uid, 0)
-        if len(self._connections) >= _MOST_CONNECTIONS or (connection.uid and of_user >= _MOST_OF_A_USER):
-            _LOG.warning("a connection of user %s is refused: too many", connection.uid)
+        is_first = connection.uid in {0, os.geteuid()}
+        if not is_first and (len(self._connections) >= _MOST_CONNECTIONS or of_user >= _MOST_OF_A_USER):
+            self._note_refused(connection.uid)
             return False
         self._connections.add(connection)
         self._of_user[connection.uid] = of_user + 1
         return True
+
+    def _note_refused(self, uid: int) -> None:
+        """Log refused connections, once a second."""
+        if not self._refused:
+            asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
+        self._refused[uid] = self._refused.get(uid, 0) + 1
+
+    def _log_refused(self) -> None:
+        refused, self._refused = self._refused, {}
+        words = ", ".join(f"{count} of user {uid}" for uid, count in list(refused.items())[:8])
+        _LOG.warning("connections were refused, since there are too many: %s", words)
 
     def forget(self, connection: _Connection) -> None:
         """Count a connection no longer."""
@@ -107,7 +123,7 @@ class AgentServer:
     def _listening(self) -> socket.socket:
         """Return a socket that listens at the path, in the place of one that was left there."""
         check_free(self._path, "--socket")
-        make_folders(self._path.parent)
+        make_folder(self._path, self._group)
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -124,6 +140,15 @@ class AgentServer:
             raise
         listening.setblocking(False)
         return listening
+
+
+def make_folder(path: Path, group: str) -> None:
+    """Make the folder of a socket, if it is not there; one that a group may use has to let it through.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    make_folders(path.parent, 0o711 if group else 0o700)
 
 
 class _Connection(asyncio.Protocol):

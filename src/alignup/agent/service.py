@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from alignup.agent.asked import Asked, Question
-from alignup.agent.shown import leases_shown, machine_shown
+import msgspec
+
+from alignup.device_plugins.answer import join_answers
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import (
     Ask,
@@ -23,38 +25,63 @@ from alignup.leases.agent_messages import (
     Granted,
     Leases,
     List,
+    Parts,
+    PartShown,
     Refused,
     Release,
+    Shown,
 )
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
-from alignup.leases.lease_liveness import lease_liveness
-from alignup.leases.process import Liveness
-from alignup.leases.request import PartOf, check_name, make_request
+from alignup.leases.evidence import check_release
+from alignup.leases.grant import cut
+from alignup.leases.request import Claim, PartOf, Question, check_name, make_request
+from alignup.machine.device_inventory import near_cpu_nodes
+from alignup.processes.identity import Liveness, ProcessIdentity, ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from alignup.agent.callers import Caller
-    from alignup.agent.enclosures import Enclosures
     from alignup.agent.journal import Journal
-    from alignup.agent.ledger import Ledger
-    from alignup.agent.observer import Observer
-    from alignup.agent.process_watch import ProcessWatch
-    from alignup.leases.agent_messages import Reply, Request
-    from alignup.leases.device_answer import DeviceAnswer
+    from alignup.device_plugins.answer import DeviceAnswer
+    from alignup.device_plugins.plugins import DevicePlugins
+    from alignup.leases.agent_messages import Cut, Reply, Request
+    from alignup.leases.ledger import Ledger
     from alignup.leases.local_machine import Site
-    from alignup.leases.record import LeaseRecord
+    from alignup.leases.record import LeaseRecord, Waiter
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+    from alignup.processes.callers import Caller
+    from alignup.processes.cgroups import Enclosures
+    from alignup.processes.watch import ProcessWatch
 
-__all__ = ["PluginCalls", "Service"]
+__all__ = ["Observer", "PluginCalls", "PluginDevices", "Service", "shown"]
 
 _LOG: Final = logging.getLogger(__name__)
-_OWN_FAILURE: Final = (
-    "expected a request that the agent can carry out, got a failure of the agent: see its log"
-)
+_OWN_FAILURE: Final = "the agent failed: see its log"
+_NOBODY: Final = ProcessIdentity(0, 0, "", 0)
+_THREADS: Final = 2
+_MOST_CALLS: Final = 64
+"""Of one plugin, under way or waiting."""
+_PAUSE: Final = 0.02
+"""Seconds between two reports that are taken over, at least."""
+_T = TypeVar("_T")
 _MOST_QUESTIONS: Final = 16
 """A request whose plugins are asked more often meets a machine that changes all the time."""
+
+
+class Observer:
+    """Is told about requests; this one does nothing with it."""
+
+    def admitted(self, lease: LeaseRecord, seconds: float) -> None:
+        """Record a request that got a lease, and how long it took from its arrival."""
+
+    def refused(self, reason: str, seconds: float) -> None:
+        """Record a request that got none."""
+
+    def waited(self, seconds: float) -> None:
+        """Record how long a request that was willing to wait had to."""
 
 
 class PluginCalls:
@@ -64,12 +91,12 @@ class PluginCalls:
         """Return whether a plugin has the devices of a resource."""
         return False
 
-    def prefer(self, question: Question) -> Sequence[str]:  # noqa: ARG002
-        """Return the ids that a plugin prefers; called in a thread, and may raise AllocationError."""
+    async def prefer(self, question: Question) -> Sequence[str]:  # noqa: ARG002
+        """Return the ids that a plugin prefers; may raise AllocationError."""
         return ()
 
-    def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
-        """Let plugins allocate and prepare devices; called in a thread, and may raise AllocationError."""
+    async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """Let plugins allocate and prepare devices; may raise AllocationError."""
         raise NotImplementedError
 
 
@@ -126,9 +153,9 @@ class Service:
             elif isinstance(request, Release):
                 self._release(request, uid, reply)
             elif isinstance(request, List):
-                reply(Leases(leases_shown(self._ledger, uid, self.watch.state_of)))
+                reply(shown(self._ledger, uid, self.watch.state_of))
             else:
-                reply(machine_shown(request, self._ledger, self._site))
+                reply(self._parts(request))
         except AllocationError as error:
             reply(Refused(error.detail, error.reason))
         except AlignupError as error:
@@ -139,11 +166,12 @@ class Service:
         return None
 
     def ended(self, lease_id: str) -> None:
-        """Take back a lease whose processes have ended."""
+        """Free a lease whose processes have ended."""
         lease = self._ledger.free(lease_id)
         if lease is not None:
             _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
-            self._freed(lambda: None)
+            self._journal.append(self._ledger.take_entries())
+            self.changed()
             self._enclosures.discard(lease.cgroup)
 
     def changed(self) -> None:
@@ -154,8 +182,8 @@ class Service:
                 turn.set()
 
     def drop_waiters(self) -> None:
-        """Take those out of the line who have not come back after a restart of the agent."""
-        for waiter in self._ledger.waiters():
+        """Drop waiters that did not reconnect after a restart of the agent."""
+        for waiter in self._ledger.waiting:
             if waiter.id not in self._turns:
                 self._ledger.leave(waiter.id)
         self._journal.append(self._ledger.take_entries(), self.changed)
@@ -171,31 +199,35 @@ class Service:
         self, request: Ask, caller: Caller, reply: Callable[[Reply], None]
     ) -> Callable[[], object] | None:
         start = time.perf_counter()
-        asked = self._asked(request, caller)
-        if not (
-            self._enclosures.wants(asked) or any(self._plugins.has(resource) for resource in request.devices)
-        ):
+        claim = self._claim(request, caller)
+        if not (self._encloses(claim) or any(self._plugins.has(resource) for resource in request.devices)):
             try:
-                lease = self._ledger.ask(asked)
+                self._ledger.ask(claim)  # no plugin, no question
             except AllocationError as refusal:
                 if not request.wait:
                     self._observer.refused(refusal.reason, time.perf_counter() - start)
                     raise
             else:
-                assert not isinstance(lease, Question)  # noqa: S101  # no plugin, no question
-                with self._freed_on_error(lease.id):
-                    self._tell(self._kept(lease.id), time.perf_counter() - start, reply)
+                with self._freed_on_error(claim.id):
+                    self._tell(self._kept(claim.id), time.perf_counter() - start, reply)
                 return None
-        task = asyncio.get_running_loop().create_task(self._ask_patiently(asked, request.wait, reply))
+        task = asyncio.get_running_loop().create_task(self._ask_patiently(claim, request.wait, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task.cancel
 
-    def _asked(self, request: Ask, caller: Caller) -> Asked:
-        """Return the request, checked.
+    def _encloses(self, claim: Claim) -> bool:
+        """Return whether a claim is for a command that is to have a cgroup.
+
+        Not for a process that asks for itself: it may have several leases, and does other things beside them.
+        """
+        return claim.keeper is not None and self._enclosures.takes(in_container=claim.in_container)
+
+    def _claim(self, request: Ask, caller: Caller) -> Claim:
+        """Return the claim of a request, checked.
 
         Raises:
-            InputError: it cannot be.
+            InputError: the request is invalid.
         """
         if len(request.id) != 16 or not (request.id.isascii() and request.id.isalnum()):  # noqa: PLR2004  # see Ask.id
             raise InputError.at("the request", "an id of 16 letters and digits", request.id)
@@ -216,22 +248,23 @@ class Service:
             raise InputError.at(
                 "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
             )
-        return Asked(
+        return Claim(
             wishes,
-            request.id,
-            caller.uid,
             holder,
-            request.command[:100],
-            request.stem[:80],
-            keeper,
+            command=request.command[:100],
+            name=request.stem[:80],
+            keeper=keeper,
+            id=request.id,
+            uid=caller.uid,
+            ancestors=ancestors(holder.pid) if request.wait else (),
             in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
-    async def _ask_patiently(self, asked: Asked, wait: float, reply: Callable[[Reply], None]) -> None:
+    async def _ask_patiently(self, claim: Claim, wait: float, reply: Callable[[Reply], None]) -> None:
         """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
         start = time.monotonic()
         try:
-            granted = await self._waited_for(asked, wait)
+            granted = await self._waited_for(claim, wait)
             with self._freed_on_error(granted.lease.id):
                 if wait:
                     self._observer.waited(time.monotonic() - start)
@@ -243,15 +276,15 @@ class Service:
         except AlignupError as error:
             reply(Failed(str(error)))
         except Exception:  # noqa: BLE001  # as above
-            _LOG.exception("a request of user %s failed", asked.uid)
+            _LOG.exception("a request of user %s failed", claim.uid)
             reply(Failed(_OWN_FAILURE))
         finally:
-            self._turns.pop(asked.lease_id, None)
+            self._turns.pop(claim.id, None)
             if not self._is_closing:
-                self._ledger.leave(asked.lease_id)
+                self._ledger.leave(claim.id)
                 self._journal.append(self._ledger.take_entries(), self.changed)
 
-    async def _waited_for(self, asked: Asked, wait: float) -> Granted:
+    async def _waited_for(self, claim: Claim, wait: float) -> Granted:
         """Return the lease when it can be had.
 
         Raises:
@@ -260,56 +293,56 @@ class Service:
         """
         end = None if wait < 0 else time.monotonic() + wait
         while True:
-            turn = self._turns[asked.lease_id] = asyncio.Event()
+            turn = self._turns[claim.id] = asyncio.Event()
             try:
-                return await self._lease_made(asked)
+                return await self._lease_made(claim)
             except AllocationError as refusal:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     raise
-                self._ledger.join(asked)
-                self._journal.append(self._ledger.take_entries(), lambda: None)
+                self._ledger.join(claim)
+                self._journal.append(self._ledger.take_entries())
                 try:
                     await asyncio.wait_for(turn.wait(), left)
                 except TimeoutError:
                     raise refusal from None
 
-    async def _lease_made(self, asked: Asked) -> Granted:
+    async def _lease_made(self, claim: Claim) -> Granted:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
             AllocationError: there is none now, or a plugin failed.
             InputError: its holder cannot be told what it needs to know.
         """
-        found = await self._set_aside(asked)
+        found = await self._set_aside(claim)
         ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
-        encloses, cgroup = self._enclosures.wants(asked) and not found.cgroup, ""
+        cgroup = ""
         with self._freed_on_error(found.id):
-            answer = await asyncio.to_thread(self._plugins.allocate, ids) if ids else None
-            if encloses:
-                cgroup = await self._enclosures.enclose(asked)
+            answer = await self._plugins.allocate(ids) if ids else None
+            if self._encloses(claim) and not found.cgroup:
+                cgroup = await self._enclosures.enclose(claim.id, claim.holder)
             try:
                 return self._kept(found.id, answer, cgroup)
             except BaseException:
                 self._enclosures.discard(cgroup)
                 raise
 
-    async def _set_aside(self, asked: Asked) -> LeaseRecord:
+    async def _set_aside(self, claim: Claim) -> LeaseRecord:
         """Return what a request gets once its plugins agree, after asking them which devices they prefer.
 
         Raises:
             AllocationError: there is nothing for it now, or a plugin failed.
         """
-        asked.advice.clear()
+        claim.advice.clear()
         for _ in range(_MOST_QUESTIONS):
-            found = self._ledger.ask(asked)
+            found = self._ledger.ask(claim)
             if not isinstance(found, Question):
                 return found
             try:
-                asked.advice[found] = tuple(await asyncio.to_thread(self._plugins.prefer, found))
+                claim.advice[found] = tuple(await self._plugins.prefer(found))
             except AllocationError as error:
-                asked.advice[found] = error.detail
-        raise AllocationError("expected devices that stay the same for a moment, got others at each look")
+                claim.advice[found] = error.detail
+        raise AllocationError("the device list kept changing")
 
     def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> Granted:
         """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
@@ -320,9 +353,7 @@ class Service:
         """
         found = self._ledger.leases.get(lease_id)
         if found is None:
-            raise AllocationError(
-                "expected a process that runs until it has its lease, got one that ended before"
-            )
+            raise AllocationError("the process exited before its lease was granted")
         machine, cuda = self._site.machine, {}
         if found.devices:
             cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
@@ -334,7 +365,9 @@ class Service:
     def _tell(self, granted: Granted, seconds: float, reply: Callable[[Reply], None]) -> None:
         """Tell of a lease when it is in the journal; it took so many seconds."""
         self._observer.admitted(granted.lease, seconds)
-        self._journal.append(self._ledger.take_entries(), lambda: reply(granted))
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(Failed(why))
+        )
 
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
@@ -344,7 +377,7 @@ class Service:
         except BaseException:
             lease = self._ledger.leases.get(lease_id)
             if lease is not None:
-                self._end(lease, lambda: None)
+                self._end(lease)
             raise
 
     def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
@@ -354,33 +387,195 @@ class Service:
         if lease is None:
             reply(Done())
             return
-        self._end(lease, lambda: reply(Done(lease)))
+        self._end(lease, reply)
 
     def _release(self, request: Release, uid: int, reply: Callable[[Reply], None]) -> None:
-        lease = self._ledger.named(request.name, uid)
-        if lease is None:
-            reply(Refused(f"expected the name of a lease, got {request.name!r}: see `alignup ps`"))
-            return
-        alive = lease_liveness(lease)
-        if not request.force and alive is not Liveness.GONE:
-            state = (
-                "running"
-                if alive is Liveness.RUNNING
-                else "on another host or in another container, or cannot be looked at now"
-            )
-            holder = f"pid {lease.process.pid}, which is {state}"
-            reply(Refused(f"lease {request.name!r} is held by {holder}; --force frees it"))
-            return
-        self._end(lease, lambda: reply(Done(lease)))
+        lease, _ = check_release(self._ledger.named(request.name, uid), request.name, force=request.force)
+        self._end(lease, reply)
 
-    def _end(self, lease: LeaseRecord, tell: Callable[[], None]) -> None:
-        """Take a lease back whose processes may run."""
+    def _parts(self, request: Cut) -> Parts:
+        """Return the machine in parts.
+
+        Raises:
+            InputError: it cannot be cut so.
+        """
+        known = cut(
+            self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices
+        )
+        return Parts(
+            tuple(
+                PartShown(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(cuda))
+                for part, cuda in ((one.part, one.cuda) for one in known)
+            )
+        )
+
+    def _end(self, lease: LeaseRecord, reply: Callable[[Reply], None] = lambda _: None) -> None:
+        """Free a lease whose processes may run."""
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
-        self._freed(tell)
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(Done(lease)), lambda why: reply(Failed(why))
+        )
+        self.changed()
         self._enclosures.discard(lease.cgroup)
 
-    def _freed(self, tell: Callable[[], None]) -> None:
-        """Write down that something is free, and let others have it."""
-        self._journal.append(self._ledger.take_entries(), tell)
-        self.changed()
+
+def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leases:
+    """Return leases and queue as a user may see them: of other users, what they have and ask for, but not who they are.
+
+    Args:
+        ledger: the leases.
+        uid: the user.
+        state_of: says of an id whether a process of that lease runs.
+    """
+
+    def sees(one: LeaseRecord | Waiter) -> bool:
+        return ledger.is_admin(uid) or ledger.owner_of(one) == uid
+
+    leases = tuple(
+        Shown(lease, state_of(lease.id).value)
+        if sees(lease)
+        else Shown(
+            msgspec.structs.replace(
+                lease,
+                id="",
+                name=f"(user {ledger.owner_of(lease)})",
+                process=_NOBODY,
+                keeper=None,
+                command="",
+                answer=None,
+                cgroup="",
+            ),
+            Liveness.RUNNING.value,
+        )
+        for lease in ledger.leases.values()
+    )
+    waiting = tuple(
+        msgspec.structs.replace(one, ancestors=())
+        if sees(one)
+        else msgspec.structs.replace(
+            one, id="", name=f"(user {ledger.owner_of(one)})", process=_NOBODY, command="", ancestors=()
+        )
+        for one in ledger.waiting
+    )
+    return Leases(leases, waiting)
+
+
+class _Calls:
+    """The calls of one plugin: two at a time, in threads of its own, and a bounded number behind them."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._threads = ThreadPoolExecutor(_THREADS, "plugin")
+        self._count = 0
+
+    async def call(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Return what a function returns.
+
+        Raises:
+            AllocationError: too many calls wait already, or the function raises one.
+        """
+        if self._count >= _MOST_CALLS:
+            raise AllocationError(
+                f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it"
+            )
+        self._count += 1
+        calling = self._threads.submit(function, *arguments)
+        loop = asyncio.get_running_loop()
+        calling.add_done_callback(lambda _: self._done(loop))
+        return await asyncio.wrap_future(calling)
+
+    def _done(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count a call no longer; called from its thread."""
+
+        def less() -> None:
+            self._count -= 1
+
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(less)
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PluginDevices(PluginCalls):
+    """The device plugins of the agent: their devices for the ledger, and their answers for the service.
+
+    Each plugin has threads of its own, so that one that hangs keeps nobody else waiting. Reports are taken over one at
+    a time, the latest of each plugin, and with pauses four times as long as that took.
+
+    Args:
+        plugins: those that register.
+        machine: the machine; a device near NUMA nodes without CPUs counts as near the closest ones with CPUs.
+    """
+
+    def __init__(self, plugins: DevicePlugins, machine: Machine) -> None:
+        self._plugins = plugins
+        self._machine = machine
+        self._resources: set[str] = set()
+        self._calls: dict[str, _Calls] = {}
+        self._reports: dict[str, tuple[Device, ...]] = {}
+        """What is to be taken over, by resource."""
+        self._timer: asyncio.Handle | None = None
+
+    def feed(self, ledger: Ledger, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a ledger have the devices that there are, now and whenever they change, in its event loop."""
+
+        def reported(resource: str, devices: tuple[Device, ...]) -> None:
+            self._reports[resource] = devices
+            if self._timer is None:
+                self._timer = loop.call_soon(take_over)
+
+        def take_over() -> None:
+            self._timer = None
+            if not self._reports:
+                return
+            start = loop.time()
+            resource = next(iter(self._reports))
+            try:
+                self._take_over(resource, self._reports.pop(resource), ledger)
+                service.changed()
+            except AlignupError as error:
+                _LOG.warning("the devices of %s were not taken over: %s", resource, error)
+            self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
+
+        self._plugins.listen(lambda *report: void(loop.call_soon_threadsafe(reported, *report)))
+
+    def _take_over(self, resource: str, devices: tuple[Device, ...], ledger: Ledger) -> None:
+        self._resources.add(resource)
+        placed = near_cpu_nodes(self._machine, {resource: devices})[resource]
+        ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
+
+    def has(self, resource: str) -> bool:
+        """See `PluginCalls`."""
+        return resource in self._resources
+
+    async def prefer(self, question: Question) -> Sequence[str]:
+        """See `PluginCalls`."""
+        preference = self._plugins.preference(question.resource)
+        return await self._of(question.resource).call(
+            preference, question.available, question.must_include, question.size
+        )
+
+    async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """See `PluginCalls`; several plugins are asked one after the other."""
+        asked = sorted(devices.items())
+        answers = [
+            await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked
+        ]
+        for resource, ids in asked:
+            await self._of(resource).call(self._plugins.pre_start, {resource: ids})
+        return join_answers(answers)
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        for calls in self._calls.values():
+            calls.close()
+
+    def _of(self, resource: str) -> _Calls:
+        return self._calls.setdefault(resource, _Calls(resource))
+
+
+def void(_: object) -> None:
+    """Return nothing."""

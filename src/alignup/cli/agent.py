@@ -22,9 +22,9 @@ from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from alignup.agent.agent import AgentOptions
-    from alignup.agent.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.leases.store import LeaseFile
+    from alignup.leases.file import LeaseFile
+    from alignup.leases.ledger import Limits
 
 __all__ = ["command"]
 
@@ -82,6 +82,12 @@ _PATH = click.Path(path_type=Path)
     is_flag=True,
     help="Put the leases back into their file, and end.",
 )
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Show what is known of the leases of a damaged journal, and what would be done about it, and end.",
+)
+@click.option("--yes", is_flag=True, help="With --repair: do it.")
 @machine_option
 @device_resource_option
 @devices_option
@@ -94,6 +100,8 @@ def command(
     *,
     json_log: bool,
     hand_back: bool,
+    repair: bool,
+    yes: bool,
     machine: str,
     selectors: tuple[str, ...],
     inventory: str | None,
@@ -107,9 +115,14 @@ def command(
     """
     from alignup.agent.agent import run_agent
     from alignup.agent.logs import start_logging
-    from alignup.leases.store import LeaseFile
+    from alignup.leases.file import LeaseFile
 
     file = LeaseFile(state, complain)
+    if yes and not repair:
+        raise click.UsageError("--yes needs --repair")
+    if repair:
+        repair_journal(file, writes=yes)
+        return
     if hand_back:
         give_back(file)
         return
@@ -144,7 +157,7 @@ def agent_options(
         click.UsageError: options exclude each other.
     """
     from alignup.agent.agent import AgentOptions
-    from alignup.leases.private_file import check_text
+    from alignup.trusted_files import check_text
 
     if no_cgroups and cgroup is not None:
         raise click.UsageError("--cgroup and --no-cgroups exclude each other")
@@ -181,7 +194,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.agent.users import Limits
+    from alignup.leases.ledger import Limits
     from alignup.leases.request import parse_memory
 
     amounts: dict[str, int] = {}
@@ -200,10 +213,34 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     return Limits(**known, devices=amounts)
 
 
+def repair_journal(file: LeaseFile, *, writes: bool) -> None:
+    """Show the leases of an agent that does not run, and why there may be others; if it `writes`, forget these."""
+    from alignup.agent.ownership import Ownership
+    from alignup.cli.ps import show_leases
+    from alignup.leases.evidence import lease_liveness
+    from alignup.leases.grant import KnownLease
+
+    ownership = Ownership(file)
+    try:
+        known = ownership.repair(complain, writes=writes)
+    finally:
+        ownership.close()
+    show_leases([KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases])
+    if not known.lost:
+        click.echo("all leases are known: there is nothing to repair")
+    elif writes:
+        click.echo("the agent goes on with these leases, and gives everything else")
+    else:
+        click.echo(
+            f"{known.lost}. Whoever has it shows nothing of it, or runs no longer. "
+            "With --yes the agent goes on with these leases, and gives everything else."
+        )
+
+
 def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
     from alignup.agent.ownership import Ownership
-    from alignup.leases.socket_path import remove
+    from alignup.trusted_files import remove
 
     ownership = Ownership(file)
     try:

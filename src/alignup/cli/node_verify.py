@@ -76,6 +76,6 @@ def lease_seats(state: Path | None, running: Sequence[Process]) -> dict[int, Sea
         InputError: the file of leases cannot be read.
     """
     from alignup.kubelet.verify import seats_of_leases
-    from alignup.leases.store import LeaseFile
+    from alignup.leases.file import LeaseFile
 
     return seats_of_leases(LeaseFile(state, complain).read().leases, running)

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.leases.grant import KnownLease  # startup counts
-    from alignup.leases.record import LeaseRecord  # startup counts
+    from alignup.leases.record import LeaseRecord, Waiter  # startup counts
 
-__all__ = ["age", "command"]
+__all__ = ["age", "command", "lease_dict", "show_leases", "waiter_dict"]
 
 
 @click.command(name="ps")
 @state_option
 @json_option("a lease")
 def command(state: Path | None, as_json: bool) -> None:
-    """List the leases of this user: who holds which CPUs, memory and devices, and for how long.
+    """List the leases of this user: who holds which CPUs, memory and devices, and for how long; and who waits for one.
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
@@ -40,14 +40,17 @@ def command(state: Path | None, as_json: bool) -> None:
 
     if state is not None and not state.parent.is_dir():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
-    leases = open_source(state, complain).leases()
+    leases, waiting = open_source(state, complain).overview()
     if as_json:
         for known in leases:
             click.echo(json.dumps(lease_dict(known.lease, known.state), separators=(",", ":")))
-    elif leases:
-        _show(leases)
-    else:
-        click.echo("nobody holds anything")
+        for waiter in waiting:
+            click.echo(json.dumps(waiter_dict(waiter), separators=(",", ":")))
+        return
+    show_leases(leases)
+    if waiting:
+        click.echo()
+        _show_waiting(waiting)
 
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
@@ -71,8 +74,46 @@ def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
     }
 
 
-def _show(leases: Sequence[KnownLease]) -> None:
+def waiter_dict(waiter: Waiter) -> dict[str, Any]:
+    """Return a request that waits in JSON's types; it holds nothing, and so has no `cpus`."""
+    return {
+        "waiting": True,
+        "name": waiter.name,
+        "pid": waiter.process.pid,
+        "command": waiter.command,
+        "policy": waiter.policy,
+        "since": _time_text(waiter.since) or None,
+        "asks": {
+            "cpu": waiter.cpus,
+            "memory": waiter.memory,
+            "devices": dict(sorted(waiter.devices.items())),
+            "part": None if waiter.part is None else f"{waiter.part[0]}/{waiter.part[1]}",
+        },
+    }
+
+
+def _show_waiting(waiting: Sequence[Waiter]) -> None:
+    """Print a table of the queue, in order of arrival."""
+    rows = (
+        (
+            waiter.name or "-",
+            str(waiter.process.pid or "-"),
+            age(waiter.since, time.time()),
+            str(waiter.cpus or "-") if waiter.part is None else f"part {waiter.part[0]}/{waiter.part[1]}",
+            short_bytes(waiter.memory) if waiter.memory else "-",
+            " ".join(f"{resource}={count}" for resource, count in sorted(waiter.devices.items())) or "-",
+            waiter.command,
+        )
+        for waiter in waiting
+    )
+    print_table(("waits", "pid", "for", "CPUs", "memory", "devices", "command"), rows)
+
+
+def show_leases(leases: Sequence[KnownLease]) -> None:
     """Print a table."""
+    if not leases:
+        click.echo("nobody holds anything")
+        return
     # leases of a file have no cgroups, and need no column for that
     ends = any(known.lease.cgroup for known in leases)
     headings = (

@@ -30,9 +30,9 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
+    from alignup.device_plugins.answer import Mount
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.child_process import WaitingCommand
-    from alignup.leases.device_answer import Mount
     from alignup.leases.grant import Grant, LeaseSource
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
@@ -203,7 +203,7 @@ def run(
             number for a GPU of the lease, or what device plugins ask for cannot be mounted.
     """
     from alignup.leases.child_process import WaitingCommand  # startup counts
-    from alignup.leases.recovery import evidence_file  # startup counts
+    from alignup.leases.evidence import evidence_file  # startup counts
 
     source.prepare(request, binds=binds)
     evidence = evidence_file()
@@ -235,9 +235,9 @@ def _acquire(
     wait: float | None,
 ) -> Grant:
     """Return the lease of a command that waits for it."""
-    from alignup.leases.acquire import Claim  # startup counts
-    from alignup.leases.process import identify  # startup counts
-    from alignup.leases.recovery import evidence_of, show_evidence  # startup counts
+    from alignup.leases.evidence import evidence_of, show_evidence  # startup counts
+    from alignup.leases.request import Claim  # startup counts
+    from alignup.processes.identity import identify  # startup counts
 
     stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
     claim = Claim(
@@ -265,7 +265,7 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     answer = grant.lease.answer
     if answer is None:
         return ()
-    from alignup.leases.process import identify  # startup counts
+    from alignup.processes.identity import identify  # startup counts
 
     asked = [mount.host_path for mount in answer.mounts] + [device.host_path for device in answer.devices]
     # a lease names its process as the agent does

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from alignup.leases.grant import KnownPart  # startup counts
     from alignup.leases.local_machine import Site  # startup counts
-    from alignup.leases.machine_parts import Part  # startup counts
+    from alignup.machine_parts import Part  # startup counts
 
 __all__ = ["command"]
 
@@ -63,9 +63,9 @@ def command(
     parts as can be lie on one NUMA node, and the others on as few and as close ones as can be; devices are
     the closest. `alignup run --part` takes one of them.
     """
+    from alignup.leases.file import LeaseFile  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts
     from alignup.leases.source import FileSource, open_source  # startup counts
-    from alignup.leases.store import LeaseFile  # startup counts
 
     def load(resources: list[str]) -> Site:
         from alignup.leases.local_machine import load_site  # startup counts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,14 +22,15 @@ from alignup.device_plugins.messages import (
     answer_of,
     devices_of,
     preferred_of,
+    without_unknown_nodes,
 )
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from alignup.leases.device_answer import DeviceAnswer
+    from alignup.device_plugins.answer import DeviceAnswer
     from alignup.machine.device_inventory import Device
 
 __all__ = ["Limits", "PluginConnection"]
@@ -44,6 +46,8 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _LONGEST_DETAIL: Final = 300
+_REST: Final = 4
+"""A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,19 @@ class PluginConnection:
         socket: where it serves.
         report: called, from a thread of the connection, whenever `devices` or `trouble` have changed.
         limits: how long it may take.
+        numa_nodes: ids of the machine's NUMA nodes; others that it reports are ignored. None: none is.
     """
 
     def __init__(
-        self, resource: str, socket: Path, report: Callable[[PluginConnection], None], limits: Limits
+        self,
+        resource: str,
+        socket: Path,
+        report: Callable[[PluginConnection], None],
+        limits: Limits,
+        numa_nodes: Collection[int] | None = None,
     ) -> None:
+        self._numa_nodes = numa_nodes
+        self._strange: frozenset[int] = frozenset()
         self.resource = resource
         self.socket = socket
         self.devices: tuple[Device, ...] = ()
@@ -207,14 +219,31 @@ class PluginConnection:
         self.has_preferences = options.get_preferred_allocation_available
         self._needs_pre_start = options.pre_start_required
         for message in self._stub.ListAndWatch(wire.Empty()):
+            start = time.monotonic()
             try:
-                self.devices, trouble = devices_of(message), ""
+                self.devices, trouble = self._known(devices_of(message)), ""
             except InputError as error:
                 trouble = f"sent a list of devices that makes no sense: {error}"
             self._note(trouble)
-            if self._stopped.wait(self._limits.between_reports):
+            pause = max(self._limits.between_reports, _REST * (time.monotonic() - start))
+            if self._stopped.wait(pause):
                 return "was replaced"
         return "ended its list of devices"
+
+    def _known(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return devices without NUMA nodes that the machine lacks, which are named in the log once."""
+        if self._numa_nodes is None:
+            return devices
+        known, strange = without_unknown_nodes(devices, self._numa_nodes)
+        if strange - self._strange:
+            listed = ", ".join(map(str, sorted(strange)[:8]))
+            _LOG.warning(
+                "the device plugin of %s reports NUMA nodes that this machine lacks, which are ignored: %s",
+                self.resource,
+                listed,
+            )
+        self._strange = strange
+        return known
 
     def _note(self, trouble: str, *, is_lost: bool = False) -> None:
         """Tell of new devices, or of a trouble that makes them unhealthy."""

@@ -7,19 +7,22 @@ left to `alignup.device_plugins.connection`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import AllocationError, InputError
-from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
 from alignup.machine.device_inventory import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from alignup.device_plugins import device_plugin_pb2 as wire
 
 __all__ = [
+    "SOCKET_NAME",
     "VERSION",
     "DevicePluginError",
     "Registration",
@@ -27,9 +30,12 @@ __all__ = [
     "devices_of",
     "preferred_of",
     "registration_of",
+    "without_unknown_nodes",
 ]
 
 VERSION: Final = "v1beta1"
+SOCKET_NAME: Final = "kubelet.sock"
+"""Plugins know the socket of the registration by this name, and watch it."""
 _HEALTHY: Final = "Healthy"
 _MOST_DEVICES: Final = 1 << 14
 _LONGEST_ID: Final = 1024
@@ -78,7 +84,7 @@ def registration_of(message: wire.RegisterRequest) -> Registration:
     native = domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
     if native or not _RESOURCE.fullmatch(resource):
         raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
-    if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", ".."}:
+    if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
         raise InputError.at("the endpoint", "the name of a socket in the shared folder", message.endpoint)
     return Registration(resource, message.endpoint)
 
@@ -102,6 +108,26 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
         )
         found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
     return tuple(found.values())
+
+
+def without_unknown_nodes(
+    devices: Iterable[Device], numa_nodes: Collection[int]
+) -> tuple[tuple[Device, ...], frozenset[int]]:
+    """Return devices without NUMA nodes that the machine lacks, and these nodes.
+
+    As in a kubelet, a device of unknown nodes only is near none, unlike one that names no nodes at all.
+    """
+    strange = frozenset(
+        node for device in devices for node in device.numa_nodes or () if node not in numa_nodes
+    )
+    if not strange:
+        return tuple(devices), strange
+    return tuple(
+        device
+        if device.numa_nodes is None
+        else replace(device, numa_nodes=tuple(node for node in device.numa_nodes if node not in strange))
+        for device in devices
+    ), strange
 
 
 def preferred_of(
@@ -141,7 +167,7 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
     found = message.container_responses[0]
     environment = dict(sorted(found.envs.items()))
     _check_variables(environment)
-    return DeviceAnswer(
+    answer = DeviceAnswer(
         environment,
         tuple(
             Mount(_path(one.container_path, "mounts"), _path(one.host_path, "mounts"), one.read_only)
@@ -158,6 +184,11 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         dict(sorted(found.annotations.items())),
         _names([one.name for one in found.cdi_devices]),
     )
+    # a command is told all but the variables in one variable
+    size = len(msgspec.json.encode(answer)) - len(msgspec.json.encode(environment))
+    if size > _LONGEST_VALUE:
+        raise InputError.at("the answer", f"up to {_LONGEST_VALUE} bytes beside its variables", size)
+    return answer
 
 
 def _check_variables(environment: dict[str, str]) -> None:

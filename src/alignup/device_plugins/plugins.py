@@ -15,18 +15,32 @@ GRPC_ENABLE_FORK_SUPPORT=false in its environment before grpc is imported, or ch
 from __future__ import annotations
 
 import logging
+import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+import grpc
+
+from alignup.device_plugins import device_plugin_pb2 as wire
+from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.device_plugins.connection import Limits, PluginConnection
-from alignup.device_plugins.messages import DevicePluginError
-from alignup.device_plugins.registration import RegistrationServer
+from alignup.device_plugins.device_plugin_pb2_grpc import (
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
+from alignup.device_plugins.messages import (
+    SOCKET_NAME,
+    DevicePluginError,
+    registration_of,
+    without_unknown_nodes,
+)
 from alignup.errors import InputError
-from alignup.leases.device_answer import DeviceAnswer, join_answers
+from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, why
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -34,7 +48,8 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.node import Node
 
-__all__ = ["DevicePlugins", "PluginStatus"]
+
+__all__ = ["SOCKET_NAME", "DevicePlugins", "PluginStatus", "RegistrationServer"]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_RESOURCES: Final = 256
@@ -62,10 +77,14 @@ class DevicePlugins:
         folder: where plugins and the registration have their sockets, such as the kubelet's
             /var/lib/kubelet/device-plugins; a short path.
         limits: how long a plugin may take.
+        numa_nodes: ids of the machine's NUMA nodes; others that plugins report are ignored. None: none is.
     """
 
-    def __init__(self, folder: Path, limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, folder: Path, limits: Limits = _DEFAULT_LIMITS, numa_nodes: Collection[int] | None = None
+    ) -> None:
         self._folder = folder.absolute()
+        self._numa_nodes = numa_nodes
         self._limits = limits
         self._server = RegistrationServer(self._folder, self._accept)
         self._lock = threading.Condition()
@@ -132,8 +151,9 @@ class DevicePlugins:
             )
 
         def update(resource: str, devices: tuple[Device, ...]) -> None:
+            known, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)
             with node.manager.lock:
-                provider.update(resource, devices, self.preference(resource))
+                provider.update(resource, known, self.preference(resource))
 
         self.listen(update)
 
@@ -170,7 +190,7 @@ class DevicePlugins:
     def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """Tell the plugins which devices, by resource, a container gets; return what it needs to use them.
 
-        Resources that no plugin has registered are passed over: their devices are known from elsewhere.
+        Resources that no plugin has registered are ignored: their devices are known from elsewhere.
 
         Raises:
             DevicePluginError: a plugin failed. Devices have no way back: to allocate them again later is enough.
@@ -219,7 +239,11 @@ class DevicePlugins:
                 raise InputError.at("the registration", f"up to {_MOST_RESOURCES} resources", resource)
             earlier = self._connections.get(resource)
             connection = PluginConnection(
-                resource, self._folder / registration.endpoint, self._changed, self._limits
+                resource,
+                self._folder / registration.endpoint,
+                self._changed,
+                self._limits,
+                self._numa_nodes,
             )
             self._connections[resource] = connection
         if earlier is not None:
@@ -244,3 +268,67 @@ class DevicePlugins:
             with self._lock:
                 self._inventory[resource] = devices
                 self._lock.notify_all()
+
+
+_THREADS: Final = 4
+_LARGEST_REQUEST: Final = 1 << 16
+
+
+class RegistrationServer:
+    """The registration socket of a folder.
+
+    Args:
+        folder: where plugins have their sockets; made if it is not there.
+        accept: called, from a thread of the server, with each registration; raises InputError to refuse it.
+    """
+
+    def __init__(self, folder: Path, accept: Callable[[Registration], None]) -> None:
+        self._socket = folder / SOCKET_NAME
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="registration"),
+            options=(("grpc.max_receive_message_length", _LARGEST_REQUEST), ("grpc.so_reuseport", 0)),
+            maximum_concurrent_rpcs=4 * _THREADS,
+        )
+        add_RegistrationServicer_to_server(_Registration(accept), self._server)
+
+    def start(self) -> None:
+        """Serve, and thereby let the plugins of the folder register again: its old sockets are removed before.
+
+        Raises:
+            InputError: the folder cannot be used, or a kubelet or another agent serves it.
+        """
+        folder = self._socket.parent
+        if len(bytes(self._socket)) > LONGEST_PATH:
+            raise InputError.at("the folder of device plugins", "a path of up to 94 bytes", str(folder))
+        try:
+            make_folders(folder)
+            check_free(self._socket, "the folder of device plugins")
+            for path in folder.iterdir():
+                if stat.S_ISSOCK(path.lstat().st_mode):
+                    path.unlink()
+            with mode_of_new_files(0o600):
+                self._server.add_insecure_port(f"unix:{self._socket}")
+            self._server.start()
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"cannot serve device plugins: {why(error)} at {folder}") from error
+
+    def stop(self) -> None:
+        """Serve no longer, and remove the socket."""
+        self._server.stop(grace=None).wait()
+        remove(self._socket)
+
+
+class _Registration(RegistrationServicer):
+    """What the server does with a call."""
+
+    def __init__(self, accept: Callable[[Registration], None]) -> None:
+        self._accept = accept
+
+    def Register(self, request: wire.RegisterRequest, context: grpc.ServicerContext) -> wire.Empty:  # noqa: N802  # the protocol's name
+        """Take a registration, or refuse it with a reason."""
+        try:
+            self._accept(registration_of(request))
+        except InputError as error:
+            _LOG.warning("the registration of a device plugin is refused: %s", error)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return wire.Empty()

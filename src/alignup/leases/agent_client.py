@@ -6,6 +6,7 @@ While the agent is started again, its clients ask again and again; the same requ
 from __future__ import annotations
 
 import math
+import os
 import socket
 import sys
 import time
@@ -31,16 +32,16 @@ from alignup.leases.agent_messages import (
     frame,
     length_of,
 )
-from alignup.leases.grant import Grant, KnownLease, KnownPart
-from alignup.leases.lease_liveness import lease_liveness
-from alignup.leases.socket_path import check_path
+from alignup.leases.evidence import lease_liveness
+from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Overview
+from alignup.trusted_files import check_path, distrust, peer, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.leases.acquire import Claim
     from alignup.leases.agent_messages import Reply, Request
     from alignup.leases.record import LeaseRecord
+    from alignup.leases.request import Claim
     from alignup.leases.request import Request as LeaseRequest
 
 __all__ = ["AgentSource"]
@@ -52,6 +53,7 @@ _ANSWER: Final = 120.0
 """Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some."""
 _SILENCE: Final = 2.0
 """Seconds after which somebody at a terminal hears what is waited for."""
+_NAME_IT: Final = f"to ask it all the same, name its socket in {AGENT_VARIABLE}"
 _LONGEST: Final = 1e8
 """Seconds; a socket knows no longer time than some centuries."""
 _R = TypeVar("_R", bound="Reply")
@@ -65,10 +67,22 @@ class AgentSource:
         tell: called with a sentence if it is not there at once.
         patience: seconds to wait at least for an agent that is not there, and for answers that nothing but the agent
             takes time for; a request that would wait longer for a lease waits as long for the agent.
+        is_named: the caller named this socket, and so believes whoever serves it; any other must be served by root or
+            by this user, at a path where nobody else can put one.
     """
 
-    def __init__(self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tell: Callable[[str], None],
+        patience: float = _PATIENCE,
+        *,
+        is_named: bool = False,
+    ) -> None:
         self._path = path
+        self._is_named = is_named
+        self._server = os.geteuid()
+        """The user who served the last exchange."""
         self._tell = tell
         self._patience = patience
         self._has_said = False
@@ -81,10 +95,10 @@ class AgentSource:
         request = claim.request
         endless = wait is not None and math.isinf(wait)
         ask = Ask(
-            id=claim.waiter.id,
+            id=claim.id,
             holder=claim.holder,
             command=claim.command,
-            stem=claim.stem,
+            stem=claim.name,
             keeper=claim.keeper,
             cpus=request.cpus,
             memory=request.memory,
@@ -105,6 +119,7 @@ class AgentSource:
             found.is_here,
             found.cuda,
             str(self._path),
+            self._server == os.geteuid(),
         )
         if claim.show is not None:
             claim.show(grant.lease, grant.machine, grant.state)
@@ -114,9 +129,10 @@ class AgentSource:
         """See `LeaseSource`."""
         self._ask(GiveBack(lease.id), Done, self._patience)
 
-    def leases(self) -> list[KnownLease]:
-        """See `LeaseSource`; of other users' leases one sees what they hold, but not who they are."""
-        return [KnownLease(one.lease, one.state) for one in self._ask(List(), Leases, self._patience).leases]
+    def overview(self) -> Overview:
+        """See `LeaseSource`; of other users one sees what they hold and ask for, but not who they are."""
+        found = self._ask(List(), Leases, self._patience)
+        return Overview([KnownLease(one.lease, one.state) for one in found.leases], list(found.waiting))
 
     def release(self, name: str, *, force: bool) -> KnownLease:
         """See `LeaseSource`."""
@@ -126,12 +142,12 @@ class AgentSource:
             raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`") from None
         lease = self._ask(Release(name, force), Done, self._patience).lease
         if lease is None:
-            raise InputError("expected the lease that was released, got none from the agent")
+            raise InputError("the agent did not say which lease was released")
         return KnownLease(lease, lease_liveness(lease).value)
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
         """See `LeaseSource`."""
-        from alignup.leases.machine_parts import Part  # noqa: PLC0415  # startup counts
+        from alignup.machine_parts import Part  # noqa: PLC0415  # startup counts
 
         return [
             KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
@@ -163,6 +179,7 @@ class AgentSource:
             InputError: there is none.
         """
         check_path(self._path, "the socket of the agent")
+        self._check_path()
         end = math.inf if limit is None else time.monotonic() + limit
         missing_since: float | None = None
         while True:
@@ -187,10 +204,7 @@ class AgentSource:
                 )
                 raise self._missing(late) from None
             except OSError as error:
-                why = (error.strerror or "an error").lower()
-                raise InputError(
-                    f"expected an agent that can be asked, got {why!r} at {self._path}"
-                ) from None
+                raise InputError(f"cannot ask the agent: {why(error)} at {self._path}") from None
             time.sleep(_PAUSE)
 
     def _exchange_once(self, request: Request, end: float) -> Reply:
@@ -216,11 +230,34 @@ class AgentSource:
         try:
             _limit(connection, min(end, soon))
             connection.connect(str(self._path))
+            self._check_server(connection)
             connection.sendall(message)
         except TimeoutError:
             if soon > end:
                 raise
             raise self._missing(f"took no request within {self._patience:g} s") from None
+
+    def _check_path(self) -> None:
+        """Make sure that nobody else can have put the socket there.
+
+        Raises:
+            InputError: other users can, and the caller did not name it.
+        """
+        trouble = "" if self._is_named else distrust(self._path)
+        if trouble:
+            raise InputError(f"the agent's socket {self._path} is not trusted: {trouble}; {_NAME_IT}")
+
+    def _check_server(self, connection: socket.socket) -> None:
+        """Look who serves the socket.
+
+        Raises:
+            InputError: another user than root or this one, and the caller did not name the socket.
+        """
+        _, self._server = peer(connection)
+        if not self._is_named and self._server not in {0, os.geteuid()}:
+            raise InputError(
+                f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
+            )
 
     def _say_if_silent(self, connection: socket.socket, end: float) -> None:
         """Say at a terminal what is waited for if no answer comes soon.
@@ -240,8 +277,8 @@ class AgentSource:
 
     def _missing(self, what: str) -> InputError:
         return InputError(
-            f"expected the agent that keeps the leases of this machine, got one that {what} at {self._path}: start it "
-            "again, or take the leases back with `alignup agent --hand-back`"
+            f"the agent that keeps the leases of this machine {what} at {self._path}: start it again, or take the "
+            "leases back with `alignup agent --hand-back`"
         )
 
 

@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from alignup.errors import InputError
-from alignup.leases.process import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
-from alignup.leases.record import LeaseRecord, MachineIdentity, encode_leases, lease_decoder
+from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_leases, lease_decoder
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
+from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 
 __all__ = [
     "Ask",
@@ -77,7 +77,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """Asks for all leases; the reply is Leases."""
+    """Asks for all leases and the queue; the reply is Leases."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut", omit_defaults=True):
@@ -110,7 +110,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The request cannot be."""
+    """The request is invalid, or the agent cannot carry it out."""
 
     detail: str
 
@@ -129,14 +129,15 @@ class Shown(msgspec.Struct, frozen=True):
     state: str
 
 
-class Leases(msgspec.Struct, frozen=True, tag="leases"):
-    """All leases."""
+class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
+    """All leases, and the queue; of other users' requests, neither name nor process nor command."""
 
     leases: tuple[Shown, ...]
+    waiting: tuple[Waiter, ...] = ()
 
 
 class PartShown(msgspec.Struct, frozen=True):
-    """A part of the machine; see `alignup.leases.machine_parts.Part`."""
+    """A part of the machine; see `alignup.machine_parts.Part`."""
 
     rank: int
     cpus: CPUSet

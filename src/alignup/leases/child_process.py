@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
-from alignup.leases.device_answer import Mount  # noqa: TC001  # msgspec reads annotations
+from alignup.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
+from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,9 +60,10 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class _Born(msgspec.Struct, frozen=True):
-    """The first report of a keeper: the process of the command."""
+    """The first report of a keeper: the process of the command, or the error number if it cannot be made."""
 
     pid: int
+    error: int = 0
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -81,6 +83,9 @@ class WaitingCommand:
     Args:
         words: the command's name and its arguments.
         kept: descriptors that the keeper has open as long as it runs; it closes all others.
+
+    Raises:
+        InputError: the system has no room for another process.
     """
 
     __slots__ = ("_pipe", "_reports", "is_over", "keeper", "pid")
@@ -90,17 +95,27 @@ class WaitingCommand:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reading, self._pipe = os.pipe()
         self._reports, reporting = os.pipe()
-        self.keeper = os.fork()
-        """The process id of the keeper."""
+        try:
+            self.keeper = os.fork()
+            """The process id of the keeper."""
+        except OSError as error:
+            for descriptor in (reading, self._pipe, self._reports, reporting):
+                os.close(descriptor)
+            raise _no_process(error.errno) from None
         if self.keeper == 0:
             os.close(self._reports)
             _be_the_keeper(words, (reading, self._pipe), reporting, kept)
         os.close(reading)
         os.close(reporting)
-        self.pid = msgspec.json.decode(self._line(), type=_Born).pid
-        """The process id of the command."""
         self.is_over = False
         """True once neither the command nor anything that it started is left, as far as is known."""
+        report = self._line()
+        born = msgspec.json.decode(report, type=_Born) if report else _Born(0)
+        self.pid = born.pid
+        """The process id of the command."""
+        if not self.pid:
+            self.abandon()
+            raise _no_process(born.error)
 
     def abandon(self) -> None:
         """Let the process end without executing anything, and wait for that."""
@@ -166,7 +181,11 @@ def _be_the_keeper(
     """Make the process of the command, and wait until it and all that it starts are gone. Never returns."""
     try:
         waits = os.getppid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _write(reporting, msgspec.json.encode(_Born(0, error.errno or 0)) + b"\n")
+            raise
         if pid == 0:
             os.close(reporting)
             _be_the_child(words, *pipe)
@@ -178,6 +197,13 @@ def _be_the_keeper(
         _keep(pid, waits, reporting)
     finally:
         os._exit(OWN_FAILURE)
+
+
+def _no_process(number: int | None) -> InputError:
+    """Return the error that says that a process cannot be made."""
+    return InputError(
+        f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}"
+    )
 
 
 def _keep(command: int, waits: int, reporting: int) -> None:

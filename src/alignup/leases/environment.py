@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import InputError
-from alignup.leases.recovery import VARIABLE, evidence_of, evidence_text
+from alignup.leases.evidence import VARIABLE, evidence_of, evidence_text
 from alignup.machine.nvidia import GPU_RESOURCE, is_gpu
 
 if TYPE_CHECKING:
@@ -20,13 +20,27 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["cuda_variables", "device_variable", "lease_variables", "variables"]
+__all__ = ["cuda_variables", "device_variable", "lease_variables", "may_be_set", "variables"]
 
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
 _PCI_ADDRESS: Final = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 )
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
+_NEVER: Final = re.compile(
+    r"""
+      (ALIGNUP|BASH_FUNC|CONDA|COR|CORECLR|CURL|DBUS|DOTNET|DYLD|GEM|GIT|GTK|JULIA|LD|LUA|MALLOC|NODE|NPM)_.*
+    | (OPENSSL|PIP|QT|R|SSH|SSL|SUDO|SYSTEMD|UV|XDG)_.*
+    | (PERL|PHP|PYTHON|RUBY|VIRTUAL_ENV).*
+    | BASH_ENV | BASHOPTS | CDPATH | CLASSPATH | CUDA_INJECTION(32|64)_PATH | EDITOR | ENV | FPATH | GCONV_PATH
+    | GETCONF_DIR | GLIBC_TUNABLES | GLOBIGNORE | HOME | HOSTALIASES | IFS | INFOPATH | JAVA_TOOL_OPTIONS
+    | JDK_JAVA_OPTIONS | _JAVA_OPTIONS | LESSCLOSE | LESSOPEN | LOCALDOMAIN | LOCPATH | LOGNAME | MAIL | MANPATH
+    | NIS_PATH | NLSPATH | OLDPWD | OMP_TOOL_LIBRARIES | PAGER | PATH | PROMPT_COMMAND | PS[1-4] | PWD | RES_OPTIONS
+    | RESOLV_HOST_CONF | SHELL | SHELLOPTS | TCLLIBPATH | TERMCAP | TERMINFO(_DIRS)? | TERMPATH | TE?MP(DIR)? | TZDIR
+    | USER | VISUAL | ZDOTDIR
+    """,
+    re.VERBOSE,
+)
 
 
 def device_variable(resource: str) -> str:
@@ -38,8 +52,22 @@ def device_variable(resource: str) -> str:
     return "ALIGNUP_DEVICE_" + _NOT_IN_NAMES.sub("_", resource).upper()
 
 
+def may_be_set(name: str) -> bool:
+    """Return whether a variable may be set by another user's agent or by a device plugin that it asks.
+
+    Not those by which a program runs other code or finds other files: the loader's, interpreters', shells', and those
+    of the session. `docs/security.md` has the list.
+    """
+    return not _NEVER.fullmatch(name)
+
+
 def lease_variables(
-    lease: LeaseRecord, machine: MachineIdentity, state: Path, cuda: Mapping[str, str]
+    lease: LeaseRecord,
+    machine: MachineIdentity,
+    state: Path,
+    cuda: Mapping[str, str],
+    *,
+    is_own: bool = True,
 ) -> dict[str, str]:
     """Return the environment variables of a command that has the lease.
 
@@ -52,16 +80,19 @@ def lease_variables(
         machine: the machine that it is of.
         state: the file of leases.
         cuda: what `cuda_variables` returned for its devices.
+        is_own: it was given by this user; else the variables that another one may never set are left out.
     """
     answer = lease.answer
     asked: dict[str, str] = {}
     if answer is not None:
-        asked = dict(answer.environment)
+        asked = {name: value for name, value in answer.environment.items() if is_own or may_be_set(name)}
         rest = msgspec.structs.replace(answer, environment={})
         if rest:
             asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
         if answer.cdi_devices:
             asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
+    if not is_own:
+        cuda = {name: value for name, value in cuda.items() if may_be_set(name)}
     return {
         **asked,
         "ALIGNUP_NAME": lease.name,

@@ -6,18 +6,19 @@ The leases of a file are given by `alignup.leases.source`, those of an agent by 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from alignup.leases.acquire import Claim
-    from alignup.leases.machine_parts import Part
-    from alignup.leases.record import LeaseRecord, MachineIdentity
-    from alignup.leases.request import Request
+    from alignup.leases.local_machine import Site
+    from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter
+    from alignup.leases.request import Claim, Request
+    from alignup.machine.device_inventory import Device
+    from alignup.machine_parts import Part
 
-__all__ = ["AGENT_VARIABLE", "Grant", "KnownLease", "KnownPart", "LeaseSource"]
+__all__ = ["AGENT_VARIABLE", "Grant", "KnownLease", "KnownPart", "LeaseSource", "Overview", "cut"]
 
 AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
 """Names the socket of the agent to ask; empty: none."""
@@ -38,21 +39,30 @@ class Grant:
     cuda: Mapping[str, str]
     agent: str = ""
     """The socket of the agent that gave it."""
+    is_own: bool = True
+    """Given by this user: from a file, or by an agent of this user. Another user's agent may set no variable that
+    makes a program run other code."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a command that has the lease."""
         from alignup.leases.environment import lease_variables  # noqa: PLC0415  # startup counts
 
-        found = lease_variables(self.lease, self.machine, self.state, self.cuda)
+        found = lease_variables(self.lease, self.machine, self.state, self.cuda, is_own=self.is_own)
         return {**found, AGENT_VARIABLE: self.agent} if self.agent else found
 
 
-@dataclass(frozen=True, slots=True)
-class KnownLease:
+class KnownLease(NamedTuple):
     """A lease, and whether its processes run."""
 
     lease: LeaseRecord
     state: str
+
+
+class Overview(NamedTuple):
+    """All leases, and those who wait for one, in order of arrival."""
+
+    leases: list[KnownLease]
+    waiting: list[Waiter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,32 @@ class KnownPart:
     cuda: Mapping[str, str] = field(default_factory=dict)
 
 
+def cut(
+    site: Site,
+    inventory: Mapping[str, Sequence[Device]],
+    count: int,
+    cpus_per_part: int,
+    devices: Mapping[str, int],
+) -> list[KnownPart]:
+    """Return a machine, with devices, in equal parts.
+
+    Raises:
+        InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
+    """
+    from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # startup counts
+    from alignup.machine_parts import split_machine  # noqa: PLC0415  # as above
+
+    parts = split_machine(
+        site.machine,
+        count,
+        cpus_per_part=cpus_per_part,
+        devices=devices,
+        inventory=inventory,
+        preferred_sets=site.preferred_sets,
+    )
+    return [KnownPart(part, cuda_variables(part.devices, inventory, site.machine)) for part in parts]
+
+
 class LeaseSource(Protocol):
     """Whoever keeps leases."""
 
@@ -70,15 +106,19 @@ class LeaseSource(Protocol):
         """Do what can be done for a request before its process is there.
 
         Raises:
-            InputError: the request cannot be, or processes are to be bound to another machine than that at hand.
+            InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
         """
 
     def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
-        """Return what is claimed, as `alignup.leases.acquire.acquire` does.
+        """Return what is claimed; it is on record when this returns.
+
+        Args:
+            claim: the request, and the process that makes it.
+            wait: how many seconds to wait at most until it can be had, in order of arrival; None: not at all.
 
         Raises:
             AllocationError: it cannot be had now, or not within that time.
-            InputError: whoever keeps leases cannot be used, or the request cannot be.
+            InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
 
     def give_back(self, lease: LeaseRecord) -> None:
@@ -88,8 +128,8 @@ class LeaseSource(Protocol):
             InputError: that cannot be now; the lease ends with its processes.
         """
 
-    def leases(self) -> list[KnownLease]:
-        """Return all leases.
+    def overview(self) -> Overview:
+        """Return all leases, and the queue.
 
         Raises:
             InputError: whoever keeps them cannot be asked.

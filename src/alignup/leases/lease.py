@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from alignup.errors import AllocationError
-from alignup.leases.acquire import Claim
 from alignup.leases.binding import Binding, bind, is_strict, restore
+from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.leases.local_machine import HERE, Site, load_site
-from alignup.leases.process import identify
-from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
-from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request
+from alignup.leases.request import DEFAULT_POLICY, Claim, check_wait, make_request
 from alignup.leases.source import open_source
+from alignup.processes.identity import identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.local_machine import Site
-    from alignup.leases.machine_parts import Part
-    from alignup.leases.process import ProcessIdentity
     from alignup.leases.request import Request
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
+    from alignup.machine_parts import Part
+    from alignup.processes.identity import ProcessIdentity
     from alignup.providers.devices.pool import Preference
 
-__all__ = ["LeaseNode", "Tenant"]
+__all__ = ["LeaseNode", "Tenant", "id_words"]
 
 _CONTAINER: Final = "command"
 _LEASE: Final = "lease"
-"""Stands before the name of whoever holds something, where a pod has its namespace."""
+"""The namespace of leases in sentences about pods."""
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
 """The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
@@ -52,8 +52,11 @@ class Tenant(NamedTuple):
     name: str
     holder: ProcessIdentity
     command: str
-    called: str = ""
-    """How refusals of others call it; empty: by its name."""
+
+
+def id_words(lease_id: str) -> str:
+    """Return how sentences of the node name a lease; the ledger knows who may read which name."""
+    return f"{{{lease_id}}}"
 
 
 class LeaseNode:
@@ -104,25 +107,21 @@ class LeaseNode:
         self._node.devices.update(resource, devices, preference)
         self._inventory[resource] = devices
 
-    def adopt(self, lease: LeaseRecord, called: str = "") -> None:
-        """Note what a lease holds that was decided elsewhere; devices of resources that are not known are passed over.
-
-        Args:
-            lease: the lease.
-            called: how refusals of others call it; empty: by its name.
+    def adopt(self, lease: LeaseRecord) -> None:
+        """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
 
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
-            InputError: it has devices by other names than those known here.
         """
         node = self._node
-        devices = {name: self._known(lease, name) for name in lease.devices if name in self._inventory}
+        devices = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
         try:
             if node.cpu is not None and lease.cpus:
                 node.cpu.adopt(lease.id, _CONTAINER, int(lease.cpus))
             if node.memory is not None and lease.memory:
-                words = f"{_LEASE}/{called or lease.name}"
-                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node, words)
+                node.memory.adopt(
+                    lease.id, _CONTAINER, lease.memory_by_node, f"{_LEASE}/{id_words(lease.id)}"
+                )
             if node.devices is not None and devices:
                 node.devices.adopt(lease.id, _CONTAINER, devices)
         except AllocationError:
@@ -179,7 +178,7 @@ class LeaseNode:
         Raises:
             InputError: the machine cannot be cut so.
         """
-        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415  # startup counts
+        from alignup.machine_parts import split_machine  # noqa: PLC0415  # startup counts
 
         assert request.part is not None  # noqa: S101  # asked only then
         return split_machine(
@@ -190,21 +189,6 @@ class LeaseNode:
             inventory=self._inventory,
             preferred_sets=self._site.preferred_sets,
         )[request.part.rank]
-
-    def _known(self, lease: LeaseRecord, resource: str) -> tuple[str, ...]:
-        """Return the ids of a resource that a lease has.
-
-        Raises:
-            InputError: one of them is not in the inventory, so that one device may go by two names.
-        """
-        ids = lease.devices[resource]
-        strange = set(ids) - {device.id for device in self._inventory[resource]}
-        if strange:
-            raise InputError(
-                f"expected devices of {resource} by the names under which lease {lease.name!r} has them "
-                f"({', '.join(sorted(strange))}), got others: use the same --device-resource or --devices"
-            )
-        return ids
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -227,7 +211,7 @@ class LeaseNode:
         container = Container(_CONTAINER, exclusive_cpus=request.cpus, memory=memory, devices=request.devices)
         pod = Pod(
             uid=uid,
-            name=tenant.called or tenant.name,
+            name=id_words(tenant.lease_id),
             namespace=_LEASE,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
@@ -264,7 +248,7 @@ class LeaseNode:
             container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
             pod = Pod(
                 uid=tenant.lease_id,
-                name=tenant.called or tenant.name,
+                name=id_words(tenant.lease_id),
                 namespace=_LEASE,
                 containers=(container,),
             )
@@ -304,7 +288,7 @@ class LeaseNode:
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
-    """Refuse a part of which a lease has something.
+    """Reject a part that a lease overlaps.
 
     Raises:
         AllocationError: one has.
@@ -313,12 +297,16 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     for other in leases:
         twice = other.cpus & part.cpus
         if twice:
-            raise AllocationError(f"expected {number} to be free, got CPUs {twice} in use by {other.name!r}")
+            raise AllocationError(
+                f"expected {number} to be free, got CPUs {twice} in use by '{id_words(other.id)}'"
+            )
         for resource, ids in part.devices.items():
             both = sorted(set(ids) & set(other.devices.get(resource, ())))
             if both:
                 got = f"{resource} {', '.join(both)}"
-                raise AllocationError(f"expected {number} to be free, got {got} in use by {other.name!r}")
+                raise AllocationError(
+                    f"expected {number} to be free, got {got} in use by '{id_words(other.id)}'"
+                )
 
 
 def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.process import host_identity
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, load_with_devices
 from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
+from alignup.processes.identity import host_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

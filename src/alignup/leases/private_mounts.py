@@ -2,7 +2,7 @@
 
 For containers a runtime does it. Here the process gets a mount namespace of its own, which goes with the last process
 in it: mounts of the host are still seen in it, those made in it nowhere else, and nothing is written to the host's file
-systems. Which mounts and device files there are is what plugins answered (`alignup.leases.device_answer`).
+systems. Which mounts and device files there are is what plugins answered (`alignup.device_plugins.answer`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from alignup.device_plugins.answer import Mount
 from alignup.errors import InputError
-from alignup.leases.device_answer import Mount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from alignup.leases.device_answer import DeviceAnswer, DeviceNode
+    from alignup.device_plugins.answer import DeviceAnswer, DeviceNode
 
 __all__ = ["closed_devices", "may_mount", "mount_privately", "needed_mounts"]
 

@@ -1,34 +1,42 @@
-"""Holds the record of a lease, which CPUs, memory and devices a process has, and its form in JSON.
-
-Placing requests is left to `alignup.leases.placement`; the file is kept by `alignup.leases.store`.
-"""
+"""Holds the records of leases, of those who wait for one and of what happened to them, and their form in JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from alignup.leases.device_answer import DeviceAnswer  # noqa: TC001  # msgspec reads annotations
-from alignup.leases.process import ProcessIdentity  # noqa: TC001  # as above
+from alignup.device_plugins.answer import DeviceAnswer  # noqa: TC001  # msgspec reads annotations
+from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
+from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "Entry",
+    "Freed",
+    "Given",
+    "Joined",
     "LeaseRecord",
     "LeaseTable",
+    "Left",
     "MachineIdentity",
     "MemoryShare",
     "Waiter",
+    "check_amounts",
     "encode_leases",
     "holders",
     "lease_decoder",
 ]
 
 _T = TypeVar("_T")
-_SHOWN = 4
+_SHOWN: Final = 4
+_LARGEST: Final = 1 << 60
+"""Bytes: more than any machine can address."""
+_MOST_CPUS: Final = 1 << 20
+_MOST_NODES: Final = 1 << 16
 
 
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,7 +85,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def memory_sizes(self) -> dict[str, int]:
-        """Bytes by type, on all nodes together."""
+        """Bytes by type, summed over its nodes."""
         sizes: dict[str, int] = {}
         for share in self.memory:
             sizes[share.type] = sizes.get(share.type, 0) + share.size
@@ -99,14 +107,30 @@ class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
     description: str
 
 
-class Waiter(msgspec.Struct, frozen=True, rename="camel"):
-    """A process that waits for a lease."""
+class Waiter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A process that waits for a lease. Earlier releases wrote the first three fields only."""
 
     id: str
-    """Unique for ever."""
+    """Unique for ever; the lease will have it."""
     process: ProcessIdentity
     kinds: tuple[str, ...] = ()
     """The kinds of things that it asks for: `cpu`, `memory`, resources of devices."""
+    name: str = ""
+    command: str = ""
+    uid: int | None = None
+    """The user who asks; None: the one whose file it is in."""
+    cpus: int = 0
+    memory: int = 0
+    """Bytes."""
+    devices: dict[str, int] = msgspec.field(default_factory=dict)
+    policy: str = ""
+    """Empty: what is asked for is not known."""
+    part: tuple[int, int] | None = None
+    """(rank, parts)"""
+    since: int = 0
+    """Seconds since 1970; 0: not known."""
+    ancestors: tuple[tuple[int, int], ...] = ()
+    """(pid, start time) of the process and of those above it: their leases do not end while it waits."""
 
 
 class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
@@ -120,6 +144,33 @@ class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
     """The socket of the agent that keeps the leases from now on; there are none in this table then."""
 
 
+class Given(msgspec.Struct, frozen=True, tag="given"):
+    """Entry of the journal: a lease was made."""
+
+    lease: LeaseRecord
+
+
+class Freed(msgspec.Struct, frozen=True, tag="freed"):
+    """Entry of the journal: a lease has ended."""
+
+    id: str
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """Entry of the journal: somebody waits."""
+
+    waiter: Waiter
+
+
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """Entry of the journal: somebody waits no longer."""
+
+    id: str
+
+
+Entry: TypeAlias = Given | Freed | Joined | Left
+
+
 def encode_leases(value: msgspec.Struct) -> bytes:
     """Return records of leases, or what contains them, as JSON."""
     return msgspec.json.encode(value, enc_hook=_cpu_list)
@@ -128,6 +179,23 @@ def encode_leases(value: msgspec.Struct) -> bytes:
 def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
     """Return a decoder of records of leases, or of what contains them, from JSON."""
     return msgspec.json.Decoder(kind, dec_hook=_cpu_set)
+
+
+def check_amounts(leases: Iterable[LeaseRecord], where: str) -> None:
+    """Refuse leases of amounts that no machine has; `where` is the place that an error names.
+
+    Raises:
+        InputError: there is such a lease.
+    """
+    for lease in leases:
+        fits = (
+            all(0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES for one in lease.memory)
+            and sum(one.size for one in lease.memory) < _LARGEST
+            and int(lease.cpus).bit_length() <= _MOST_CPUS
+            and all(0 <= node < _MOST_NODES for node in lease.numa_nodes)
+        )
+        if not fits:
+            raise InputError(f"the amounts of lease {lease.name!r} are impossible, at {where}")
 
 
 def _cpu_list(value: object) -> str:

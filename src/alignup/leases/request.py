@@ -1,22 +1,34 @@
-"""Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once."""
+"""Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once.
+
+A `Claim` is a request with the process that makes it.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
+from alignup.leases.record import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from alignup.leases.record import LeaseRecord, MachineIdentity
+    from alignup.processes.identity import ProcessIdentity
 
 __all__ = [
     "DEFAULT_POLICY",
+    "Claim",
     "PartOf",
+    "Question",
     "Request",
     "check_name",
     "check_wait",
@@ -24,6 +36,7 @@ __all__ = [
     "parse_device_counts",
     "parse_memory",
     "parse_part",
+    "request_of",
 ]
 
 DEFAULT_POLICY: Final = "best-effort"
@@ -66,6 +79,73 @@ class Request:
     part: PartOf | None = None
     kubelet_version: KubeletVersion | None = None
     """The release whose managers are to decide; None: whoever decides says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a device plugin: which `size` of the available devices it prefers."""
+
+    resource: str
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request, and what else its lease will say."""
+
+    request: Request
+    holder: ProcessIdentity
+    """The process whose lease it will be: it ends with the process at the latest."""
+    command: str = field(kw_only=True)
+    """What the process is, for people."""
+    name: str = field(kw_only=True)
+    """The lease's name if the request has none; a number is added if it is in use."""
+    keeper: ProcessIdentity | None = None
+    """A process that outlives the holder if something that the holder started does; the lease then ends with it."""
+    show: Callable[[LeaseRecord, MachineIdentity, Path], None] | None = None
+    """Called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it."""
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+    """Of the lease: never used before, except for this very request."""
+    uid: int = field(default_factory=os.geteuid)
+    ancestors: tuple[tuple[int, int], ...] = ()
+    """See `Waiter.ancestors`."""
+    in_container: bool = False
+    """It comes from another PID namespace; its processes are named by their numbers here."""
+    advice: dict[Question, tuple[str, ...] | str] = field(default_factory=dict)
+    """The answers to the questions that earlier tries gave rise to; a text says why there is none."""
+
+    def waiter(self) -> Waiter:
+        """Return its place in the queue."""
+        request = self.request
+        kinds = [resource for resource, _ in request.devices]
+        kinds += ["cpu"] if request.cpus or request.part else []
+        kinds += ["memory"] if request.memory else []
+        return Waiter(
+            self.id,
+            self.holder,
+            tuple(kinds),
+            name=request.name or self.name,
+            command=self.command,
+            uid=self.uid,
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=dict(request.devices),
+            policy=request.policy,
+            part=None if request.part is None else (request.part.rank, request.part.parts),
+            since=int(time.time()),
+            ancestors=self.ancestors,
+        )
+
+
+def request_of(waiter: Waiter) -> Request | None:
+    """Return what a waiter asks for; None: not known, since an earlier release wrote it."""
+    if not waiter.policy:
+        return None
+    part = None if waiter.part is None else PartOf(*waiter.part)
+    counts = tuple(sorted(waiter.devices.items()))
+    return Request(waiter.cpus, waiter.memory, counts, waiter.policy, part=part)
 
 
 def make_request(

@@ -1,34 +1,40 @@
 """Gives leases from wherever they are kept: from the agent of this machine where there is one, else from a file.
 
-Both do the same for the commands. Where an agent keeps the leases, nothing is ever given beside it, whether it runs or
-not.
+A file is a ledger (`alignup.leases.ledger`) that is loaded, asked and stored under a lock, so that both give the same
+and say the same. Where an agent keeps the leases, nothing is ever given beside it, whether it runs or not.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import AllocationError, InputError
-from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart
-from alignup.leases.lease_liveness import lease_liveness
-from alignup.leases.process import Liveness
-from alignup.leases.store import AgentOwnsError, LeaseFile
+from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.leases.evidence import check_release, lease_liveness, living
+from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
+from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Overview, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from alignup.leases.acquire import Claim
     from alignup.leases.grant import LeaseSource
+    from alignup.leases.ledger import Ledger
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
-    from alignup.leases.request import Request
+    from alignup.leases.request import Claim, Request
 
-__all__ = ["FileSource", "agent_socket", "open_source"]
+__all__ = ["FileSource", "acquire", "give_back", "open_source"]
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 _SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
+_LOOK: Final = 0.05
+"""Seconds between looks at whether the file has changed."""
+_TRY: Final = 1.0
+"""Seconds between tries without a change: the end of a process that was killed changes no file."""
 
 
 class FileSource:
@@ -48,14 +54,11 @@ class FileSource:
         """See `LeaseSource`."""
         self._site = self._load_site([resource for resource, _ in request.devices])
         if binds and not self._site.is_here:
-            raise InputError(
-                "expected this machine, or --no-bind next to another one, got another at --machine"
-            )
+            raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
     def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
         """See `LeaseSource`."""
-        from alignup.leases.acquire import acquire, give_back  # noqa: PLC0415  # startup counts
-        from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # as above
+        from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # startup counts
         from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
@@ -73,53 +76,32 @@ class FileSource:
 
     def give_back(self, lease: LeaseRecord) -> None:
         """See `LeaseSource`; an agent may have taken over the file since it was given."""
-        from alignup.leases.acquire import give_back  # noqa: PLC0415  # startup counts
-
         try:
             give_back(self._file, lease)
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
 
-    def leases(self) -> list[KnownLease]:
+    def overview(self) -> Overview:
         """See `LeaseSource`."""
-        return [KnownLease(lease, lease_liveness(lease).value) for lease in self._file.read().leases]
+        table = self._file.read()
+        known = [KnownLease(lease, lease_liveness(lease).value) for lease in table.leases]
+        return Overview(known, list(living(table)[0].waiting))
 
     def release(self, name: str, *, force: bool) -> KnownLease:
         """See `LeaseSource`."""
         with self._file.change() as change:
-            lease = change.named(name)
-            if lease is None:
-                raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`")
-            alive = lease_liveness(lease)
-            if not force and alive is not Liveness.GONE:
-                words = (
-                    "running"
-                    if alive is Liveness.RUNNING
-                    else "on another host or in another container, or cannot be looked at now"
-                )
-                holder = f"pid {lease.process.pid}, which is {words}"
-                raise AllocationError(f"lease {name!r} is held by {holder}; --force frees it")
+            found = next((lease for lease in change.table.leases if lease.name == name), None)
+            lease, alive = check_release(found, name, force=force)
             change.drop(lease.id)
         return KnownLease(lease, alive.value)
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
         """See `LeaseSource`; the sentence says if this process may use only some of the machine's CPUs."""
-        from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # startup counts
-        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415  # as above
-
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         try:
-            cut = split_machine(
-                site.machine,
-                count,
-                cpus_per_part=cpus_per_part,
-                devices=devices,
-                inventory=site.inventory,
-                preferred_sets=site.preferred_sets,
-            )
+            return cut(site, site.inventory, count, cpus_per_part, devices)
         except InputError as error:
             raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
-        return [KnownPart(part, cuda_variables(part.devices, site.inventory, site.machine)) for part in cut]
 
     def _agent(self, error: AgentOwnsError) -> LeaseSource:
         """Return the agent that has taken over the file."""
@@ -129,29 +111,146 @@ class FileSource:
         return source
 
 
-def agent_socket(state: Path | None, tell: Callable[[str], None]) -> str:
-    """Return the socket of the agent to ask; empty if the leases are in a file.
+def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None) -> LeaseRecord:
+    """Return a lease of what is claimed; it is in the file when this returns.
 
-    The agent that ALIGNUP_AGENT names, unless another file is asked for; for the default file that of the system; or
-    the one that has taken over the file.
+    Leases of processes that are gone are reclaimed on the way.
 
     Args:
-        state: the file of leases that was asked for; None: none was.
-        tell: called with a sentence if the file is damaged.
+        file: where leases are kept.
+        site: the machine.
+        claim: what is asked for, and by which process.
+        wait: how many seconds to wait at most until it can be had; None: not at all.
 
     Raises:
-        InputError: the file cannot be read.
+        AllocationError: the request cannot be met, or not within that time, or its name is in use.
+        InputError: the file cannot be used, or has leases of another machine.
     """
-    named = os.environ.get(AGENT_VARIABLE)
-    is_default = state is None or str(state) == os.environ.get(_STATE_VARIABLE)
-    if named is not None and is_default:
-        return named
-    if state is None and _SYSTEM_SOCKET.exists():
-        return str(_SYSTEM_SOCKET)
-    return LeaseFile(state, tell).agent()
+    if wait is None:
+        return _attempt(file, site, claim, queues=False)
+    from alignup.processes.identity import ancestors  # noqa: PLC0415  # startup counts
+
+    claim = replace(claim, ancestors=ancestors(claim.holder.pid))
+    deadline = time.monotonic() + wait
+    try:
+        while True:
+            stamp = _stamp(file.path)
+            try:
+                return _attempt(file, site, claim, queues=True)
+            except _QueuedError as refusal:
+                if time.monotonic() >= deadline:
+                    words = f"{refusal.detail} (waited for {wait:g} s)"
+                    raise AllocationError(words, refusal.reason) from None
+            _sleep(file.path, stamp, deadline)
+    except BaseException:
+        with suppress(AlignupError), file.change() as change:
+            change.leave(claim.id)
+        raise
 
 
-def no_site(_resources: list[str]) -> Site:
+class _QueuedError(AllocationError):
+    """Raised when a claim cannot be met now, and is in the queue."""
+
+
+def give_back(file: LeaseFile, lease: LeaseRecord) -> None:
+    """Remove a lease from the file, if it is still there.
+
+    Raises:
+        InputError: the file cannot be used; the lease will be reclaimed when its process is gone.
+    """
+    with file.change() as change:
+        change.drop(lease.id)
+
+
+def _attempt(file: LeaseFile, site: Site, claim: Claim, *, queues: bool) -> LeaseRecord:
+    """Return a lease.
+
+    Raises:
+        AllocationError: there is none now; if it `queues` and the error is a `_QueuedError`, the claim is in the queue.
+    """
+    ledger = _ledger(site, claim)  # before the lock, which others wait for
+    refused: AllocationError | None = None
+    with file.change() as change:
+        table, _ = living(change.table)
+        check_machine(table, site.identity, file.path)
+        _check_names(site, claim, table.leases)
+        for lease in table.leases:
+            ledger.restore([lease])
+        ledger.restore((), table.waiting)
+        try:
+            lease = ledger.keep(_asked(ledger, claim))
+        except AllocationError as error:
+            refused = error
+            if queues:
+                ledger.join(claim)
+                refused = _QueuedError(error.detail, error.reason)
+        change.table = ledger.table()
+        if refused is None and claim.show is not None:
+            claim.show(lease, site.identity, file.path)
+    if refused is not None:
+        raise refused
+    return lease
+
+
+def _ledger(site: Site, claim: Claim) -> Ledger:
+    """Return a ledger of the user's own machine, which has no limits.
+
+    Raises:
+        InputError: the machine cannot be cut into the part that is asked for.
+    """
+    from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # startup counts
+    from alignup.leases.ledger import Ledger, Limits  # noqa: PLC0415  # as above
+
+    limits = Limits(leases=None, waiting=None)
+    ledger = Ledger(site, limits, claim.uid, claim.request.kubelet_version or NEWEST)
+    if claim.request.part is not None:
+        ledger.node.part_of(claim.request)
+    return ledger
+
+
+def _asked(ledger: Ledger, claim: Claim) -> str:
+    """Return the id of what a ledger without plugins has set aside."""
+    found = ledger.ask(claim)
+    assert not hasattr(found, "must_include")  # noqa: S101  # no plugin, no question
+    return claim.id
+
+
+def _check_names(site: Site, claim: Claim, leases: Iterable[LeaseRecord]) -> None:
+    """Reject other names for devices than those that leases have: one device may then go by two.
+
+    Raises:
+        InputError: a lease has a device of a resource that is asked for, and that is not among those known.
+    """
+    for resource, _ in claim.request.devices:
+        known = {device.id for device in site.inventory.get(resource, ())}
+        for lease in leases:
+            strange = set(lease.devices.get(resource, ())) - known
+            if strange:
+                raise InputError(
+                    f"expected devices of {resource} by the names under which lease {lease.name!r} has them "
+                    f"({', '.join(sorted(strange))}), got others: use the same --device-resource or --devices"
+                )
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what changes whenever the file does."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+def _sleep(path: Path, stamp: tuple[int, int], deadline: float) -> None:
+    """Sleep until the file is another than it was, or for a while."""
+    end = min(deadline, time.monotonic() + _TRY)
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK))
+        if _stamp(path) != stamp:
+            return
+
+
+def _no_site(_resources: list[str]) -> Site:
     """Stand for a machine where none is needed."""
     raise NotImplementedError
 
@@ -159,10 +258,13 @@ def no_site(_resources: list[str]) -> Site:
 def open_source(
     state: Path | None,
     tell: Callable[[str], None],
-    load_site: Callable[[list[str]], Site] = no_site,
+    load_site: Callable[[list[str]], Site] = _no_site,
     told: str = "",
 ) -> LeaseSource:
     """Return whoever keeps the leases.
+
+    The agent that ALIGNUP_AGENT names, unless another file is asked for; for the default file that of the system; or
+    the one that has taken over the file; or else the file.
 
     Args:
         state: the file of leases that was asked for; None: none was.
@@ -171,15 +273,22 @@ def open_source(
         told: the options that say something about the machine or its devices, which an agent knows itself.
 
     Raises:
-        InputError: the file cannot be read, or an agent is told about its machine.
+        InputError: the file cannot be read or trusted, or an agent is told about its machine.
     """
-    socket = agent_socket(state, tell)
-    if socket:
-        from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
+    named = os.environ.get(AGENT_VARIABLE)
+    is_named = named is not None and (state is None or str(state) == os.environ.get(_STATE_VARIABLE))
+    if is_named:
+        socket = named or ""
+    elif state is None and _SYSTEM_SOCKET.exists():
+        socket = str(_SYSTEM_SOCKET)
+    else:
+        socket = LeaseFile(state, tell).agent()
+    if not socket:
+        return FileSource(LeaseFile(state, tell), load_site)
+    from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
-        if told:
-            raise InputError.at(
-                told, f"nothing beside the agent at {socket}, which is told itself when it is started", told
-            )
-        return AgentSource(Path(socket), tell)
-    return FileSource(LeaseFile(state, tell), load_site)
+    if told:
+        raise InputError.at(
+            told, f"nothing beside the agent at {socket}, which is told itself when it is started", told
+        )
+    return AgentSource(Path(socket), tell, is_named=is_named)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from alignup.leases.machine_parts import Part
     from alignup.machine.wire import CoreWire, MachineWire, NumaNodeWire
+    from alignup.machine_parts import Part
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -160,7 +160,7 @@ class Machine(Record):
         inventory: Mapping[str, Sequence[Any]] | None = None,
         preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
     ) -> tuple[Part, ...]:
-        """Return equal, disjoint, aligned parts of this machine, by rank; `alignup.leases.machine_parts` has the rule.
+        """Return equal, disjoint, aligned parts of this machine, by rank; `alignup.machine_parts` has the rule.
 
         Args:
             parts: how many.
@@ -173,8 +173,8 @@ class Machine(Record):
             InputError: the machine has too few CPUs or devices, or a device is described wrongly.
         """
         # lazily, since both are built on this module
-        from alignup.leases.machine_parts import split_machine  # noqa: PLC0415
         from alignup.machine.device_inventory import decode_inventory  # noqa: PLC0415
+        from alignup.machine_parts import split_machine  # noqa: PLC0415
 
         return split_machine(
             self,

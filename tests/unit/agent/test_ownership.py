@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 import leasing
-from alignup.agent.journal import read_journal, write_journal
+from alignup.agent.journal import Reading, line_of, read_entries, write_journal
 from alignup.agent.ownership import Ownership
 from alignup.errors import InputError
-from alignup.leases.process import identify
-from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
-from alignup.leases.recovery import evidence_file, evidence_of, show_evidence
-from alignup.leases.store import AgentOwnsError, LeaseFile
+from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
+from alignup.leases.file import AgentOwnsError, LeaseFile
+from alignup.leases.record import Given, LeaseTable, MachineIdentity, Waiter
+from alignup.processes.identity import identify
 
 MACHINE = MachineIdentity("m", "a machine")
 GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)
@@ -39,10 +39,7 @@ def ownership(file):
 
 
 def put(file, *leases, waiting=()):
-    with file.change() as change:
-        change.use_for(MACHINE, "")
-        change.leases += leases
-        change.waiting += waiting
+    leasing.put(file, *leases, waiting=waiting, machine=MACHINE)
 
 
 def dead(name):
@@ -57,7 +54,7 @@ def test_leases_and_waiters_are_taken_over(file, socket, ownership):
     table = ownership.take_over(MACHINE, socket, said.append)
     assert (table.leases, table.waiting) == ((leasing.record("one"),), (me,))
     assert said == ["1 lease ended while no agent ran"]
-    assert read_journal(ownership.journal) == (table, "")
+    assert read_entries(ownership.journal.read_bytes(), "j") == Reading(table)
     assert file.read().leases == ()
     assert file.agent() == str(socket)
     with pytest.raises(AgentOwnsError), file.change():
@@ -111,7 +108,7 @@ def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, da
 
 
 def test_one_agent_only(file, ownership):
-    with pytest.raises(InputError, match=rf"one that pid {os.getpid()} has at {file.path}"):
+    with pytest.raises(InputError, match=rf"pid {os.getpid()} is the agent of {file.path} already"):
         Ownership(file)
     ownership.close()
     again = Ownership(file)
@@ -135,7 +132,7 @@ def test_leases_are_handed_back_once(file, socket, ownership):
     assert not ownership.journal.exists()
     assert [lease.name for lease in file.read().leases] == ["one"]
     with file.change() as change:
-        assert change.machine == MACHINE
+        assert change.table.machine == MACHINE
 
 
 def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
@@ -152,13 +149,13 @@ def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
 def test_without_its_lock_an_agent_has_no_right(file, socket, ownership):
     ownership.take_over(MACHINE, socket, pytest.fail)
     file.path.with_name("leases.json.agent").unlink()
-    with pytest.raises(InputError, match="expected the lock file to stay, got it removed"):
+    with pytest.raises(InputError, match="the lock file was removed"):
         ownership.look()
 
 
 def test_what_cannot_be_locked_or_written_is_said(tmp_path, file, socket, ownership, monkeypatch):
     (tmp_path / "folder.agent").mkdir()
-    with pytest.raises(InputError, match="expected a file that can be locked, got 'is a directory'"):
+    with pytest.raises(InputError, match="cannot lock a file: is a directory"):
         Ownership(LeaseFile(tmp_path / "folder", pytest.fail))
     put(file, leasing.record("one"))
 
@@ -166,6 +163,117 @@ def test_what_cannot_be_locked_or_written_is_said(tmp_path, file, socket, owners
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("alignup.agent.ownership.write_journal", full)
-    with pytest.raises(InputError, match="a journal that can be written, got 'no space left on device'"):
+    with pytest.raises(InputError, match="cannot write the journal: no space left on device"):
         ownership.take_over(MACHINE, socket, pytest.fail)
     assert [lease.name for lease in file.read().leases] == ["one"]
+
+
+def damage(ownership, *leases, line=1):
+    """Let an agent have some leases, and a bit of its journal be wrong."""
+    text = ownership.journal.read_bytes() + b"".join(line_of(Given(lease)) for lease in leases)
+    lines = text.split(b"\n")
+    lines[line] = lines[line].replace(b'"name"', b'"nam%"')
+    ownership.journal.write_bytes(b"\n".join(lines))
+    with ownership.journal.open("rb") as journal:
+        ownership.wrote(journal.fileno(), len(leases))
+
+
+def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, socket):
+    """Whatever agents come and go; the damaged file is kept."""
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    damage(first, leasing.record("lost"), leasing.record("kept"))
+    damaged = first.journal.read_bytes()
+    first.close()
+    for number in range(2):
+        agent, said = Ownership(file), []
+        table = agent.take_over(MACHINE, socket, said.append)
+        assert [lease.name for lease in table.leases] == ["kept"]
+        words = "line 2 of the journal cannot be read, and may have been a lease"
+        assert agent.lost == f"{words}: nothing is given until `alignup agent --repair` has been used"
+        assert agent.lost in said
+        assert any("is now" in one for one in said) == (number == 0)
+        with pytest.raises(InputError, match="see `alignup agent --repair`"):
+            agent.hand_back(said.append)
+        agent.close()
+    (aside,) = file.path.parent.glob("*.damaged-*")
+    assert aside.read_bytes() == damaged
+    for writes, is_lost in ((False, True), (True, True), (False, False)):
+        agent = Ownership(file)
+        known = agent.repair(said.append, writes=writes)
+        assert [lease.name for lease in known.table.leases] == ["kept"]
+        assert bool(known.lost) == is_lost
+        agent.close()
+    agent = Ownership(file)
+    assert [lease.name for lease in agent.take_over(MACHINE, socket, pytest.fail).leases] == ["kept"]
+    assert agent.lost == ""
+    agent.close()
+
+
+def test_a_repair_keeps_the_damaged_journal(file, socket):
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    damage(first, leasing.record("lost"))
+    damaged = first.journal.read_bytes()
+    assert first.repair(lambda _: None, writes=False).lost
+    assert first.journal.read_bytes() == damaged
+    first.repair(lambda _: None, writes=True)
+    assert [path.read_bytes() for path in file.path.parent.glob("*.damaged-*")] == [damaged]
+    assert not first.repair(pytest.fail, writes=False).lost
+    first.close()
+
+
+def test_without_an_agent_there_is_nothing_to_repair(ownership):
+    with pytest.raises(InputError, match="no agent keeps the leases"):
+        ownership.repair(pytest.fail, writes=True)
+
+
+def test_a_journal_that_is_cut_off_at_the_end_of_a_line_is_missed(file, socket):
+    """It was longer when it was promised."""
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    whole = first.journal.read_bytes()
+    with first.journal.open("ab") as journal:
+        journal.write(line_of(Given(leasing.record("lost"))))
+        journal.flush()
+        first.wrote(journal.fileno(), 1)
+    os.truncate(first.journal, len(whole))
+    first.close()
+    second = Ownership(file)
+    second.take_over(MACHINE, socket, lambda _: None)
+    assert "line 2 of the journal cannot be read" in second.lost
+    second.close()
+
+
+def test_with_the_boot_all_that_is_missing_has_ended(file, socket):
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    damage(first, leasing.record("lost"))
+    first._boot_id = "earlier"
+    with first.journal.open("ab") as journal:
+        first.wrote(journal.fileno(), 1)
+    first.close()
+    second = Ownership(file)
+    second.take_over(MACHINE, socket, lambda _: None)
+    assert second.lost == ""
+    second.close()
+
+
+def test_what_processes_showed_beside_the_journal_is_kept(file, socket):
+    """The file of an agent was removed, and made again of what processes show: those leases count too."""
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    first.close()
+    beside = leasing.record("beside")
+    with file.change(by_agent=True) as change:
+        change.table = msgspec.structs.replace(change.table, leases=(beside,))
+    second = Ownership(file)
+    assert second.take_over(MACHINE, socket, pytest.fail).leases == (beside,)
+    second.close()
+
+
+def test_a_file_in_a_folder_of_others_has_no_agent(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InputError, match="is not trusted: other users may write to"):
+        Ownership(LeaseFile(tmp_path / "open" / "leases.json", pytest.fail))

@@ -17,10 +17,9 @@ from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire
 from alignup.kubelet.pod_resources_client import ALLOCATABLE, LIST, connected
-from alignup.leases.acquire import Claim
-from alignup.leases.process import identify
-from alignup.leases.request import make_request
+from alignup.leases.request import Claim, make_request
 from alignup.machine.cpuset import CPUSet
+from alignup.processes.identity import identify
 from fake_plugins import short_folder
 
 READER = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", "")) / "pod-resources"

@@ -285,9 +285,10 @@ def test_who_goes_away_is_given_up_and_hears_nothing(path):
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(("most", "of_a_user", "uid"), [(2, 512, 0), (2, 512, 1000), (512, 2, 1000)])
+@pytest.mark.parametrize(("most", "of_a_user", "uid"), [(2, 512, 1000), (512, 2, 1000)])
 def test_connections_have_a_largest_number(path, monkeypatch, caplog, most, of_a_user, uid):
-    """All together, and each user's but root's."""
+    """All together, and each user's."""
+    monkeypatch.setattr(module, "_LOGGED_EVERY", 0.01)
     monkeypatch.setattr(module, "_MOST_CONNECTIONS", most)
     monkeypatch.setattr(module, "_MOST_OF_A_USER", of_a_user)
     monkeypatch.setattr(module.Caller, "__init__", lambda self, _: setattr(self, "uid", uid))
@@ -305,10 +306,45 @@ def test_connections_have_a_largest_number(path, monkeypatch, caplog, most, of_a
             assert await answer(made[3][0]) == Done()
             for _, writer in made:
                 writer.close()
+            await until(lambda: caplog.text)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(work())
-    assert f"a connection of user {uid} is refused: too many" in caplog.text
+    assert f"connections were refused, since there are too many: 1 of user {uid}" in caplog.text
+
+
+def test_a_flood_is_one_line_a_second(path, monkeypatch, caplog):
+    """And root and the agent's own user are let in beside it."""
+    monkeypatch.setattr(module, "_MOST_CONNECTIONS", 1)
+    users = [1000] * 30 + [0, os.geteuid()]
+    monkeypatch.setattr(module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0)))
+
+    async def work():
+        async with serving(path, Service()) as server:
+            made = [await connected(path) for _ in range(30)]
+            for reader, _ in made[1:]:
+                assert await is_closed(reader)
+            for _ in range(2):
+                made.append(await connected(path))
+                made[-1][1].write(frame(List()))
+                assert await answer(made[-1][0]) == Done()
+            assert caplog.text == ""
+            server._log_refused()
+            for _, writer in made:
+                writer.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(work())
+    assert caplog.text.count("WARNING") == 1
+    assert "too many: 29 of user 1000" in caplog.text
+
+
+def test_a_folder_that_is_made_lets_the_group_through(path):
+    """The socket's own mode says who may ask."""
+    for group, mode in (("", 0o700), ("root", 0o711)):
+        new = path.parent / f"new-{group}" / "below" / "a.sock"
+        module.make_folder(new, group)
+        assert [folder.stat().st_mode & 0o777 for folder in (new.parent, new.parent.parent)] == [mode] * 2
 
 
 def test_the_socket_is_replaced_and_stays(path):
@@ -346,8 +382,8 @@ def test_a_socket_that_somebody_serves_stays_theirs(path):
     ("name", "group", "words"),
     [
         ("x" * 100, "", "expected a path of up to 107 bytes"),
-        ("a.sock", "no-such-group", "expected a socket that can be served, got"),
-        ("file/a.sock", "", "expected a socket that can be served, got 'not a directory'"),
+        ("a.sock", "no-such-group", "cannot serve a socket:"),
+        ("file/a.sock", "", "cannot serve a socket: 'not a directory'"),
     ],
 )
 def test_a_socket_that_cannot_be_is_an_error(path, name, group, words):

@@ -12,13 +12,8 @@ import msgspec
 import pytest
 
 import leasing
-from alignup.agent.asked import Question
-from alignup.agent.enclosures import Enclosures
-from alignup.agent.ledger import Ledger
-from alignup.agent.observer import Observer
-from alignup.agent.process_watch import ProcessWatch
-from alignup.agent.service import PluginCalls, Service
-from alignup.agent.users import Limits
+from alignup.agent.service import Observer, PluginCalls, Service
+from alignup.device_plugins.answer import DeviceAnswer
 from alignup.errors import AllocationError
 from alignup.leases.agent_messages import (
     Ask,
@@ -33,9 +28,12 @@ from alignup.leases.agent_messages import (
     Refused,
     Release,
 )
-from alignup.leases.device_answer import DeviceAnswer
-from alignup.leases.process import identify
+from alignup.leases.ledger import Ledger, Limits
+from alignup.leases.request import Question
 from alignup.machine.device_inventory import Device
+from alignup.processes.cgroups import Enclosures
+from alignup.processes.identity import identify
+from alignup.processes.watch import ProcessWatch
 from fake_plugins import LONG
 
 NIC = "example.com/nic"
@@ -51,7 +49,7 @@ class Journal:
         self.told = []
         self.is_slow = False
 
-    def append(self, entries, tell):
+    def append(self, entries, tell=lambda: None, failed=lambda _: None):  # noqa: ARG002
         self.entries += entries
         self.told.append(tell)
         if not self.is_slow:
@@ -79,13 +77,13 @@ class Plugins(PluginCalls):
     def has(self, resource):
         return resource == NIC
 
-    def prefer(self, question):
+    async def prefer(self, question):
         self.calls.append(question)
         return next(self.answers, question.available[-question.size :])
 
-    def allocate(self, devices):
+    async def allocate(self, devices):
         self.calls.append(dict(devices))
-        assert self.goes_on.wait(LONG)
+        assert await asyncio.to_thread(self.goes_on.wait, LONG)
         if self.failure is not None:
             raise self.failure
         return DeviceAnswer({"NICS": ",".join(devices[NIC])})
@@ -257,20 +255,18 @@ def test_a_plugin_that_is_asked_for_ever_refuses():
         async with agent() as one:
             names = "abcd"
             one.nics(*names, has_preferences=True)
-            loop, real = asyncio.get_running_loop(), one.plugins.prefer
+            real = one.plugins.prefer
 
-            def changing(question):
-                number, done = len(one.plugins.calls), threading.Event()
-                ids = [f"{name}{number}" for name in names]
-                loop.call_soon_threadsafe(lambda: (one.nics(*ids, has_preferences=True), done.set()))
-                assert done.wait(LONG)
-                return real(question)
+            async def changing(question):
+                number = len(one.plugins.calls)
+                one.nics(*(f"{name}{number}" for name in names), has_preferences=True)
+                return await real(question)
 
             one.plugins.prefer = changing
             replies, _ = one.send(ask(devices={NIC: 1}))
             await until(lambda: replies)
             assert len(one.plugins.calls) == 16
-            assert "devices that stay the same for a moment" in replies[0].detail
+            assert "the device list kept changing" in replies[0].detail
             assert one.ledger.leases == {}
 
     asyncio.run(work())
@@ -335,7 +331,7 @@ def test_a_lease_that_is_given_back_while_a_plugin_allocates_is_not_made():
             one.send(GiveBack(f"{0:016}"))
             one.plugins.goes_on.set()
             await until(lambda: replies)
-            assert "a process that runs until it has its lease" in replies[0].detail
+            assert "the process exited before its lease was granted" in replies[0].detail
             assert one.ledger.leases == {}
 
     asyncio.run(work())
@@ -350,13 +346,13 @@ def test_those_who_wait_are_served_in_order_and_told_how_long():
             hasty, _ = one.send(ask(3, cpus=1, wait=0.01))
             await until(lambda: hasty)
             assert "(waited for 0.01 s)" in hasty[0].detail
-            assert one.ledger.waiting == 2
+            assert len(one.ledger.waiting) == 2
             one.send(GiveBack(f"{0:016}"))
             await until(lambda: first)
-            assert (second, one.ledger.waiting) == ([], 1)
+            assert (second, len(one.ledger.waiting)) == ([], 1)
             one.send(GiveBack(f"{1:016}"))
             await until(lambda: second)
-            assert one.ledger.waiting == 0
+            assert one.ledger.waiting == ()
             assert ("waited",) in one.observer.told
             assert one.journal.kinds().count("Joined") == one.journal.kinds().count("Left") == 3
 
@@ -376,7 +372,7 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
             one.service._turns.clear()
             one.service.drop_waiters()
             assert one.journal.kinds()[-1] == "Left"
-            assert one.ledger.waiting == 0
+            assert one.ledger.waiting == ()
 
     asyncio.run(work())
 
@@ -415,13 +411,13 @@ def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
     """As where CUDA has no number for its GPU: nothing stays held, and there is a reply."""
     site = leasing.site(devices={leasing.GPU: [{"id": "0000:ff:00.0", "numa": [0]}]})
 
-    async def enclose(_asked):
+    async def enclose(*_):
         return "its cgroup"
 
     async def work():
         async with agent(site) as one:
             discarded = []
-            one.enclosures.wants = lambda asked: asked.keeper is not None
+            one.enclosures.takes = lambda **_: True
             one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
             replies, _ = one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
             await until(lambda: replies)
@@ -459,7 +455,7 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
                 patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
                 replies, _ = one.send(ask(cpus=1, wait=wait, devices={}))
                 await until(lambda: replies)
-            assert "a failure of the agent: see its log" in replies[0].detail
+            assert "the agent failed: see its log" in replies[0].detail
             assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
 
     asyncio.run(work())

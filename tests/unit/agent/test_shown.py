@@ -7,13 +7,11 @@ import os
 import msgspec
 
 import leasing
-from alignup.agent.asked import Asked
-from alignup.agent.ledger import Ledger
-from alignup.agent.shown import leases_shown
-from alignup.agent.users import Limits
-from alignup.leases.device_answer import DeviceAnswer
-from alignup.leases.process import Liveness, identify
-from alignup.leases.request import make_request
+from alignup.agent.service import shown
+from alignup.device_plugins.answer import DeviceAnswer
+from alignup.leases.ledger import Ledger, Limits
+from alignup.leases.request import Claim, make_request
+from alignup.processes.identity import Liveness, identify
 
 
 def me():
@@ -28,21 +26,40 @@ def test_users_see_what_they_may():
     ledger = Ledger(leasing.site(), Limits(), 500)
     for lease_id, uid in (("a", 1000), ("b", 1001)):
         ledger.keep(
-            ledger.ask(Asked(make_request(cpus=2, name=lease_id), lease_id, uid, me(), "secret", "x")).id
+            ledger.ask(
+                Claim(
+                    make_request(cpus=2, name=lease_id),
+                    me(),
+                    command="secret",
+                    name="x",
+                    id=lease_id,
+                    uid=uid,
+                )
+            ).id
         )
-    own, other = (one.lease for one in leases_shown(ledger, 1000, running))
+    own, other = (one.lease for one in shown(ledger, 1000, running).leases)
     assert (own.name, own.command, own.process) == ("a", "secret", me())
     assert (other.name, other.command, other.process.pid, other.id) == ("(user 1001)", "", 0, "")
     assert len(other.cpus) == 2
-    assert [one.lease.name for one in leases_shown(ledger, 0, running)] == ["a", "b"]
+    assert [one.lease.name for one in shown(ledger, 0, running).leases] == ["a", "b"]
 
 
 def test_nothing_of_a_lease_is_left_that_says_who_it_is():
     """Every field is either what is held, or is not shown."""
     ledger = Ledger(leasing.site(), Limits(), 500)
-    ledger.ask(Asked(make_request(cpus=2, name="secret"), "secret", 1000, me(), "secret", "x", me()))
+    ledger.ask(
+        Claim(
+            make_request(cpus=2, name="secret"),
+            me(),
+            command="secret",
+            name="x",
+            keeper=me(),
+            id="secret",
+            uid=1000,
+        )
+    )
     ledger.keep("secret", DeviceAnswer({"TOKEN": "secret"}), "/secret")
-    (other,) = leases_shown(ledger, 1001, running)
+    (other,) = shown(ledger, 1001, running).leases
     assert other.state == "running"
     assert "secret" not in msgspec.json.encode(msgspec.to_builtins(other, enc_hook=str)).decode()
     assert other.lease.keeper is None
@@ -52,6 +69,6 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
 def test_an_end_is_shown_to_whose_it_is():
     """Others see it until it is taken back."""
     ledger = Ledger(leasing.site(), Limits(), 500)
-    ledger.keep(ledger.ask(Asked(make_request(cpus=2), "a", 1000, me(), "", "x")).id)
-    states = [leases_shown(ledger, uid, {"a": Liveness.GONE}.get)[0].state for uid in (0, 500, 1000, 1001)]
+    ledger.keep(ledger.ask(Claim(make_request(cpus=2), me(), command="", name="x", id="a", uid=1000)).id)
+    states = [shown(ledger, uid, {"a": Liveness.GONE}.get).leases[0].state for uid in (0, 500, 1000, 1001)]
     assert states == ["gone"] * 3 + ["running"]

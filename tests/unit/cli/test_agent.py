@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from alignup.agent.users import Limits
 from alignup.cli.agent import agent_options, default_socket, limits_of
 from alignup.errors import InputError
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
+from alignup.leases.ledger import Limits
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder
 
@@ -111,7 +111,8 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
         stderr=subprocess.DEVNULL,
     )
     again = started(folder, "--no-device-plugins")
-    (held,) = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
+    held, *queue = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
+    assert all(one["waiting"] for one in queue)
     assert (held["command"], len(CPUSet.parse(held["cpus"]))) == ("sh -c echo; read x", 200)
     assert waiting.poll() is None
     command.communicate(b"\n", timeout=3 * LONG)

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 import leasing
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 from kubelet_files import EXAMPLE
 
@@ -46,9 +46,9 @@ def test_processes_that_sit_well_and_badly(alignup, root):
 
 def test_leases_are_verified_by_their_file(alignup, root, tmp_path):
     file = tmp_path / "leases.json"
-    with LeaseFile(file, pytest.fail).change() as change:
-        change.leases.append(leasing.record("mine", cpus=CPUSet.parse("1")))
-    pid = change.leases[0].process.pid
+    lease = leasing.record("mine", cpus=CPUSet.parse("1"))
+    leasing.put(LeaseFile(file, pytest.fail), lease)
+    pid = lease.process.pid
     process(root, pid, "5", "x")
     ended = alignup("node", "verify", "--node", root, "--leases", "--state", file)
     assert ended.status == 1

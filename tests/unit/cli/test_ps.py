@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import leasing
 from alignup.cli.ps import age, command
-from alignup.leases.record import MachineIdentity, MemoryShare
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
+from alignup.leases.record import MachineIdentity, MemoryShare, Waiter
 from alignup.machine.cpuset import CPUSet
 
 
@@ -35,9 +35,7 @@ def state(tmp_path):
     other = msgspec.structs.replace(
         leasing.record("other"), process=msgspec.structs.replace(mine.process, boot_id="x", host="x")
     )
-    with LeaseFile(path, pytest.fail).change() as change:
-        change.use_for(MachineIdentity("m", "m"), "f")
-        change.leases += [mine, gone, other]
+    leasing.put(LeaseFile(path, pytest.fail), mine, gone, other, machine=MachineIdentity("m", "m"))
     return path
 
 
@@ -74,7 +72,9 @@ def test_lines_for_programs(state):
 def test_what_a_lease_ends_with_is_said_where_there_are_cgroups(state):
     assert "ends with" not in CliRunner().invoke(command, ["--state", str(state)]).output
     with LeaseFile(state, pytest.fail).change() as change:
-        change.leases[0] = msgspec.structs.replace(change.leases[0], cgroup="/sys/fs/cgroup/x/lease-1")
+        first, *rest = change.table.leases
+        first = msgspec.structs.replace(first, cgroup="/sys/fs/cgroup/x/lease-1")
+        change.table = msgspec.structs.replace(change.table, leases=(first, *rest))
     shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output
     for words in ("ends with", "cgroup", "processes"):
         assert words in shown
@@ -118,7 +118,9 @@ def test_ages_are_short(seconds, text):
 
 def test_a_lease_that_is_gone_holds_nothing(state):
     with LeaseFile(state, pytest.fail).change() as change:
-        change.leases[1] = msgspec.structs.replace(change.leases[1], cpus=CPUSet.parse("7-9"))
+        first, second, *rest = change.table.leases
+        second = msgspec.structs.replace(second, cpus=CPUSet.parse("7-9"))
+        change.table = msgspec.structs.replace(change.table, leases=(first, second, *rest))
     assert "7-9" not in CliRunner().invoke(command, ["--state", str(state)]).output
 
 
@@ -126,3 +128,42 @@ def test_a_folder_that_is_not_there_is_said(tmp_path):
     done = CliRunner().invoke(command, ["--state", str(tmp_path / "none" / "leases.json")])
     assert done.exit_code == 0
     assert "there is no folder" in done.output
+
+
+def test_who_waits_is_shown_with_what_they_ask_for(state):
+    """Below the leases; for programs without `cpus`, since they hold none."""
+    me = leasing.record().process
+    waiter = Waiter(
+        "1",
+        me,
+        ("cpu", leasing.GPU),
+        name="next",
+        command="train",
+        cpus=4,
+        memory=1 << 30,
+        devices={leasing.GPU: 2},
+        policy="restricted",
+        since=1_000_000_000,
+    )
+    gone = msgspec.structs.replace(waiter, id="2", process=msgspec.structs.replace(me, start_time=1))
+    other = Waiter("3", msgspec.structs.replace(me, pid=0, boot_id="x", host="x"), name="(user 7)")
+    leasing.put(LeaseFile(state, pytest.fail), waiting=(waiter, gone, other))
+    shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output
+    first, second = shown.splitlines()[-2:]
+    assert first.split()[:2] == ["next", str(me.pid)]
+    for word in ("4", "1Gi", "nvidia.com/gpu=2", "train"):
+        assert word in first.split()
+    assert second.split()[:4] == ["(user", "7)", "-", "-"]
+    lines = CliRunner().invoke(command, ["--state", str(state), "--json"]).output.splitlines()
+    found = [line for line in map(json.loads, lines) if line.get("waiting")]
+    assert len(lines) == 5
+    assert all("cpus" not in line for line in found)
+    assert found[0] == {
+        "waiting": True,
+        "name": "next",
+        "pid": me.pid,
+        "command": "train",
+        "policy": "restricted",
+        "since": "2001-09-09T01:46:40Z",
+        "asks": {"cpu": 4, "memory": 1 << 30, "devices": {leasing.GPU: 2}, "part": None},
+    }

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import leasing
 from alignup.cli.release import command
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 
 
@@ -21,10 +21,9 @@ def file(tmp_path):
 
 def hold(file, **process):
     lease = leasing.record("mine", cpus=CPUSet.parse("0"))
-    with file.change() as change:
-        change.leases.append(
-            msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process))
-        )
+    leasing.put(
+        file, msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process))
+    )
 
 
 def release(file, *arguments):

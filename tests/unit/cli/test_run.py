@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
-from alignup.leases.store import LeaseFile
+from alignup.leases.file import LeaseFile
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 DGX = ("--machine", "dgx-h100", "--no-bind")
@@ -135,7 +135,7 @@ def test_bad_usage_has_status_125(state):
 def test_a_machine_that_is_not_this_one_needs_no_bind(state):
     """Nobody can be bound to its CPUs."""
     done = invoke(state, "--machine", "dgx-h100", "true")
-    assert "or --no-bind" in done.output
+    assert "needs --no-bind" in done.output
 
 
 def test_what_runs_is_in_the_way_of_others(state):
@@ -233,7 +233,7 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
     def interrupted(*_arguments, **_fields):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("alignup.leases.acquire.acquire", interrupted)
+    monkeypatch.setattr("alignup.leases.source.acquire", interrupted)
     assert invoke(state, "--cpus", "1", "true").exit_code == 130
     assert not state.exists()
 
@@ -244,7 +244,7 @@ def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
     def full(_file, _lease):
         raise InputError("the disk is full")
 
-    monkeypatch.setattr("alignup.leases.acquire.give_back", full)
+    monkeypatch.setattr("alignup.leases.source.give_back", full)
     done = invoke(state, "--cpus", "1", "--name", "n", "--", "sh", "-c", "exit 3")
     assert done.exit_code == 3
     assert "the disk is full; lease 'n' is free all the same" in done.output

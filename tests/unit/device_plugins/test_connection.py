@@ -7,9 +7,9 @@ import queue
 import pytest
 
 from alignup.device_plugins import device_plugin_pb2 as wire
+from alignup.device_plugins.answer import DeviceAnswer
 from alignup.device_plugins.connection import Limits, PluginConnection
 from alignup.device_plugins.messages import DevicePluginError
-from alignup.leases.device_answer import DeviceAnswer
 from alignup.machine.device_inventory import Device
 from fake_plugins import LONG, NIC, FakePlugin, report, short_folder
 
@@ -146,3 +146,25 @@ def test_a_connection_that_was_let_go_reports_nothing(plugin, follow, reports):
     assert reports.empty()
     with pytest.raises(DevicePluginError, match="is gone, Allocate was not answered"):
         connection.allocate(["a"])
+
+
+@pytest.mark.parametrize("strange", [99, -5, 1 << 62])
+def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, strange):
+    """As in a kubelet: such a device is near none."""
+    one = PluginConnection(
+        NIC, plugin.folder / plugin.endpoint, lambda it: reports.put(it.devices), LIMITS, frozenset({0, 1})
+    )
+    one.start()
+    try:
+        for _ in range(2):
+            plugin.reports.put(report("a", nodes=[strange, 1]))
+            assert reports.get(timeout=LONG) == (Device("a", (1,)),)
+        plugin.reports.put(report("a", nodes=[strange]))
+        assert reports.get(timeout=LONG) == (Device("a", ()),)
+    finally:
+        one.stop()
+        one.join()
+    words = (
+        f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are ignored: {strange}"
+    )
+    assert caplog.text.count(words) == 1

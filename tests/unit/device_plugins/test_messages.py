@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.device_plugins import device_plugin_pb2 as wire
+from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.device_plugins.messages import (
     answer_of,
     devices_of,
@@ -14,7 +15,6 @@ from alignup.device_plugins.messages import (
     registration_of,
 )
 from alignup.errors import InputError
-from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
 from alignup.machine.device_inventory import Device
 
 
@@ -135,3 +135,21 @@ def test_a_preference_is_believed_exactly_if_it_can_be(answer, available, size, 
     else:
         with pytest.raises(InputError):
             preferred_of(message, available, must, size)
+
+
+def test_the_registration_s_own_socket_is_no_plugin():
+    message = wire.RegisterRequest(version="v1beta1", endpoint="kubelet.sock", resource_name="a.b/c")
+    with pytest.raises(InputError, match=r"the name of a socket in the shared folder, got 'kubelet.sock'"):
+        registration_of(message)
+
+
+def test_an_answer_that_no_command_can_be_told_is_refused():
+    """It would be executed with more than the system allows."""
+    for size, fails in ((110_000, False), (130_000, True)):
+        found = wire.ContainerAllocateResponse(annotations={"a": "x" * size})
+        message = wire.AllocateResponse(container_responses=[found])
+        if fails:
+            with pytest.raises(InputError, match="up to 120000 bytes beside its variables"):
+                answer_of(message)
+        else:
+            assert len(answer_of(message).annotations["a"]) == size

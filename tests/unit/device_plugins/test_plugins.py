@@ -12,8 +12,7 @@ import pytest
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.connection import Limits
 from alignup.device_plugins.messages import DevicePluginError
-from alignup.device_plugins.plugins import DevicePlugins
-from alignup.device_plugins.registration import SOCKET_NAME
+from alignup.device_plugins.plugins import SOCKET_NAME, DevicePlugins
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.device_inventory import Device

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import leasing
+from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import InputError
 from alignup.leases.agent_messages import (
     HEADER,
@@ -32,10 +33,9 @@ from alignup.leases.agent_messages import (
     frame,
     length_of,
 )
-from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
-from alignup.leases.process import identify
 from alignup.leases.record import MachineIdentity, MemoryShare
 from alignup.machine.cpuset import CPUSet
+from alignup.processes.identity import identify
 
 ME = identify(os.getpid())
 LEASE = leasing.record(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -288,3 +290,30 @@ def test_sentences_go_to_standard_error(capfd):
     """Past Python's buffers."""
     module._say("ä sentence")
     assert capfd.readouterr().err == "alignup: ä sentence\n"
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_no_room_for_a_process_is_said_in_a_line(failing):
+    """Neither for the keeper nor for the command; nothing is left open, and nobody is left behind."""
+    code = f"""
+import os, sys
+from alignup.errors import InputError
+from alignup.leases.child_process import WaitingCommand
+real, calls = os.fork, [0]
+def fork():
+    calls[0] += 1
+    if calls[0] == {failing}:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return real()
+os.fork = fork
+before = len(os.listdir("/proc/self/fd"))
+try:
+    WaitingCommand(["true"])
+except InputError as error:
+    print(error, len(os.listdir("/proc/self/fd")) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.stdout, done.stderr) == (
+        "cannot start a process: resource temporarily unavailable 0\n",
+        "",
+    )

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import leasing
+from alignup.device_plugins.answer import DeviceAnswer, Mount
 from alignup.errors import InputError
-from alignup.leases.device_answer import DeviceAnswer, Mount
 from alignup.leases.environment import cuda_variables, device_variable, lease_variables, variables
+from alignup.leases.evidence import Evidence
 from alignup.leases.record import MemoryShare, lease_decoder
-from alignup.leases.recovery import Evidence
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
@@ -108,3 +108,22 @@ def test_what_device_plugins_answered_reaches_the_command():
         "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
         "cdiDevices": ["v.com/gpu=0"],
     }
+
+
+HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
+MORE = "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% PS4 TMPDIR"
+
+
+def test_an_answer_of_another_user_sets_no_variable_of_the_loader():
+    """Neither as a plugin's nor as CUDA's; those that devices need are set."""
+    hostile = {*HOSTILE.split(), *MORE.split()}
+    answer = DeviceAnswer(dict.fromkeys([*hostile, "NVIDIA_VISIBLE_DEVICES"], "/evil"))
+    lease = leasing.record("n", answer=answer)
+    cuda = dict.fromkeys([*hostile, "CUDA_VISIBLE_DEVICES"], "/evil")
+    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), cuda, is_own=False)
+    assert {name for name, value in found.items() if value == "/evil"} == {
+        "NVIDIA_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+    }
+    own = lease_variables(lease, leasing.site().identity, Path("/s.json"), cuda)
+    assert {name for name, value in own.items() if value == "/evil"} >= hostile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import leasing
 from alignup.errors import InputError
-from alignup.leases.file_format import DamagedError, decode_table, encode_table
+from alignup.leases.file import DamagedError, decode_table, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity
 from alignup.machine.cpuset import CPUSet
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from alignup.errors import InputError
-from alignup.leases import file_lock as module
-from alignup.leases.file_lock import locked
+from alignup.leases import file as module
+from alignup.leases.file import locked
 
 
 def test_two_wait_for_each_other(tmp_path):
@@ -85,7 +85,7 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     """In one line, with the place."""
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(InputError, match=r"can be locked, got .* at .*file/lock"),
+        pytest.raises(InputError, match=r"cannot lock a file: .* at .*file/lock"),
         locked(tmp_path / "file" / "lock"),
     ):
         pass
@@ -127,7 +127,7 @@ def test_one_says_for_which_process_one_waits_and_gives_up(tmp_path, monkeypatch
     told = []
     try:
         with (
-            pytest.raises(InputError, match=rf"within 0 s, got none: pid {pid}, which is stopped, has it"),
+            pytest.raises(InputError, match=rf"pid {pid}, which is stopped, has kept the lock for 0 s"),
             locked(path, told.append),
         ):
             pass

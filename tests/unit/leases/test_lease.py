@@ -12,8 +12,8 @@ import alignup
 import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.leases import lease as module
-from alignup.leases.recovery import find_evidence
-from alignup.leases.store import LeaseFile
+from alignup.leases.evidence import find_evidence
+from alignup.leases.file import LeaseFile
 
 
 @pytest.fixture

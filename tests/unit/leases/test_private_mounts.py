@@ -13,9 +13,9 @@ import pytest
 
 from agents import LONG, client, running_agent
 from alignup.cli import run as run_module
+from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import InputError
 from alignup.leases import private_mounts
-from alignup.leases.device_answer import DeviceAnswer, DeviceNode, Mount
 from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts
 from alignup.leases.request import make_request
 from fake_plugins import FakePlugin, report, short_folder, wire
@@ -24,7 +24,7 @@ from pid_namespaces import UNSHARE, needs_namespaces
 PRIVATE = """
 import ctypes, os, sys, msgspec
 from alignup.leases import private_mounts as module
-from alignup.leases.device_answer import Mount
+from alignup.device_plugins.answer import Mount
 from alignup.leases.private_mounts import mount_privately
 if sys.argv[3:]:  # the host of this command has other file systems there
     module._call("unshare", "/", ctypes.c_int(module._CLONE_NEWNS))
@@ -302,7 +302,7 @@ def agent(folder):
             assert time.monotonic() < end
             time.sleep(0.01)
         yield
-        assert client(folder).leases() == []
+        assert client(folder).overview().leases == []
         plugin.die()
 
 
@@ -339,7 +339,7 @@ def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
     done = run(folder, "--", "echo", "started", inside=UNSHARE)
     assert (done.stdout, done.returncode) == ("", 125)
     assert "expected --no-mounts in a container" in done.stderr
-    assert client(folder).leases() == []
+    assert client(folder).overview().leases == []
     done = run(folder, "--no-mounts", "--", "sh", "-c", "echo $ALIGNUP_CDI_DEVICES", inside=UNSHARE)
     assert (done.stdout, done.stderr, done.returncode) == ("v.com/nic=0,v.com/nic=1\n", "", 0)
 

@@ -1,0 +1,250 @@
+"""Tells which leases are held, from the processes: whether these run, and what they show of their leases.
+
+So leases are found again when their file is damaged or lost.
+
+A command started by `alignup run` has its lease in its environment; its keeper, and a Python process that took one
+itself, have it in a file in memory. Both are visible in /proc to the same user, and gone with the process.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from alignup.errors import AllocationError, InputError
+from alignup.leases.record import (
+    LeaseRecord,
+    LeaseTable,
+    MachineIdentity,
+    check_amounts,
+    encode_leases,
+    holders,
+    lease_decoder,
+)
+from alignup.processes.identity import Liveness, joint_liveness, liveness
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = [
+    "VARIABLE",
+    "Evidence",
+    "check_release",
+    "evidence_file",
+    "evidence_of",
+    "evidence_text",
+    "find_evidence",
+    "lease_liveness",
+    "living",
+    "overlap",
+    "show_evidence",
+    "text_of",
+    "with_evidence",
+]
+
+VARIABLE: Final = "ALIGNUP_LEASE"
+_NAME: Final = "alignup-lease"
+_LINK: Final = f"/memfd:{_NAME} (deleted)"
+_LARGEST: Final = 1 << 20
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """A lease, with the file that it is kept in and the machine that it is of."""
+
+    state: str
+    machine: MachineIdentity
+    lease: LeaseRecord
+
+
+_DECODE: Final = lease_decoder(Evidence).decode
+
+
+def evidence_of(lease: LeaseRecord, machine: MachineIdentity, state: Path) -> Evidence:
+    """Return the evidence of a lease of a machine that is kept in the file `state`."""
+    return Evidence(text_of(state), machine, lease)
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Return the text that says it."""
+    return encode_leases(evidence).decode()
+
+
+def evidence_file() -> int | None:
+    """Make a file in memory for evidence; return its descriptor, to be closed when the lease ends.
+
+    None where the system has no such files: the lease is then not found again if the file of leases is lost.
+    """
+    try:
+        return os.memfd_create(_NAME, os.MFD_CLOEXEC)
+    except OSError:
+        return None
+
+
+def show_evidence(evidence: Evidence, descriptor: int | None) -> None:
+    """Write evidence into a file that `evidence_file` made; do nothing if there is none."""
+    if descriptor is not None:
+        os.write(descriptor, evidence_text(evidence).encode())
+
+
+def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = False) -> tuple[Evidence, ...]:
+    """Return the leases kept in the file `state` whose processes run, by process id.
+
+    Processes are believed about themselves only.
+
+    Args:
+        state: the file, as an absolute path.
+        proc: where the kernel's proc file system is.
+        of_all_users: ask the processes of other users too, about leases of these; else only this user's.
+    """
+    found: dict[str, Evidence] = {}
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):  # noqa: PTH208  # names are wanted
+        uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
+        for text in texts:
+            try:
+                evidence = decode_json(text, "a lease", decode=_DECODE)
+                check_amounts([evidence.lease], "a process")
+            except InputError:
+                continue
+            # children inherit the environment, and some the file
+            own = [one for one in evidence.lease.processes if one.pid == pid]
+            is_users = uid == os.geteuid() or uid == evidence.lease.uid
+            if evidence.state == text_of(state) and is_users and joint_liveness(own) is Liveness.RUNNING:
+                found[evidence.lease.id] = evidence
+    return tuple(found.values())
+
+
+def with_evidence(table: LeaseTable, shown: Iterable[Evidence]) -> tuple[LeaseTable, str]:
+    """Return leases with those beside them that processes show, and words about these.
+
+    Nothing is added that a known lease has some of: one of the two has ended, and its process runs on.
+    """
+    missing = [evidence for evidence in shown if evidence.lease.id not in {one.id for one in table.leases}]
+    machine = table.machine if table.leases or not missing else missing[0].machine
+    added: list[LeaseRecord] = []
+    for evidence in missing:
+        lease = evidence.lease
+        if evidence.machine == machine and not any(overlap(lease, one) for one in (*table.leases, *added)):
+            added.append(lease)
+    words = f"found again from running processes: {holders(added)}" if added else ""
+    return LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
+
+
+def overlap(one: LeaseRecord, other: LeaseRecord) -> bool:
+    """Return whether two leases have a CPU or device in common."""
+    return bool(one.cpus & other.cpus) or any(
+        set(ids) & set(other.devices.get(resource, ())) for resource, ids in one.devices.items()
+    )
+
+
+def lease_liveness(lease: LeaseRecord) -> Liveness:
+    """Return whether any process of a lease still runs, as far as it can be seen from here."""
+    return joint_liveness(lease.processes, lease.cgroup)
+
+
+def living(table: LeaseTable) -> tuple[LeaseTable, list[LeaseRecord]]:
+    """Return the leases and the queue without those whose processes are gone, and the leases that have so ended."""
+    gone = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
+    ended = {lease.id for lease in gone}
+    leases = tuple(lease for lease in table.leases if lease.id not in ended)
+    waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
+    return LeaseTable(table.machine, leases, waiting, table.agent), gone
+
+
+def check_release(lease: LeaseRecord | None, name: str, *, force: bool) -> tuple[LeaseRecord, Liveness]:
+    """Return a lease that may be released by its name, and whether it is alive; None: there is none of that name.
+
+    Raises:
+        AllocationError: there is none, or its process runs, or may run, and `force` is not given.
+    """
+    if lease is None:
+        raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`")
+    alive = lease_liveness(lease)
+    if not force and alive is not Liveness.GONE:
+        state = (
+            "running"
+            if alive is Liveness.RUNNING
+            else "on another host or in another container, or cannot be looked at now"
+        )
+        raise AllocationError(
+            f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it"
+        )
+    return lease, alive
+
+
+def text_of(state: Path) -> str:
+    """Return the path of the file as evidence has it: what is no UTF-8 is escaped."""
+    return os.fsencode(state).decode("utf-8", "backslashreplace")
+
+
+def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes]]:
+    """Return the user of a process, and what might be evidence about it; nothing if it is gone, or is not asked."""
+    try:
+        # open, it stands for this very process, not for a later one with its number
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return -1, []
+    try:
+        uid = _user(descriptor)
+        texts = list(_texts(descriptor, uid)) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
+        # last, since it may become another user's meanwhile
+        return (uid, texts) if texts and _user(descriptor) == uid else (uid, [])
+    finally:
+        os.close(descriptor)
+
+
+def _user(folder: int) -> int:
+    """Return the user that all four ids of a process name; -1: they differ. Who owns its files in /proc says less."""
+    for line in _read("status", folder).splitlines():
+        if line.startswith(b"Uid:"):
+            ids = set(line.split()[1:])
+            return int(ids.pop()) if len(ids) == 1 else -1
+    return -1
+
+
+def _texts(folder: int, uid: int) -> Iterator[bytes]:
+    """Yield what might be evidence about the process of a folder in /proc."""
+    prefix = f"{VARIABLE}=".encode()
+    for variable in _read("environ", folder).split(b"\0"):
+        if variable.startswith(prefix):
+            yield variable.removeprefix(prefix)
+    try:
+        descriptor = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return
+    try:
+        for name in _names(descriptor):
+            try:
+                link = os.readlink(name, dir_fd=descriptor)
+            except OSError:
+                continue
+            if link == _LINK:
+                yield _read(name, descriptor, uid)
+    finally:
+        os.close(descriptor)
+
+
+def _names(folder: int) -> list[str]:
+    """Return the names in an open folder of /proc; none if its process has ended since it was opened."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(name: str, folder: int, uid: int | None = None) -> bytes:
+    """Return the start of a file; nothing if it cannot be read, or has to be a user's and is not."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        if uid is not None and os.fstat(descriptor).st_uid != uid:
+            return b""
+        try:
+            return file.read(_LARGEST)
+        except OSError:
+            return b""

@@ -1,0 +1,728 @@
+"""Decides who gets what of a machine, for one user or many: claims in, decisions and journal entries out.
+
+A state machine without clocks, files, sockets and processes, so that every state can be tested. The file of leases is
+such a ledger, loaded, asked and stored under a lock; the agent has one for as long as it runs. A lease is made in two
+steps: `ask` sets everything aside, and `keep` makes it a lease, once the device plugins have agreed; `free` undoes
+either. The rules of placing are those of `alignup.leases.lease_node`.
+
+The queue is in order of arrival, for each kind of thing by itself. Two rules let others pass. A request that cannot be
+met while its own process has what it has, or its user is at a limit, holds up nobody. And a later request is met if
+none of those before it is delayed by that, whichever of the present leases end first (backfill).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.kubernetes.versions import NEWEST
+from alignup.leases.lease_node import LeaseNode, Tenant
+from alignup.leases.record import (
+    Entry,
+    Freed,
+    Given,
+    Joined,
+    LeaseRecord,
+    LeaseTable,
+    Left,
+    Waiter,
+    holders,
+)
+from alignup.leases.request import Claim, Question, Request, request_of
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from alignup.device_plugins.answer import DeviceAnswer
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.local_machine import Site
+
+__all__ = ["Ledger", "Limits", "Queue", "Users"]
+
+_NO_RESOURCE: Final = "alignup.invalid/none"
+"""A node has a device provider only if it is made with some resource."""
+_ROOT: Final = 0
+_MOST_LEASES: Final = 64
+"""With more leases of the kinds that the first in line asks for, nobody passes it."""
+_MOST_TRIALS: Final = 128
+"""Sets of leases whose end is tried to see when the first in line can start."""
+_PASSING: Final = 16
+"""How many of those behind others are looked at when something is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that each user but root may hold; None: no limit."""
+
+    leases: int | None = 4096
+    waiting: int | None = 256
+    cpus: int | None = None
+    memory: int | None = None
+    """Bytes."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """By resource; one that is missing has no limit."""
+
+
+@dataclass(slots=True)
+class _Holdings:
+    """What one user holds and waits for."""
+
+    leases: dict[str, LeaseRecord] = field(default_factory=dict)
+    """By id."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Ids by name."""
+    waiting: set[str] = field(default_factory=set)
+    cpus: int = 0
+    memory: int = 0
+    devices: dict[str, int] = field(default_factory=dict)
+
+    def count(self, lease: LeaseRecord, sign: int) -> None:
+        """Add the amounts of a lease, or with a sign of -1, subtract them."""
+        self.cpus += sign * len(lease.cpus)
+        self.memory += sign * sum(lease.memory_sizes.values())
+        for resource, ids in lease.devices.items():
+            self.devices[resource] = self.devices.get(resource, 0) + sign * len(ids)
+
+
+_NOTHING: Final = _Holdings()
+
+
+class Users:
+    """The holdings of each user, and their limits."""
+
+    __slots__ = ("_holdings", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._holdings: dict[int, _Holdings] = {}
+
+    def of(self, uid: int) -> _Holdings:
+        """Return the holdings of a user; not to be changed."""
+        return self._holdings.get(uid, _NOTHING)
+
+    def add(self, uid: int, lease: LeaseRecord) -> None:
+        """Add a lease, or replace one that has changed."""
+        held = self._holdings.setdefault(uid, _Holdings())
+        if lease.id not in held.leases:
+            held.count(lease, 1)
+        held.leases[lease.id] = lease
+        held.names[lease.name] = lease.id
+
+    def remove(self, uid: int, lease: LeaseRecord) -> None:
+        """Remove a lease."""
+        held = self._holdings[uid]
+        held.count(lease, -1)
+        del held.leases[lease.id]
+        held.names.pop(lease.name, None)
+        self._forget_idle(uid)
+
+    def join(self, uid: int, lease_id: str, *, checks: bool = True) -> None:
+        """Add a waiting request.
+
+        Raises:
+            AllocationError: the user has too many.
+        """
+        held = self._holdings.setdefault(uid, _Holdings())
+        most = self._limits.waiting
+        if checks and uid != _ROOT and most is not None and len(held.waiting - {lease_id}) >= most:
+            raise AllocationError(f"too many waiting requests of one user: the limit is {most}")
+        held.waiting.add(lease_id)
+
+    def leave(self, uid: int, lease_id: str) -> None:
+        """Remove a waiting request."""
+        if uid in self._holdings:
+            self._holdings[uid].waiting.discard(lease_id)
+            self._forget_idle(uid)
+
+    def check(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> None:
+        """Reject a lease by which a user would exceed a limit; root has none.
+
+        Args:
+            uid: the user.
+            lease: one that has not been added.
+            alone: as if the user held nothing else.
+
+        Raises:
+            AllocationError: it would.
+        """
+        if uid == _ROOT:
+            return
+        limits, held = self._limits, _NOTHING if alone else self.of(uid)
+        wanted: list[tuple[str, int, int | None]] = [
+            ("leases", len(held.leases) + 1, limits.leases),
+            ("CPUs", held.cpus + len(lease.cpus), limits.cpus),
+            ("bytes of memory", held.memory + sum(lease.memory_sizes.values()), limits.memory),
+        ]
+        wanted += [
+            (f"devices of {resource}", held.devices.get(resource, 0) + len(ids), limits.devices.get(resource))
+            for resource, ids in lease.devices.items()
+        ]
+        for what, amount, most in wanted:
+            if most is not None and amount > most:
+                raise AllocationError(f"expected up to {most} {what} of one user, got {amount}")
+
+    def _forget_idle(self, uid: int) -> None:
+        held = self._holdings[uid]
+        if not (held.leases or held.waiting):
+            del self._holdings[uid]
+
+
+class Queue:
+    """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
+
+    __slots__ = ("_by_id", "_by_kind")
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Waiter] = {}
+        self._by_kind: dict[str, dict[str, Waiter]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._by_id.values())
+
+    def __contains__(self, waiter_id: object) -> bool:
+        return waiter_id in self._by_id
+
+    def join(self, waiter: Waiter) -> bool:
+        """Append a waiter unless it is queued; return whether it was appended."""
+        if waiter.id in self._by_id:
+            return False
+        self._by_id[waiter.id] = waiter
+        for kind in waiter.kinds:
+            self._by_kind.setdefault(kind, {})[waiter.id] = waiter
+        return True
+
+    def leave(self, waiter_id: str) -> Waiter | None:
+        """Remove and return a waiter; None if it is not queued."""
+        waiter = self._by_id.pop(waiter_id, None)
+        for kind in waiter.kinds if waiter else ():
+            line = self._by_kind[kind]
+            del line[waiter_id]
+            if not line:
+                del self._by_kind[kind]
+        return waiter
+
+    def ahead_of(self, waiter: Waiter, blocks: Callable[[Waiter], bool] = lambda _: True) -> list[Waiter]:
+        """Return for each kind that a waiter asks for the first one before it that blocks others.
+
+        The waiter need not be queued: then it is behind all.
+        """
+        first: dict[str, Waiter] = {}
+        for kind in waiter.kinds:
+            for one in self._by_kind.get(kind, {}).values():
+                if one.id == waiter.id:
+                    break
+                if blocks(one):
+                    first[one.id] = one
+                    break
+        return list(first.values())
+
+
+class Ledger:
+    """The leases of a machine.
+
+    Args:
+        site: the machine, with the devices that no plugin reports.
+        limits: for each user but root.
+        owner: the user whose leases say no other: those of the lease file that was adopted.
+        version: the release of the kubelet whose managers decide.
+    """
+
+    def __init__(self, site: Site, limits: Limits, owner: int, version: KubeletVersion = NEWEST) -> None:
+        self._site = site
+        self._version = version
+        self._owner = owner
+        self._node = self._empty_node(site)
+        self._leases: dict[str, LeaseRecord] = {}
+        self._pending: set[str] = set()
+        self._users = Users(limits)
+        self._queue = Queue()
+        self._entries: list[Entry] = []
+        self._with_preferences: set[str] = set()
+        self._advice: Mapping[Question, tuple[str, ...] | str] = {}
+        self._questions: list[Question] = []
+        self._changes = 0
+        """Counts changes of leases, devices and the queue."""
+        self._blocking: dict[str, tuple[int, bool]] = {}
+        """The answers of `_blocks` by waiter, with the number of changes that they were found after."""
+        self.closed = ""
+        """Why nothing is given at all; empty: leases are given."""
+
+    @property
+    def leases(self) -> Mapping[str, LeaseRecord]:
+        """The leases by id, including those whose plugins have not agreed yet."""
+        return self._leases
+
+    @property
+    def node(self) -> LeaseNode:
+        """The node that they are of, to be looked at."""
+        return self._node
+
+    @property
+    def waiting(self) -> tuple[Waiter, ...]:
+        """The queue, in order of arrival."""
+        return tuple(self._queue)
+
+    def table(self) -> LeaseTable:
+        """Return the leases and the queue, as they are to be kept."""
+        kept = tuple(lease for lease in self._leases.values() if lease.id not in self._pending)
+        return LeaseTable(self._site.identity, kept, self.waiting)
+
+    def take_entries(self) -> list[Entry]:
+        """Return the journal entries since the last call."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def restore(
+        self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = (), *, are_new: bool = False
+    ) -> list[str]:
+        """Take over leases and a queue from before; return sentences about CPUs that the machine lacks now.
+
+        Devices that nobody has reported yet are kept as unhealthy ones, so that they are not given to others
+        when they are. `are_new`: they are not in the journal yet.
+
+        Raises:
+            InputError: something is held twice.
+        """
+        notices = []
+        there = self._site.machine.cpus
+        for lease in leases:
+            self._know_devices(lease)
+            missing = lease.cpus - CPUSet.from_int(there)
+            if missing:
+                notices.append(f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now")
+            try:
+                self._node.adopt(lease)
+            except AllocationError as error:
+                raise InputError(f"expected leases that share nothing, got {lease.name!r}: {error}") from None
+            self._note(lease)
+            if are_new:
+                self._entries.append(Given(lease))
+        for waiter in waiting:
+            if self._queue.join(waiter):
+                self._users.join(self.owner_of(waiter), waiter.id, checks=False)
+        return notices
+
+    def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
+        """Take over the devices of a resource as its plugin reports them; holdings stay.
+
+        Raises:
+            InputError: a device id comes twice; nothing changed.
+        """
+        self._node.update(resource, devices, lambda *question: self._prefer(resource, *question))
+        self._changes += 1
+        if has_preferences:
+            self._with_preferences.add(resource)
+        else:
+            self._with_preferences.discard(resource)
+
+    def ask(self, claim: Claim) -> LeaseRecord | Question:
+        """Set aside what a claim gets, until `keep` or `free`; or return what a plugin is to be asked before.
+
+        The same claim gets the same lease again.
+
+        Raises:
+            AllocationError: it cannot be had now; nothing has changed.
+            InputError: it can never be had.
+        """
+        known = self._leases.get(claim.id)
+        if known is not None:
+            if self.owner_of(known) != claim.uid:
+                raise InputError("the id of the lease is in use by another user")
+            return known
+        if self.closed:
+            raise AllocationError(self.closed)
+        for resource, _ in claim.request.devices:
+            if resource not in self._node.inventory or resource == _NO_RESOURCE:
+                there = ", ".join(sorted(set(self._node.inventory) - {_NO_RESOURCE})) or "none"
+                raise InputError.at(
+                    "the devices of this machine", f"a resource that it has ({there})", resource
+                )
+        ahead = self._queue.ahead_of(claim.waiter(), self._blocks) if len(self._queue) else []
+        name = _free_name(self._users.of(claim.uid), claim.request.name, claim.name)
+        try:
+            found = self._place(claim, name)
+        except AllocationError:
+            if ahead:
+                raise self._behind(ahead, claim.uid) from None
+            raise
+        if ahead and isinstance(found, LeaseRecord) and any(self._delays(found, first) for first in ahead):
+            self.free(found.id)
+            raise self._behind(ahead, claim.uid)
+        return found
+
+    def keep(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> LeaseRecord:
+        """Make a lease of what was set aside, with the answer of its device plugins and the cgroup of its command."""
+        lease = self._leases[lease_id]
+        if lease_id not in self._pending:
+            return lease
+        if answer is not None or cgroup:
+            lease = msgspec.structs.replace(lease, answer=answer, cgroup=cgroup)
+            self._note(lease)
+        self._pending.discard(lease_id)
+        self.leave(lease_id)
+        self._entries.append(Given(lease))
+        return lease
+
+    def free(self, lease_id: str) -> LeaseRecord | None:
+        """Release and return a lease, or what was set aside; None if there is none of that id."""
+        lease = self._leases.pop(lease_id, None)
+        if lease is None:
+            return None
+        self._changes += 1
+        self._node.release(lease_id)
+        self._users.remove(self.owner_of(lease), lease)
+        if lease_id in self._pending:
+            self._pending.discard(lease_id)
+        else:
+            self._entries.append(Freed(lease_id))
+        return lease
+
+    def join(self, claim: Claim) -> None:
+        """Append a claim to the queue, unless it is queued.
+
+        Raises:
+            AllocationError: the user has too many there, or the claim could not be met if nobody held anything.
+        """
+        if claim.id in self._queue:
+            return
+        self._check_possible(claim)
+        self._users.join(claim.uid, claim.id)
+        waiter = claim.waiter()
+        self._queue.join(waiter)
+        self._entries.append(Joined(waiter))
+
+    def leave(self, lease_id: str) -> None:
+        """Remove a claim from the queue, if it is queued."""
+        waiter = self._queue.leave(lease_id)
+        if waiter is not None:
+            self._changes += 1
+            self._blocking.pop(lease_id, None)
+            self._users.leave(self.owner_of(waiter), lease_id)
+            self._entries.append(Left(lease_id))
+
+    def heads(self) -> list[str]:
+        """Return the ids of the queued claims to try now, in order of arrival: the first ones, and some behind them."""
+        found, behind = [], 0
+        for waiter in self._queue:
+            if self._queue.ahead_of(waiter, self._blocks):
+                behind += 1
+                if behind > _PASSING:
+                    continue
+            found.append(waiter.id)
+        return found
+
+    def named(self, name: str, uid: int) -> LeaseRecord | None:
+        """Return the lease of a user by its name; root and the owner of the ledger find those of others too."""
+        own = self._users.of(uid)
+        if name in own.names:
+            return own.leases[own.names[name]]
+        if not self.is_admin(uid):
+            return None
+        return next((lease for lease in self._leases.values() if lease.name == name), None)
+
+    def is_admin(self, uid: int) -> bool:
+        """Return whether a user may release and see everything."""
+        return uid in {_ROOT, self._owner}
+
+    def owner_of(self, held: LeaseRecord | Waiter) -> int:
+        """Return the user whose lease or request it is."""
+        return self._owner if held.uid is None else held.uid
+
+    def amounts(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return by NUMA node (its id) and resource how much is free, and how much is held.
+
+        A lease that has memory of several nodes has so much of each. A device near several nodes counts with all of
+        them, as in `0+1`; one near none with the empty name.
+        """
+        machine, cpus, memory, devices = self._site.machine, CPUSet(), Counter[int](), Counter[str]()
+        for lease in self._leases.values():
+            cpus |= lease.cpus
+            for share in lease.memory:
+                memory[share.numa_node] += share.size
+            devices.update(f"{name}\0{one}" for name, ids in lease.devices.items() for one in ids)
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for node, there in zip(machine.numa_nodes, machine.node_cpus, strict=True):
+            held = (there & int(cpus)).bit_count()
+            found[str(node.id), "cpu"] = there.bit_count() - held, held
+            found[str(node.id), "memory"] = node.memory - memory[node.id], memory[node.id]
+        for resource, listed in self._node.inventory.items():
+            for device in listed:
+                near = "+".join(map(str, device.numa_nodes or ()))
+                is_held = devices[f"{resource}\0{device.id}"]
+                is_free = int(device.healthy and not is_held)
+                free, held = found.get((near, resource), (0, 0))
+                found[near, resource] = free + is_free, held + is_held
+        return found
+
+    def _empty_node(self, site: Site) -> LeaseNode:
+        """Return the node as it is while nobody holds anything."""
+        site = replace(site, inventory={**site.inventory, _NO_RESOURCE: ()})
+        has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
+        return LeaseNode(site, site.inventory, has_memory=has_memory, version=self._version)
+
+    def _trial_node(self, site: Site, *, all_healthy: bool = False) -> LeaseNode:
+        """Return an empty node with the devices of today, whose plugins are not asked."""
+        node = self._empty_node(site)
+        for resource, devices in self._node.inventory.items():
+            known = [replace(device, healthy=True) for device in devices] if all_healthy else devices
+            node.update(resource, known, lambda *_: ())
+        return node
+
+    def _know_devices(self, lease: LeaseRecord) -> None:
+        """Make the devices of a lease known, as unhealthy ones, where they are not yet."""
+        for resource, ids in lease.devices.items():
+            there = tuple(self._node.inventory.get(resource, ()))
+            missing = set(ids) - {device.id for device in there}
+            if missing:
+                more = tuple(Device(one, None, healthy=False) for one in sorted(missing))
+                self.update(resource, (*there, *more), has_preferences=False)
+
+    def _place(self, claim: Claim, name: str) -> LeaseRecord | Question:
+        """Set aside what the node decides on."""
+        request = claim.request
+        if request.memory and self._node.node.memory is None:
+            raise InputError.at("memory", "a machine with memory that this process may use", request.memory)
+        self._advice, self._questions = claim.advice, []
+        tenant = Tenant(claim.id, name, claim.holder, claim.command)
+        try:
+            lease = self._node.place(request, tenant, self._leases.values() if request.part else ())
+        except AllocationError as error:
+            if self._questions:
+                return self._questions[0]
+            detail = self._named(error.detail, claim.uid)
+            raise AllocationError(
+                f"{detail}{self._held_now(claim.uid)}{self._limit(claim)}", error.reason
+            ) from None
+        if self._questions:
+            self._node.release(lease.id)
+            return self._questions[0]
+        # None is whose ledger it is: as in a file, which has one user
+        uid = None if claim.uid == self._owner else claim.uid
+        lease = msgspec.structs.replace(lease, keeper=claim.keeper, uid=uid)
+        try:
+            self._users.check(claim.uid, lease)
+        except AllocationError:
+            self._node.release(lease.id)
+            raise
+        self._pending.add(lease.id)
+        self._note(lease)
+        return lease
+
+    def _note(self, lease: LeaseRecord) -> None:
+        """Record a lease, or one that has changed."""
+        self._changes += 1
+        self._leases[lease.id] = lease
+        self._users.add(self.owner_of(lease), lease)
+
+    def _prefer(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Return what the plugin of a resource has answered, or note that it is to be asked.
+
+        Raises:
+            AllocationError: it failed.
+        """
+        if resource not in self._with_preferences:
+            return ()
+        question = Question(resource, tuple(available), tuple(must_include), size)
+        answer = self._advice.get(question)
+        if answer is None:
+            self._questions.append(question)
+            return ()
+        if isinstance(answer, str):
+            raise AllocationError(answer)
+        return answer
+
+    def _check_possible(self, claim: Claim) -> None:
+        """Reject what could not be had if nobody held anything and all devices were well: it would wait for ever.
+
+        Raises:
+            AllocationError: it is so.
+        """
+        node = self._trial_node(self._site, all_healthy=True)
+        try:
+            lease = node.place(claim.request, Tenant("", "", claim.holder, ""))
+        except AllocationError as error:
+            raise AllocationError(f"{error.detail}{self._limit(claim)}", error.reason) from None
+        self._users.check(claim.uid, lease, alone=True)
+
+    def _blocks(self, waiter: Waiter) -> bool:
+        """Return whether others wait for a queued request: not if only its own leases or limits are in its way."""
+        changes, blocks = self._blocking.get(waiter.id, (-1, False))
+        if changes != self._changes:
+            blocks = self._could_start(waiter)
+            self._blocking[waiter.id] = self._changes, blocks
+        return blocks
+
+    def _could_start(self, waiter: Waiter) -> bool:
+        """Return whether a queued request can be met once all leases but its own have ended."""
+        request = request_of(waiter)
+        if request is None:
+            return True
+        node = self._trial_node(self._site)
+        for lease in self._own_leases(waiter):
+            node.adopt(lease)
+        draft = _placed(node, request, waiter)
+        if draft is None:
+            return False
+        try:
+            self._users.check(self.owner_of(waiter), draft)
+        except AllocationError:
+            return False
+        return True
+
+    def _own_leases(self, waiter: Waiter) -> list[LeaseRecord]:
+        """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
+        above = set(waiter.ancestors)
+        if not above:
+            return []
+        return [
+            lease
+            for lease in self._leases.values()
+            if any((one.pid, one.start_time) in above for one in lease.processes)
+        ]
+
+    def _delays(self, passing: LeaseRecord, first: Waiter) -> bool:
+        """Return whether the first in line may have to wait longer because of a lease that was set aside."""
+        ways = self._ways_to_start(first, passing)
+        request = request_of(first)
+        if ways is None or request is None:
+            return True
+        node = self._trial_node(self._site)
+        for lease in self._leases.values():
+            node.adopt(lease)
+        return not all(self._starts_after(node, request, first, ended) for ended in ways)
+
+    def _ways_to_start(self, first: Waiter, passing: LeaseRecord) -> list[frozenset[str]] | None:
+        """Return the smallest sets of present leases whose end lets a request in; None: too many to tell.
+
+        The lease `passing` is not one of them, and counts as not given.
+        """
+        request = request_of(first)
+        own = {lease.id for lease in self._own_leases(first)} | {passing.id}
+        ids = [
+            one.id for one in self._leases.values() if one.id not in own and _kinds(one) & set(first.kinds)
+        ]
+        if request is None or len(ids) > _MOST_LEASES:
+            return None
+        node = self._trial_node(self._site)
+        for lease in self._leases.values():
+            if lease.id != passing.id:
+                node.adopt(lease)
+        ways: list[frozenset[str]] = []
+        trials = 0
+        for size in range(len(ids) + 1):
+            for chosen in map(frozenset, combinations(ids, size)):
+                if any(way <= chosen for way in ways):
+                    continue
+                trials += 1
+                if trials > _MOST_TRIALS:
+                    return None
+                if self._starts_after(node, request, first, chosen):
+                    ways.append(chosen)
+        return ways
+
+    def _starts_after(self, node: LeaseNode, request: Request, first: Waiter, ended: Iterable[str]) -> bool:
+        """Return whether a request fits a node once some leases have ended; the node is as before afterwards."""
+        for one in ended:
+            node.release(one)
+        draft = _placed(node, request, first)
+        if draft is not None:
+            node.release(draft.id)
+        for one in ended:
+            node.adopt(self._leases[one])
+        return draft is not None
+
+    def _behind(self, ahead: Sequence[Waiter], uid: int) -> AllocationError:
+        """Return the refusal of a request that others came before."""
+        visible = [one for one in ahead if self.is_admin(uid) or self.owner_of(one) == uid]
+        words = [f"pid {one.process.pid}" for one in visible]
+        others = len(ahead) - len(visible)
+        words += [f"{others} request{'s' if others > 1 else ''} of other users"] if others else []
+        return AllocationError(f"others wait for the same and came before: {', '.join(words)}")
+
+    def _limit(self, claim: Claim) -> str:
+        """Return words about the CPUs that this process may use, if the whole machine would have enough."""
+        whole = self._site.whole
+        if whole is None:
+            return ""
+        node = self._trial_node(replace(self._site, machine=whole), all_healthy=True)
+        try:
+            node.place(claim.request, Tenant("", "", claim.holder, ""))
+        except AlignupError:
+            return ""
+        return f"; {self._site.limit}"
+
+    def _held_now(self, uid: int) -> str:
+        """Return words about who holds something: a user's own leases by name, those of others by number."""
+        if not self._leases:
+            return ""
+        if self.is_admin(uid):
+            return f"; held now: {holders(tuple(self._leases.values()))}"
+        own = self._users.of(uid).leases
+        others = len(self._leases) - len(own)
+        words = [holders(tuple(own.values()))] if own else []
+        words += [f"{others} lease{'s' if others > 1 else ''} of other users"] if others else []
+        return f"; held now: {', '.join(words)}"
+
+    def _named(self, detail: str, uid: int) -> str:
+        """Return a sentence of the node with names for the ids of leases, or with the user for those of others."""
+
+        def name(found: re.Match[str]) -> str:
+            lease = self._leases.get(found[1])
+            if lease is None:
+                return found[0]
+            of = self.owner_of(lease)
+            return lease.name if of == uid or self.is_admin(uid) else f"user {of}"
+
+        return re.sub(r"\{([^{}]*)\}", name, detail)
+
+
+def _kinds(lease: LeaseRecord) -> set[str]:
+    """Return the kinds of things that a lease has; see `Waiter.kinds`."""
+    kinds = set(lease.devices)
+    if lease.cpus:
+        kinds.add("cpu")
+    if lease.memory:
+        kinds.add("memory")
+    return kinds
+
+
+def _placed(node: LeaseNode, request: Request, waiter: Waiter) -> LeaseRecord | None:
+    """Return what a request gets of a node; None if nothing."""
+    try:
+        return node.place(request, Tenant(f"trial {waiter.id}", waiter.name, waiter.process, ""))
+    except AlignupError:
+        return None
+
+
+def _free_name(held: _Holdings, wanted: str, made_up: str) -> str:
+    """Return a name that no lease of the user has.
+
+    Raises:
+        AllocationError: the wanted one is in use.
+    """
+    names = held.names
+    if wanted:
+        if wanted in names:
+            other = held.leases[names[wanted]]
+            raise AllocationError(
+                f"expected a name that is not in use, got {wanted!r}, held by pid {other.process.pid}"
+            )
+        return wanted
+    name, number = made_up, 1
+    while name in names:
+        number += 1
+        name = f"{made_up}-{number}"
+    return name

@@ -1,0 +1,1 @@
+"""Knows processes: which one is meant, whether it runs, whose it is, and when it ends."""

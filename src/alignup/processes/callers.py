@@ -1,0 +1,180 @@
+"""Says who is at the other end of a connection, and which process that is meant here has which number there.
+
+A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
+client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are
+found. Nobody can name other processes in this way than themselves and these. Whether a client is in a container the
+kernel says too: what it says of itself counts for nothing, since it learns from its lease how it is called here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from alignup.errors import InputError
+from alignup.processes.identity import identify, runs_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.processes.identity import ProcessIdentity
+
+__all__ = ["Caller", "Connection", "descendant"]
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""pid, uid, gid."""
+_SO_PEERPIDFD: Final = 77
+"""Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""
+_MACHINES: Final = ("x86_64", "aarch64", "riscv64", "ppc64", "ppc64le", "s390x", "loongarch64")
+_INT: Final = 4
+_DEPTH: Final = 2
+"""`alignup run` starts a keeper, and that the command."""
+_NAMESPACE: Final = "/proc/self/ns/pid"
+_LARGEST: Final = 1 << 16
+_MOST: Final = 256
+"""Files of the kernel that are read, while everybody waits, for a process that is meant: who asks with many threads and
+processes is found all the same, and what `alignup run` starts comes soon after."""
+_LONGEST_LIST: Final = 4096
+"""Bytes of a list of processes; one of `alignup run` has a few."""
+
+
+class Connection(Protocol):
+    """What is asked of a socket."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """Return an option of the socket."""
+
+
+class Caller:
+    """The process at the other end of a connection.
+
+    Args:
+        connection: the socket.
+    """
+
+    __slots__ = ("_connection", "_is_elsewhere", "_pid", "uid")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(found)
+        self._pid: int = pid
+        self._is_elsewhere: bool | None = None
+        self.uid: int = uid
+
+    def is_elsewhere(self) -> bool:
+        """Return whether the caller is in another PID namespace than this process, or is not to be seen from here."""
+        if self._is_elsewhere is None:
+            # it is in one namespace for life, and has a number in each from this one down to that
+            self._is_elsewhere = len(self._peer()) != 1
+        return self._is_elsewhere
+
+    def own_process(self, pid: int) -> ProcessIdentity | None:
+        """Return the process that the caller has by a number of its own PID namespace, as this process sees it.
+
+        It must be the caller itself, or one that it has started, in the same namespace. None: there is none, or the
+        caller is not to be seen from here.
+        """
+        caller = self._peer()
+        return descendant(caller[0], pid) if caller else None
+
+    def _peer(self) -> list[int]:
+        """Return the caller's numbers, from this namespace down to its own; none if it is not to be seen from here."""
+        if os.uname().machine not in _MACHINES:
+            return self._numbers_by_credentials()
+        try:
+            found = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
+        except OSError:
+            return self._numbers_by_credentials()
+        descriptor = int.from_bytes(found, sys.byteorder)
+        try:
+            text = _text(f"/proc/self/fdinfo/{descriptor}")
+        finally:
+            os.close(descriptor)
+        numbers = _numbers_in(text, b"\nNSpid:") or _numbers_in(text, b"\nPid:")
+        return numbers if numbers[:1] > [0] else []
+
+    def _numbers_by_credentials(self) -> list[int]:
+        """Return its numbers, which may be another's by now: then that one's user is looked at."""
+        if not os.path.exists(_NAMESPACE):  # noqa: PTH110  # of text
+            return [self._pid]  # the kernel knows no PID namespaces
+        return _numbers(self._pid)
+
+
+def descendant(caller: int, pid: int) -> ProcessIdentity | None:
+    """Return the process with a number in the PID namespace of another one: that one, or one that it has started.
+
+    Args:
+        caller: the process whose namespace it is, by its number here.
+        pid: the number there.
+    """
+    depth = len(_numbers(caller))
+    for number in _with_children(caller):
+        if _is_called(number, pid, depth):
+            with suppress(InputError):
+                found = identify(number)
+                # it was that one before and after its start time was read
+                if _is_called(number, pid, depth) and runs_here(found):
+                    return found
+    return None
+
+
+def _is_called(number: int, pid: int, depth: int) -> bool:
+    """Return whether a process has a number in the namespace at a depth below that of the kernel, and no deeper one."""
+    numbers = _numbers(number)
+    return len(numbers) == depth and numbers[-1:] == [pid]
+
+
+def _numbers(number: int) -> list[int]:
+    """Return the numbers of a process, from this namespace down to its own; none if it has ended."""
+    with suppress(OSError):
+        return _numbers_in(_text(f"/proc/{number}/status"), b"\nNSpid:")
+    return []
+
+
+def _numbers_in(text: bytes, name: bytes) -> list[int]:
+    """Return the numbers of a line that starts with a name; none if there is no such line."""
+    _, _, rest = text.partition(name)
+    return [int(word) for word in rest.partition(b"\n")[0].split()]
+
+
+def _text(path: str, length: int = _LARGEST) -> bytes:
+    """Return the text of a file of the kernel's up to some length, many times a second.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, length)
+    finally:
+        os.close(descriptor)
+
+
+def _with_children(number: int) -> Iterator[int]:
+    """Yield a process and those that it has started, and so on down to some depth, and to some number of files read."""
+    left = iter(range(_MOST))
+    level = [number]
+    for _ in range(_DEPTH + 1):
+        for _, one in zip(left, level, strict=False):  # each will be looked at by one file
+            yield one
+        level = [child for parent in level for child in _children(parent, left)]
+
+
+def _children(number: int, left: Iterator[int]) -> list[int]:
+    """Return the processes that the threads of a process have started; none where the kernel does not list them.
+
+    Each list that is read takes one of what is `left`.
+    """
+    found: list[int] = []
+    with suppress(OSError), os.scandir(f"/proc/{number}/task") as threads:
+        for _, thread in zip(left, threads, strict=False):
+            with suppress(OSError):
+                words = _text(f"{thread.path}/children", _LONGEST_LIST)
+                # the last number may be cut off
+                found += map(int, words[: words.rfind(b" ") + 1].split())
+    return found
