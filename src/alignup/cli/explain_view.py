@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alignup.cli.terminal import make_console, make_table, mark, print_whole, safe
+from alignup.cli.terminal import fits, make_console, make_table, mark, print_whole, safe
 from alignup.node.explain.words import (
     CONTAINER_COLUMNS,
     MOST_NEIGHBOURS,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console, Table
     from alignup.kubernetes.pod_documents import PodDocument
-    from alignup.node.explain.explanation import Explanation, Step
+    from alignup.node.explain.explanation import Explanation, ResourcePart, Step
     from alignup.node.explain.product import Product
 
 __all__ = ["show_explanation", "show_note", "show_rejection"]
@@ -90,7 +90,7 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
         "[bold]the pod as a whole[/]" if step.container is None else f"[bold]{safe(step.container)}[/]"
     )
     if step.resources:
-        print_whole(console, table_of(RESOURCE_COLUMNS, resource_rows(step.resources), RESOURCE_NUMBERS))
+        show_resources(console, step.resources)
     elif step.container is not None:
         console.print("asks for nothing that is given out by NUMA node")
     console.print(f"rule: {safe(step.rule)}")
@@ -102,9 +102,31 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
         console.print(rows_told(step.product))
 
 
+def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
+    """Print what was asked, there and offered; holders are one a line, and below the table where it is too wide."""
+    rows: list[tuple[str, ...]] = [
+        (*cells, holders.replace(", ", "\n")) for *cells, holders in resource_rows(resources)
+    ]
+    columns: tuple[str, ...] = RESOURCE_COLUMNS
+    reserved = columns.index("reserved")
+    if all(row[reserved] in {"-", ""} for row in rows):
+        columns = (*columns[:reserved], *columns[reserved + 1 :])
+        rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
+    table = table_of(columns, rows, RESOURCE_NUMBERS)
+    if fits(console, table):
+        print_whole(console, table)
+        return
+    print_whole(console, table_of(columns[:-1], [row[:-1] for row in rows], RESOURCE_NUMBERS))
+    resource, where = "", columns.index("where")
+    for row in rows:
+        resource = row[0] or resource
+        if row[-1] not in {"-", ""}:
+            console.print(safe(f"held, {resource}, {row[where]}: {row[-1].replace(chr(10), ', ')}"))
+
+
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: tuple[str, ...] = ()) -> Table:
     """Return a table of texts."""
-    table = make_table(*columns, numbers=numbers)
+    table = make_table(*columns, numbers=numbers, whole=("held by",))
     for row in rows:
         table.add_row(*map(safe, row))
     return table

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from rich.console import Console as RichConsole
+    from rich.measure import Measurement
+    from rich.table import Table as RichTable
 
     Console: TypeAlias = "RichConsole | PlainConsole"
 
@@ -30,6 +32,7 @@ __all__ = [
     "Table",
     "can_write",
     "devices_text",
+    "fits",
     "make_console",
     "make_table",
     "mark",
@@ -82,9 +85,10 @@ def make_console() -> Console:
 class Table:
     """Headings and rows of cells, which may have several lines and rich's marks."""
 
-    def __init__(self, headings: Sequence[str], numbers: Sequence[str]) -> None:
+    def __init__(self, headings: Sequence[str], numbers: Sequence[str], whole: Sequence[str] = ()) -> None:
         self.headings = headings
         self.numbers = numbers
+        self.whole = whole
         self.rows: list[tuple[str, ...]] = []
 
     @property
@@ -114,14 +118,15 @@ class Table:
                 yield rule * (sum(widths) + len(GAP) * (len(widths) - 1))
 
 
-def make_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
+def make_table(*headings: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
     """Return an empty table, with nothing but a line under its headings.
 
     Args:
         headings: of the columns.
         numbers: those of the columns that hold numbers, which are aligned at the right.
+        whole: those whose lines are not broken.
     """
-    return Table(headings, numbers)
+    return Table(headings, numbers, whole)
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -130,24 +135,37 @@ def print_whole(console: Console, table: Table) -> None:
         rule = "─" if can_write(console, "─") else "-"
         click.echo("\n".join(table.lines(rule)))
         return
-    from rich import box
-    from rich.measure import Measurement
-    from rich.table import Table as RichTable
-
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in table.headings:
-        if heading in table.numbers:
-            drawn.add_column(heading, justify="right", no_wrap=True)
-        else:
-            drawn.add_column(heading, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*row)
-    needed = Measurement.get(console, console.options.update(width=PLAIN_WIDTH), drawn)
+    drawn, needed = laid_out(console, table)
     width = console.width
     if needed.minimum > width:
         console.width = needed.maximum
     console.print(drawn)
     console.width = width
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Return whether a table can be printed as wide as the console is without breaking words."""
+    return isinstance(console, PlainConsole) or laid_out(console, table)[1].minimum <= console.width
+
+
+def laid_out(console: RichConsole, table: Table) -> tuple[RichTable, Measurement]:
+    """Return a table for rich, and how wide it can be."""
+    from rich import box
+    from rich.measure import Measurement
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, heading in enumerate(table.headings):
+        if heading in table.numbers:
+            drawn.add_column(heading, justify="right", no_wrap=True)
+        else:
+            cells = [plain(row[index]) for row in table.rows if index < len(row)]
+            # names are not broken in two
+            is_whole = heading in table.whole or not any(" " in cell for cell in cells)
+            drawn.add_column(heading, overflow="fold", no_wrap=is_whole)
+    for row in table.rows:
+        drawn.add_row(*row)
+    return drawn, Measurement.get(console, console.options.update(width=PLAIN_WIDTH), drawn)
 
 
 def can_write(console: Console, text: str) -> bool:

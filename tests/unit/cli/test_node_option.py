@@ -6,6 +6,8 @@ import json
 import tarfile
 from typing import Any
 
+import pytest
+
 from kubelet_files import EXAMPLE
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
@@ -133,3 +135,15 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     listed["items"] = [one for one in listed["items"] if one["status"]["phase"] == "Running"]
     (tmp_path / "pods.json").write_text(json.dumps(listed))
     assert alignup("explain", "--node", tmp_path).complains("no pod of", "was rejected")
+
+
+@pytest.mark.parametrize("columns", ["80", "100", ""])
+def test_tables_of_explanations_fit(alignup, monkeypatch, columns):
+    """A terminal of 80 or 100 columns, and a pipe: no row is wider, and no name is broken in two."""
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    out = alignup("explain", "--node", ARCHIVE).out
+    rows = [line.rstrip() for line in out.splitlines() if "  " in line.strip() or "\u2500" in line]
+    assert max(map(len, rows)) <= int(columns or 170)
+    assert "default/p51-05-node-real/c0" in out
+    assert out.count("p51-01-node-real/c0") >= 2
