@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "say_what_is_ignored"]
 
-HINTS_OF_SEVERAL: Final = "expected one version with --hints, got several"
-STANDARD_INPUT_TWICE: Final = "expected files, got standard input, which is read only once"
+HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
+STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
 
 
 @click.command(

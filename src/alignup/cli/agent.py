@@ -184,7 +184,7 @@ def default_socket() -> Path:
     if os.geteuid() == 0:
         return Path("/run/alignup/agent.sock")
     if not runtime.startswith("/"):
-        raise InputError("expected --socket or XDG_RUNTIME_DIR, got neither")
+        raise InputError("give --socket: XDG_RUNTIME_DIR is not set")
     return Path(runtime) / "alignup" / "agent.sock"
 
 

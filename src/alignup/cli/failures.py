@@ -48,9 +48,9 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
-        complain("expected input that fits into memory, got more")
+        complain("the input does not fit into memory")
     except RecursionError:
-        complain("expected input with values of some ten levels, got far more")
+        complain("values of the input are nested too deeply")
     except ImportError as error:
         # also a compiled module that cannot be opened
         complain(missing_extra(error.name or "") or str(error))

@@ -85,7 +85,7 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
     from alignup.scheduler.fleet import catalog_nodes, read_fleet
 
     if (nodes is None) == (machine is None):
-        raise click.UsageError("expected either --nodes or --machine")
+        raise click.UsageError("give either --nodes or --machine")
     return (
         catalog_nodes(machine, count)
         if machine is not None

@@ -89,7 +89,7 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
             data.write(chunk)
             left -= len(chunk)
     if not left:
-        raise InputError(f"expected at most {limit} bytes, got more in {name}")
+        raise InputError(f"{name} has more than {limit} bytes")
     return data.getvalue()
 
 
@@ -109,11 +109,9 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
         number += 1
         blank = blank + 1 if line.isspace() else 0
         if blank > BLANK_LIMIT:
-            raise InputError(
-                f"expected at most {BLANK_LIMIT} blank lines in a row, got more at {name}:{number}"
-            )
+            raise InputError(f"more than {BLANK_LIMIT} blank lines in a row at {name}:{number}")
         if len(line) > limit:
-            raise InputError(f"expected lines of at most {limit} bytes, got a longer one at {name}:{number}")
+            raise InputError(f"a line of more than {limit} bytes at {name}:{number}")
         yield line
 
 

@@ -168,7 +168,7 @@ def _one_version(ctx: click.Context, option: click.Parameter, text: str | None) 
     """Return the release that an option names."""
     versions = _versions(ctx, option, text)
     if len(versions) > 1:
-        raise click.BadParameter("expected one version, got several")
+        raise click.BadParameter("give one version here")
     return versions[0] if versions else None
 
 

@@ -65,6 +65,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.subcommands:
             return None
         found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
+        found.epilog = found.epilog or "Exit status: 0 done; 2 bad usage or bad input."
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
@@ -78,13 +79,6 @@ class ProgramGroup(LazyGroup):
 
     subcommands = SUBCOMMANDS
     prefix = "alignup.cli."
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            command.epilog = command.epilog or "Exit status: 0 done; 2 bad usage or bad input."
-        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

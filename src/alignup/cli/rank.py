@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option
+from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option, one_of
 from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
@@ -75,6 +75,7 @@ SHOWN_NAMES = 5
 @click.option(
     "--koordinator-profile",
     metavar="[document|scheduler]",
+    shell_complete=one_of("document", "scheduler"),
     help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
 )
 @kubelet_version_option

@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 @click.command(
     name="release",
-    epilog="Exit status: 0 freed; 1 for one there is no such lease, or its process runs; 2 bad usage or bad input.",
+    epilog="Exit status: 0 freed; 1 a lease does not exist, or its process runs; 2 bad usage or bad input.",
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @state_option

@@ -23,6 +23,7 @@ from alignup.cli.options import (
     devices_option,
     kubelet_version_option,
     machine_option,
+    one_of,
     state_option,
     told_options,
 )
@@ -79,6 +80,7 @@ class RunCommand(click.Command):
     default=DEFAULT_POLICY,
     show_default=True,
     metavar="[none|best-effort|restricted|single-numa-node]",
+    shell_complete=one_of("none", "best-effort", "restricted", "single-numa-node"),
     help="How closely CPUs, memory and devices must belong together.",
 )
 @click.option("--name", default="", metavar="NAME", help="What `alignup ps` shows; made up if not given.")
@@ -271,8 +273,7 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     # a lease names its process as the agent does
     if asked and grant.lease.process.pid_namespace != identify(os.getpid()).pid_namespace:
         raise InputError(
-            f"expected --no-mounts in a container, which has other files than the host, got {asked[0]} of the host, as "
-            "a device plugin asks for"
+            f"a device plugin asks for {asked[0]} of the host, and this container has other files: use --no-mounts"
         )
     from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
 
@@ -280,8 +281,8 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     if needed and not may_mount():
         first = needed[0]
         raise InputError(
-            f"expected the right to mount (CAP_SYS_ADMIN) {first.host_path} at {first.container_path}, as a device "
-            "plugin asks for, got none; --no-mounts leaves it to the command"
+            f"mounting {first.host_path} at {first.container_path}, as a device plugin asks, needs CAP_SYS_ADMIN; "
+            "--no-mounts leaves it to the command"
         )
     for device in closed_devices(answer):
         complain(f"{device.host_path} of the lease may not be opened ({device.permissions}) by this user")
@@ -298,7 +299,9 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     from alignup.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
-        raise InputError("expected --no-bind with an agent that places work on another machine, got none")
+        raise InputError(
+            "the agent places work on another machine, where this process cannot be bound: use --no-bind"
+        )
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)

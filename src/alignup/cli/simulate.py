@@ -84,14 +84,14 @@ def command(
     from alignup.cluster.trace import read_trace, synthetic_trace
 
     if (pods is None) == (generate is None):
-        raise click.UsageError("expected either --pods or --generate")
+        raise click.UsageError("give either --pods or --generate")
     cluster = load_cluster(nodes, version, can_admit=True)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
     events = (
         synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
     )
     if not events:
-        raise InputError(f"expected at least one event, got none in {pods}")
+        raise InputError(f"there is no event in {pods}")
     for _ in with_progress(simulation.steps(events), events):
         pass
     report: dict[str, Any] = {

@@ -78,7 +78,7 @@ def command(
         )
 
     if as_json and as_env:
-        raise click.UsageError("expected either --json or --env, got both")
+        raise click.UsageError("--json and --env exclude each other")
     counts = parse_device_counts(devices)
     # with a machine of its own it asks nobody: nothing depends on what is in use
     told = told_options(machine, selectors, inventory)

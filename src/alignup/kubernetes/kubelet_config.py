@@ -247,7 +247,7 @@ def config_from_document(
         if not lenient:
             raise
         made = KubeletConfig.from_dict(configuration, source, version=version)
-        warn(f"let pass, though kubelet {made.version} refuses it by default: {error}")
+        warn(f"accepted, although kubelet {made.version} rejects it by default: {error}")
         return made
 
 
@@ -270,7 +270,7 @@ def _check_gates(
     for complaint in gate_complaints(given, version):
         if is_strict:
             raise ConfigError(complaint)
-        warn(f"let pass, though a kubelet refuses it: {complaint}")
+        warn(f"accepted, although a kubelet rejects it: {complaint}")
     for sentence in not_followed(gates, version):
         warn(sentence)
 

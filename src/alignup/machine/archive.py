@@ -95,7 +95,9 @@ def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise InputError(f"expected a place to write {what}, got {error.strerror!r} at {target}") from error
+        raise InputError(
+            f"cannot write {what} {os.fspath(target)!r}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
 
 
 def is_archive(head: bytes) -> bool:

@@ -76,7 +76,7 @@ def test_a_configuration_has_the_default_gates_of_its_release(alignup, write) ->
     assert refused.status == 2
     assert "CPU Manager Policy Alpha-level Options not enabled" in refused.err
     assert let_pass.status == 0
-    assert f"let pass, though kubelet {NEWEST} refuses it by default" in let_pass.err
+    assert f"accepted, although kubelet {NEWEST} rejects it by default" in let_pass.err
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_trace_is_needed(nodes, tmp_path):
     assert run("--nodes", nodes).exit_code == 2
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
-    with pytest.raises(InputError, match="at least one event"):
+    with pytest.raises(InputError, match="there is no event in"):
         run("--nodes", nodes, "--pods", empty)
 
 

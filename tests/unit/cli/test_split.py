@@ -98,4 +98,4 @@ def test_an_affinity_mask_is_named(alignup):
 def test_one_form_of_output_at_a_time():
     done = CliRunner().invoke(command, ["1", "--json", "--env"])
     assert done.exit_code == 2
-    assert "expected either --json or --env, got both" in done.output
+    assert "--json and --env exclude each other" in done.output

@@ -84,7 +84,7 @@ def test_bad_input_is_one_line(root, tmp_path):
         collect(FolderFiles(tmp_path / "empty"), tmp_path / "x.tar.xz")
     with pytest.raises(InputError, match=r"a suffix of \.tar\.xz"):
         collect(FolderFiles(root), tmp_path / "x.zip")
-    with pytest.raises(InputError, match="a place to write a node's archive"):
+    with pytest.raises(InputError, match="cannot write a node's archive"):
         collect(FolderFiles(root), tmp_path / "nowhere/x.tar.xz")
     with pytest.raises(InputError, match="a List of Pods"):
         collect(FolderFiles(root), tmp_path / "x.tar.xz", pods={"items": 3})

@@ -79,7 +79,7 @@ def test_documents_are_refused_and_descriptions_warned_of():
     with pytest.warns(AlignupWarning, match="let pass, though .*NoSuchGate"):
         load_config(text, "config.yaml", lenient=True)
     with pytest.warns(
-        AlignupWarning, match="let pass, though a kubelet refuses it: unrecognized .*NoSuchGate"
+        AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"
     ):
         KubeletConfig.from_dict({"featureGates": {"NoSuchGate": True}})
 

@@ -85,7 +85,7 @@ def test_options_need_the_gate_of_all_options():
 def test_lenient_lets_pass_and_says_so():
     text = json.dumps(fields("align-by-socket"))
     with pytest.warns(
-        AlignupWarning, match=rf"^let pass, though kubelet 1\.37 refuses it by default: {ALPHA}"
+        AlignupWarning, match=rf"^accepted, although kubelet 1\.37 rejects it by default: {ALPHA}"
     ):
         config = load_config(text, "k.yaml", lenient=True)
     assert config.cpu_manager_policy_options.align_by_socket

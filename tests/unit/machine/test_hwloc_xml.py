@@ -88,6 +88,29 @@ EXPECTED = Machine(
 )
 
 
+@pytest.mark.parametrize(
+    ("near", "owned"),
+    [
+        # memory near all CPUs, such as HBM, whose number comes first
+        ({0: 0x0F, 1: 0x03, 2: 0x0C}, {0: 0, 1: 0x03, 2: 0x0C}),
+        ({0: 0x03, 1: 0x0C, 2: 0x0F}, {0: 0x03, 1: 0x0C, 2: 0}),
+        # of two that are near the same ones, the first
+        ({0: 0x0F, 1: 0x0F}, {0: 0x0F, 1: 0}),
+        # what is left of a larger node does not make it the owner
+        ({0: 0x0F, 1: 0x03}, {0: 0, 1: 0x03}),
+        ({0: 0x07, 1: 0x0C}, {0: 0, 1: 0x0C}),
+    ],
+)
+def test_cpus_belong_to_the_smallest_node_that_is_near_them(near, owned):
+    """Hwloc says which CPUs a node is near; memory without CPUs of its own is near those of others."""
+    nodes = "".join(node(numa_id, cpus, 4096) for numa_id, cpus in near.items())
+    text = f'{HEAD}<topology version="2.0">{element("Machine", 0x0F, nodes + cores(1, 2, 4, 8))}</topology>'
+    machine = machine_from_hwloc_xml(text.encode())
+    assert dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)) == owned
+    left = 0x0F & ~sum(owned.values())
+    assert sum(core.bits for core in machine.unassigned_cores) == left
+
+
 def test_the_format_of_today():
     """Nodes hang beside cores; one without CPUs is near those of another; distances name their nodes."""
     assert machine_from_hwloc_xml(NEW.encode()) == EXPECTED

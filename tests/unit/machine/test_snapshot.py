@@ -178,10 +178,10 @@ def test_a_root_without_kernel_files_is_refused(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(root, tmp_path):
     """And what was begun there is taken away."""
-    with pytest.raises(InputError, match="a place to write a snapshot"):
+    with pytest.raises(InputError, match="cannot write a snapshot"):
         take_snapshot(root, tmp_path / "missing" / "machine.tgz")
     (tmp_path / "taken.tgz").mkdir()
-    with pytest.raises(InputError, match="a place to write a snapshot"):
+    with pytest.raises(InputError, match="cannot write a snapshot"):
         take_snapshot(root, tmp_path / "taken.tgz")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["root", "taken.tgz"]
 
