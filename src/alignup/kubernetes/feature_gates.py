@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.versions import GateStage
 
-__all__ = ["ALL_OF", "MANAGER_GATES", "OPTION_GATES", "effective_gates", "gate_complaints", "not_followed"]
+__all__ = [
+    "ALL_OF",
+    "MANAGER_GATES",
+    "OPTION_GATES",
+    "effective_gates",
+    "gate_complaints",
+    "gate_is_on",
+    "not_followed",
+]
 
 OPTION_GATES: Final = (
     "CPUManagerPolicyAlphaOptions",
@@ -90,6 +98,11 @@ def effective_gates(
             raise ConfigError(_unrecognized(name, version))
         _check_locked(name, given[name], known[name], version)
     return on
+
+
+def gate_is_on(name: str, given: Mapping[str, bool], version: KubeletVersion) -> bool:
+    """Return whether any gate is on, of a configuration that sets these gates; off where the release lacks it."""
+    return _all_gates(given, release_of(version).gates).get(name, False)
 
 
 def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:

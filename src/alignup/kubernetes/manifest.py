@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
-from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages
+from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, wishes_of
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.text.documents import read_documents
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
 
-__all__ = ["load_pods", "pod_from_manifest"]
+__all__ = ["load_pods", "pod_from_manifest", "resized_pod"]
 
 _POD_PLACES: Final = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
@@ -31,6 +31,7 @@ _POD_PLACES: Final = dict.fromkeys(
 _OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
+_RESIZABLE: Final = ("cpu", "memory")
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 
 
@@ -258,6 +259,57 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
     if not asked & {"cpu", "memory"} and any(map(is_hugepages, asked)):
         raise InputError.at(f"{place}.resources", "cpu or memory next to hugepages", sorted(asked))
     return wanted, limits
+
+
+def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Pod:
+    """Return a pod with other CPU and memory, as the API server would patch it for a resize in place.
+
+    Args:
+        pod: the pod.
+        containers: by name, `requests` and `limits` as in a manifest; what they leave out stays.
+        resources: the same of the pod as a whole (`spec.resources`); None: they stay.
+
+    Raises:
+        InputError: a container is unknown, something else than CPU and memory changes, or more is requested than the
+            limit is.
+    """
+    init_wishes, wishes, pod_wish = wishes_of(pod)
+    known = {one.name: one for one in (*init_wishes, *wishes)}
+    for name, wanted in containers.items():
+        if name not in known:
+            raise InputError.at("containers", f"containers of the pod ({', '.join(known)})", name)
+        _resize(known[name], wanted, f"containers[{name!r}]")
+    if resources is not None:
+        if pod_wish is None:
+            raise InputError.at("pod", "a pod that has resources as a whole (spec.resources)", pod.name)
+        _resize(pod_wish, resources, "pod")
+    return build_pod(
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        annotations=pod.annotations,
+        init_wishes=init_wishes,
+        wishes=wishes,
+        pod_wish=pod_wish,
+        constraints=pod.constraints,
+    )
+
+
+def _resize(wish: Wish, wanted: object, where: str) -> None:
+    """Patch resources."""
+    if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():
+        raise InputError.at(where, 'an object with "requests" and "limits"', wanted)
+    for kind, amounts in (("requests", wish.requests), ("limits", wish.limits)):
+        given = wanted.get(kind) or {}
+        if not isinstance(given, Mapping):
+            raise InputError.at(f"{where}.{kind}", "amounts by resource", given)
+        for resource, amount in _quantities(given, f"{where}.{kind}").items():
+            if resource not in _RESIZABLE and amount != amounts.get(resource):
+                raise InputError.at(f"{where}.{kind}", "changes of cpu and memory only", resource)
+            amounts[resource] = amount
+    for resource, limit in wish.limits.items():
+        if wish.requests.get(resource, 0) > limit:
+            raise InputError.at(f'{where}.requests["{resource}"]', "at most the limit", wanted)
 
 
 def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:

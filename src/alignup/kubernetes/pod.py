@@ -47,7 +47,7 @@ class PodReadings(Protocol):
     """What kubelets make of a pod, by the way in which they read pods."""
 
     def read(self, reading: PodReading) -> Pod:
-        """Return the pod as such a kubelet reads it; that pod has no readings itself."""
+        """Return the pod as such a kubelet reads it."""
 
     def renamed(self, identity: Mapping[str, Any]) -> PodReadings:
         """Return the readings of the pod with other values in some of its fields."""

@@ -31,6 +31,7 @@ __all__ = [
     "peak",
     "why_not_guaranteed",
     "why_shared",
+    "wishes_of",
 ]
 
 _HUGEPAGES: Final = "hugepages-"
@@ -95,8 +96,7 @@ def build_pod(
     """
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
     source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints)
-    newest = _read_pod(source, _NEWEST_READING)
-    return newest if pod_wish is None and not allocated else replace(newest, readings=source)
+    return _read_pod(source, _NEWEST_READING)
 
 
 class _Source(Record):
@@ -117,8 +117,7 @@ class _Source(Record):
         return found
 
     def renamed(self, identity: Mapping[str, Any]) -> _Source:
-        known = {reading: replace(pod, **identity) for reading, pod in self.known.items()}
-        return replace(self, identity={**self.identity, **identity}, known=known)
+        return replace(self, identity={**self.identity, **identity}, known={})
 
 
 def _read_pod(source: _Source, reading: PodReading) -> Pod:
@@ -162,7 +161,33 @@ def _read_pod(source: _Source, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
+        readings=None if source.pod_wish is None and not source.allocated else source,
     )
+
+
+def wishes_of(pod: Pod) -> tuple[list[Wish], list[Wish], Wish | None]:
+    """Return the resources that a pod was made of: of init containers, of other containers, and as a whole."""
+    source = pod.readings
+    if isinstance(source, _Source):
+        return (
+            [_copied(one) for one in source.init_wishes],
+            [_copied(one) for one in source.wishes],
+            None if source.pod_wish is None else _copied(source.pod_wish),
+        )
+    return [_wish_of(one) for one in pod.init_containers], [_wish_of(one) for one in pod.containers], None
+
+
+def _copied(wish: Wish) -> Wish:
+    return replace(wish, requests=dict(wish.requests), limits=dict(wish.limits))
+
+
+def _wish_of(container: Container) -> Wish:
+    """Return the resources of a container as they were before `_container` made a record of them."""
+    requests, limits = (
+        {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
+        for amounts in (container.requests, container.limits)
+    )
+    return Wish(container.name, requests, limits, container.is_init, container.is_sidecar)
 
 
 def is_guaranteed(wish: Wish) -> bool:

@@ -118,6 +118,11 @@ class Rule(Record):
 
 
 RULES: Final[dict[str, Rule]] = {
+    "any_guaranteed_resize_refused": Rule(
+        "beside a static policy no Guaranteed pod is resized, whatever of it changes (gate "
+        "InPlacePodVerticalScalingExclusiveCPUs off)",
+        "pkg/kubelet/kubelet.go and allocation/allocation_manager.go, canResizePod",
+    ),
     "device_hints_over_all_nodes": Rule(
         "the device manager offers masks of all NUMA nodes, not only of those that have a device of the resource",
         "devicemanager/topology_hints.go, generateDeviceTopologyHints",
@@ -130,6 +135,14 @@ RULES: Final[dict[str, Rule]] = {
     "empty_pod_resources_ignored": Rule(
         "`spec.resources` without any entry does not decide the QoS class (gate PodLevelResourcesFixKubeletQOSClass)",
         "pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS",
+    ),
+    "kubelet_checks_capacity_of_resizes": Rule(
+        "the kubelet itself refuses a resize to more than the node has; later the API server does",
+        "pkg/kubelet/allocation/allocation_manager.go, canResizePod",
+    ),
+    "managers_skip_resizes": Rule(
+        "at a resize in place the static CPU and memory policies offer no hints and allocate nothing",
+        "cpumanager/policy_static.go and memorymanager/policy_static.go, lifecycle.Operation",
     ),
     "memory_groups_checked": Rule(
         "the memory manager refuses an allocation that would mix groups of NUMA nodes, instead of sharing nodes "

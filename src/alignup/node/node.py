@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node.explain.explanation import Explanation
+    from alignup.node.resize import Resize
     from alignup.providers.devices.pool import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
 
@@ -501,6 +502,31 @@ class Node:
                 affinity = self.manager.affinity(pod_uid, container_name)
                 if not self.devices.devices(pod_uid, container_name):
                     self.devices.allocate(pod, container, affinity)
+
+    def resize(
+        self, pod_uid: str, containers: Mapping[str, Any], pod: Mapping[str, Any] | None = None
+    ) -> Resize:
+        """Resize a pod in place if its kubelet would: other CPU and memory for a pod that runs.
+
+        What the containers then hold is what that kubelet's managers leave them: most releases leave exclusive CPUs as
+        they are, whatever is requested now.
+
+        Args:
+            pod_uid: the pod.
+            containers: by name, `requests` and `limits` as in a manifest; what they leave out stays.
+            pod: the same of the pod as a whole (`spec.resources`); None: they stay.
+
+        Returns:
+            Whether the resources are allocated, or why not; see `alignup.node.resize.Resize`.
+
+        Raises:
+            UnknownPodError: no such pod is admitted.
+            InputError: the API server would refuse the new resources.
+        """
+        from alignup.node.resize import resize  # noqa: PLC0415  # admissions do without
+
+        with self.manager.lock:
+            return resize(self, pod_uid, containers, pod)
 
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.

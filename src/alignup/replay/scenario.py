@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alignup.errors import AllocationError, ConfigError, InputError
+from alignup.errors import ConfigError, InputError
 from alignup.node import Node
 from alignup.replay.steps import Admit, apply_step, errors_of_step, read_step, steps_of
 from alignup.topology_manager.admission import admission_dict as verdict_dict
@@ -84,14 +84,12 @@ def replay_step(
     node: Node, step: Step, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
 ) -> dict[str, Any]:
     """Return the answer to one step; to start or remove a pod that was refused is no error and changes nothing."""
-    message = ""
-    try:
-        admission = apply_step(node, step, refused)
-    except AllocationError as error:  # a container that cannot start; its pod stays
-        admission, message = None, str(error)
+    admission = apply_step(node, step, refused)
     if isinstance(step, Admit) and admission is not None:
         return admission_dict(node, step.pod, admission, recorders)
-    return {"admitted": True, "reason": "", "message": message, "sharedCpus": shared(node), "containers": {}}
+    if admission is not None:
+        return {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": shared(node)}
+    return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
 
 
 def shared(node: Node) -> str:

@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import AlignupError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.records import Record
+from alignup.topology_manager.admission import Admission
+from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
-    from alignup.topology_manager.admission import Admission
 
 __all__ = [
     "Admit",
     "Remove",
+    "Resize",
     "Start",
     "Step",
     "apply_step",
@@ -29,7 +31,7 @@ __all__ = [
     "steps_of",
 ]
 
-STEPS: Final = ("admit", "start", "remove")
+STEPS: Final = ("admit", "start", "resize", "remove")
 """The keys of a scenario's steps, of which each has one."""
 
 
@@ -52,7 +54,15 @@ class Remove(Record):
     uid: str
 
 
-Step = Admit | Start | Remove
+class Resize(Record):
+    """A pod is resized in place."""
+
+    uid: str
+    containers: Mapping[str, Any]
+    pod: Mapping[str, Any] | None
+
+
+Step = Admit | Start | Resize | Remove
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -100,16 +110,25 @@ def read_step(step: Any) -> Step:
         InputError: it is malformed.
     """
     if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
-        expected = 'either {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}'
+        expected = (
+            'either {"admit": Pod}, {"start": uid, "container": name}, {"resize": uid, "containers": {...}} or '
+            '{"remove": uid}'
+        )
         raise InputError.at("the step", expected, step)
     if "admit" in step:
         return Admit(pod_from_manifest(step["admit"]))
-    name = "start" if "start" in step else "remove"
+    name = next(one for one in STEPS if one in step)
     uid = step[name]
     if not isinstance(uid, str):
         raise InputError.at(name, "the uid of a pod", uid)
     if name == "remove":
         return Remove(uid)
+    if name == "resize":
+        containers, pod = step.get("containers", {}), step.get("pod")
+        for where, value in (("containers", containers), ("pod", {} if pod is None else pod)):
+            if not isinstance(value, Mapping):
+                raise InputError.at(where, "an object", value)
+        return Resize(uid, containers, pod)
     container = step.get("container")
     if not isinstance(container, str):
         raise InputError.at("container", "the name of a container of the pod", container)
@@ -117,9 +136,9 @@ def read_step(step: Any) -> Step:
 
 
 def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
-    """Let a step happen on a node, and return the verdict on a pod that came.
+    """Let a step happen on a node, and return the verdict on a pod that came, was resized, or could not start.
 
-    To start or remove a pod that was refused or preempted is no error and changes nothing.
+    To start, resize or remove a pod that was refused or preempted is no error and changes nothing.
 
     Args:
         node: the node.
@@ -128,7 +147,8 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
 
     Raises:
         PodExistsError: a pod is admitted that is admitted already.
-        UnknownPodError: a pod is started or removed that was never admitted.
+        UnknownPodError: a pod is started, resized or removed that was never admitted.
+        InputError: the API server would refuse a resize.
     """
     if isinstance(step, Admit):
         before = {pod.uid for pod in node.pods} if node.whole_verdict else set()
@@ -139,11 +159,25 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
         else:
             refused.add(step.pod.uid)
         return admission
-    if isinstance(step, Start):
-        if step.uid not in refused:
-            node.started(step.uid, step.container)
-    elif step.uid in refused:
+    if isinstance(step, Start | Resize):
+        return None if step.uid in refused else _changed(node, step)
+    if step.uid in refused:
         refused.discard(step.uid)
     else:
         node.remove(step.uid)
     return None
+
+
+def _changed(node: Node, step: Start | Resize) -> Admission | None:
+    """Let a container start, or resize a pod, and return the kubelet's answer; None: a container has started."""
+    if isinstance(step, Start):
+        try:
+            node.started(step.uid, step.container)
+        except AllocationError as error:  # it does not start; its pod stays
+            return Admission(True, refusal=Refusal("", str(error), provider=KUBELET))
+        return None
+    answer = node.resize(step.uid, step.containers, step.pod)
+    refusal = None if answer else Refusal(answer.status, answer.message, provider=KUBELET)
+    pod = node.manager.pod(step.uid)
+    got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
+    return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)

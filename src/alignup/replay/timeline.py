@@ -25,7 +25,7 @@ from alignup.node.pictures.page import containers_table, heading, paragraph, scr
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
 from alignup.replay.scenario import admission_dict
-from alignup.replay.steps import Admit, Start, apply_step, errors_of_step
+from alignup.replay.steps import Admit, Resize, Start, apply_step, errors_of_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -195,7 +195,12 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
             name = f"{step.pod.namespace}/{step.pod.name}"
             yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
         elif isinstance(step, Start):
-            yield _Frame(layers, "▸", "started", f"container {step.container} of {step.uid} starts")
+            verb = "starts" if admission is None else f"cannot start: {admission.message}"
+            yield _Frame(layers, "▸", "started", f"container {step.container} of {step.uid} {verb}")
+        elif isinstance(step, Resize):
+            answer = "" if admission is None else f": {admission.reason}"
+            words = (paragraph(admission.message),) if admission is not None and admission.message else ()
+            yield _Frame(layers, "↕", "resized", f"{step.uid} is resized{answer}", words)
         else:
             rest = ", which was refused" if was_refused else ""
             yield _Frame(layers, "−", "removed", f"{step.uid} is removed{rest}")  # noqa: RUF001  # a minus

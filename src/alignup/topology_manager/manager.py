@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -220,6 +220,26 @@ class TopologyManager:
             finally:
                 self.lock.end_change()
             return pod
+
+    def allocate_again(self, pod: Pod, providers: Sequence[HintProvider]) -> Refusal | None:
+        """Ask providers for hints for a pod that is admitted and has other requests now, and let them allocate.
+
+        As in the kubelet, nothing that they gave is released after a refusal. The lock must be held.
+
+        Raises:
+            RuntimeError: a provider calls.
+        """
+        self.lock.begin_change()
+        try:
+            return self.scope.admit(pod, self.policy, providers, self._store)
+        finally:
+            self.lock.end_change()
+
+    def replace(self, pod: Pod) -> None:
+        """Know a pod that is admitted by other requests from now on; what it holds stays."""
+        with self.lock:
+            self.pod(pod.uid)
+            self._pods[pod.uid] = pod
 
     def restore(self, pods: Iterable[Pod]) -> None:
         """Count pods as admitted that a kubelet admitted earlier; what they hold is restored by the providers.

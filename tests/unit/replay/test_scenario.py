@@ -207,7 +207,8 @@ def test_a_search_that_ended_at_its_limit_says_so() -> None:
         admitted = True
         reason = message = ""
         containers: dict[str, Any] = {}  # noqa: RUF012 - never changed
-        preempted = ()
+        preempted = pod_memory = ()
+        pod_cpus = None
 
     assert admission_dict(node, node.pods[0], Cut())["exact"] is False
 

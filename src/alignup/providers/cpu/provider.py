@@ -224,7 +224,7 @@ class CpuProvider:
                 (`SMTAlignmentError`), or none would be left to share (`EmptyPodSharedPoolError`).
         """
         request, uid = pod.exclusive_cpus, pod.uid
-        if not request:
+        if not request or uid in self._pod_cpus:
             return
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:

@@ -237,7 +237,7 @@ class MemoryProvider:
         Raises:
             AllocationError: as for `allocate`, or nothing would be left to share (`EmptyPodSharedPoolError`).
         """
-        if not pod.memory or pod.qos is not QOSClass.GUARANTEED:
+        if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self._pod_holdings:
             return
         check_shared_pool(pod, dict(pod.memory))
         self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)

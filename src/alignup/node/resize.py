@@ -1,0 +1,181 @@
+"""Decides on a resize in place: what a kubelet says to new requests of a running pod, and what it then holds.
+
+The kubelet's handlers are asked in its order: that for resizes (`pkg/kubelet/allocation`), the Topology Manager, and
+the fit of the node as a whole. What the API server refuses beforehand is an error here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+from alignup.kubernetes.feature_gates import gate_is_on
+from alignup.kubernetes.manifest import resized_pod
+from alignup.kubernetes.node_fit import misfit_of, requests_of
+from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import release_of
+from alignup.records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.node.node import Node
+    from alignup.topology_manager.provider import HintProvider
+
+__all__ = ["ALLOCATED", "DEFERRED", "INFEASIBLE", "Resize", "resize"]
+
+ALLOCATED: Final = "allocated"
+DEFERRED: Final = "Deferred"
+INFEASIBLE: Final = "Infeasible"
+
+_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
+_POD_MESSAGES: Final = {
+    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+}
+
+
+class Resize(Record):
+    """The kubelet's answer to a resize; it is true if the resources were allocated."""
+
+    status: str
+    """`allocated`; `Deferred`: not now, and tried again; `Infeasible`: not on this node."""
+    message: str = ""
+    """The kubelet's words; empty when allocated."""
+
+    def __bool__(self) -> bool:
+        return self.status == ALLOCATED
+
+
+def resize(
+    node: Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
+) -> Resize:
+    """Resize a pod in place, or say why not; see `Node.resize`. The manager's lock must be held.
+
+    Raises:
+        UnknownPodError: no such pod is admitted.
+        InputError: the API server would refuse the new resources.
+    """
+    pod = node.manager.pod(uid)
+    wanted = resized_pod(pod, containers, resources).read_as(node.config.profile.pods)
+    if wanted.qos is not pod.qos:
+        raise InputError.at("the resize", f"the QoS class to stay {pod.qos}", str(wanted.qos))
+    changed = _changed(pod, wanted)
+    if not changed:
+        return Resize(ALLOCATED)
+    refused = _infeasible(node, wanted, changed, changes_pod=resources is not None)
+    if refused:
+        return Resize(INFEASIBLE, refused)
+    refused = _deferred(node, wanted)
+    if refused:
+        return Resize(DEFERRED, refused)
+    node.manager.replace(wanted)
+    return Resize(ALLOCATED)
+
+
+def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
+    """Return the resources of which something changes; `pod` stands for those of the pod as a whole."""
+    found: set[str] = set()
+    for old, new in zip(pod.all_containers, wanted.all_containers, strict=True):
+        for before, after in ((old.requests, new.requests), (old.limits, new.limits)):
+            found |= {name for name in {*before, *after} if before.get(name, 0) != after.get(name, 0)}
+    if pod.constraints.requests != wanted.constraints.requests:
+        found.add("pod")
+    return frozenset(found)
+
+
+def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
+    """Return why a resize can never be; empty if it may be possible."""
+    config = node.config
+
+    def is_on(gate: str) -> bool:
+        return gate_is_on(gate, config.feature_gates, config.version)
+
+    if not is_on("InPlacePodVerticalScaling"):
+        return "InPlacePodVerticalScaling is disabled"
+    if changes_pod and "pod" in changed and not is_on("InPlacePodLevelResourcesVerticalScaling"):
+        return "InPlacePodLevelResourcesVerticalScaling is disabled"
+    if wanted.qos is QOSClass.GUARANTEED and (refused := _beside_static_policy(node, wanted, is_on)):
+        return refused
+    return _beyond_node(node, wanted)
+
+
+def _beside_static_policy(node: Node, wanted: Pod, is_on: Any) -> str:
+    """Return that static policies of the managers do not go with a resize of a Guaranteed pod; empty if they do."""
+    rules = release_of(node.config.version).rules
+    old = {one.name: one for one in node.manager.pod(wanted.uid).all_containers}
+    is_cpu_static = node.config.cpu_manager_policy == "static"
+    is_memory_static = node.config.memory_manager_policy == "Static"
+    if "any_guaranteed_resize_refused" in rules:
+        if is_on("InPlacePodVerticalScalingExclusiveCPUs"):
+            return ""
+        if is_cpu_static:
+            return "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
+        return (
+            "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+            if is_memory_static
+            else ""
+        )
+    resizable = [one for one in wanted.all_containers if _is_resizable(one, is_on)]
+    for resource, is_static, manager, policy, gate in (
+        ("cpu", is_cpu_static, "CPU", "static", "InPlacePodVerticalScalingExclusiveCPUs"),
+        ("memory", is_memory_static, "Memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"),
+    ):
+        changes = any(
+            one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0) for one in resizable
+        )
+        if is_static and changes and not is_on(gate):
+            return f'Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "{policy}"'
+    return ""
+
+
+def _is_resizable(container: Container, is_on: Any) -> bool:
+    """Return whether a kubelet resizes a container at all."""
+    ends = container.is_init and not container.is_sidecar
+    return not ends or is_on("InPlacePodVerticalScalingInitContainers")
+
+
+def _beyond_node(node: Node, wanted: Pod) -> str:
+    """Return that the pod would request more than the node has; empty if it does not.
+
+    The kubelet says so up to 1.35, and the API server from 1.36 on.
+    """
+    allocatable, asked = node.limits(wanted).allocatable, requests_of(wanted)
+    by_kubelet = "kubelet_checks_capacity_of_resizes" in release_of(node.config.version).rules
+    for resource in ("memory", "cpu"):
+        there = allocatable.get(resource)
+        if there is None or asked.get(resource, 0) <= there:
+            continue
+        if by_kubelet:
+            words = f"{resource}, requested: {asked[resource]}, capacity: {there}"
+            return f"Node didn't have enough capacity: {words}"
+        words = f"{resource}, requested: {asked[resource]}, allocatable: {there}"
+        return f"node didn't have enough allocatable resources: {words}"
+    return ""
+
+
+def _deferred(node: Node, wanted: Pod) -> str:
+    """Let the managers allocate, and return why they do not, or the node has no room now; empty: the resize is done.
+
+    As in the kubelet, what the managers gave before a refusal stays.
+    """
+    manager = node.manager
+    providers = manager.providers
+    if "managers_skip_resizes" in release_of(node.config.version).rules:
+        skipping = tuple(one for one in (node.cpu, node.memory) if one is not None)
+        providers = tuple(one for one in providers if _behind(one) not in skipping)
+    refusal = manager.allocate_again(wanted, providers)
+    if refusal is not None:
+        if refusal.detail or not wanted.has_shared_pool:
+            return refusal.detail or _AFFINITY_MESSAGE
+        return _POD_MESSAGES[manager.scope.name]
+    if not node.whole_verdict:
+        return ""
+    others = [one for one in node.pods if one.uid != wanted.uid]
+    return misfit_of(wanted, others, node.limits(wanted)).message
+
+
+def _behind(provider: HintProvider) -> object:
+    """Return the provider that another one stands for, or itself."""
+    return getattr(provider, "provider", provider)
