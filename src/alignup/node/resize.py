@@ -6,7 +6,7 @@ the fit of the node as a whole. What the API server refuses beforehand is an err
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
@@ -19,8 +19,12 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.node_fit import NodeLimits
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.node.node import Node
+    from alignup.providers.cpu.provider import CpuProvider
+    from alignup.providers.memory.provider import MemoryProvider
+    from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["ALLOCATED", "DEFERRED", "INFEASIBLE", "Resize", "resize"]
@@ -48,8 +52,21 @@ class Resize(Record):
         return self.status == ALLOCATED
 
 
+class ResizingNode(Protocol):
+    """What matters of a node here."""
+
+    config: KubeletConfig
+    cpu: CpuProvider | None
+    memory: MemoryProvider | None
+    manager: TopologyManager
+    whole_verdict: bool
+
+    def limits(self, pod: Pod) -> NodeLimits:
+        """Return what the node as a whole offers to pods."""
+
+
 def resize(
-    node: Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
+    node: ResizingNode, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
 ) -> Resize:
     """Resize a pod in place, or say why not; see `Node.resize`. The manager's lock must be held.
 
@@ -85,7 +102,7 @@ def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
     return frozenset(found)
 
 
-def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
+def _infeasible(node: ResizingNode, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
     """Return why a resize can never be; empty if it may be possible."""
     config = node.config
 
@@ -101,7 +118,7 @@ def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod
     return _beyond_node(node, wanted)
 
 
-def _beside_static_policy(node: Node, wanted: Pod, is_on: Any) -> str:
+def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
     """Return that static policies of the managers do not go with a resize of a Guaranteed pod; empty if they do."""
     rules = release_of(node.config.version).rules
     old = {one.name: one for one in node.manager.pod(wanted.uid).all_containers}
@@ -136,7 +153,7 @@ def _is_resizable(container: Container, is_on: Any) -> bool:
     return not ends or is_on("InPlacePodVerticalScalingInitContainers")
 
 
-def _beyond_node(node: Node, wanted: Pod) -> str:
+def _beyond_node(node: ResizingNode, wanted: Pod) -> str:
     """Return that the pod would request more than the node has; empty if it does not.
 
     The kubelet says so up to 1.35, and the API server from 1.36 on.
@@ -155,7 +172,7 @@ def _beyond_node(node: Node, wanted: Pod) -> str:
     return ""
 
 
-def _deferred(node: Node, wanted: Pod) -> str:
+def _deferred(node: ResizingNode, wanted: Pod) -> str:
     """Let the managers allocate, and return why they do not, or the node has no room now; empty: the resize is done.
 
     As in the kubelet, what the managers gave before a refusal stays.
@@ -172,7 +189,7 @@ def _deferred(node: Node, wanted: Pod) -> str:
         return _POD_MESSAGES[manager.scope.name]
     if not node.whole_verdict:
         return ""
-    others = [one for one in node.pods if one.uid != wanted.uid]
+    others = [one for one in manager.pods if one.uid != wanted.uid]
     return misfit_of(wanted, others, node.limits(wanted)).message
 
 
