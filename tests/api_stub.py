@@ -66,6 +66,8 @@ class ApiStub:
         self.refusals: list[int] = []
         self.forbidden: set[str] = set()
         """Kinds of which no object may be read or written."""
+        self.refused_writes: dict[str, list[int]] = {}
+        """By kind, the status of each of the next writes."""
         self.requests: list[tuple[str, str]] = []
         self.watches = 0
         self.page = 500
@@ -137,8 +139,10 @@ class ApiStub:
         if parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
         kind = f"{prefix}/{parts[0]}"
-        if parts[0] not in KINDS.get(prefix, ()) or kind in self.forbidden:
-            return self.status(403 if kind in self.forbidden else 404, "no such kind, or forbidden")
+        refused = self.refused_writes.get(kind) if request.method != "GET" else None
+        if parts[0] not in KINDS.get(prefix, ()) or kind in self.forbidden or refused:
+            code = refused.pop(0) if refused else 403 if kind in self.forbidden else 404
+            return self.status(code, "no such kind, or refused as the test wants it")
         if len(parts) == 1 and request.method == "GET":
             return await (self.watch if "watch" in request.query else self.list)(request, kind)
         body = json.loads(await request.read() or b"null")

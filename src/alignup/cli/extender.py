@@ -122,9 +122,9 @@ async def serve_extender(
 
 
 def keep_from_collection() -> None:
-    """Let the garbage collector pass over all that is there.
+    """Exclude all objects so far from garbage collection.
 
-    The objects of thousands of nodes stay, and to look through them takes tens of milliseconds, for which a scheduler
+    The objects of thousands of nodes stay, and a collection over them takes tens of milliseconds, for which a scheduler
     would wait.
     """
     gc.collect()

@@ -229,7 +229,7 @@ class Cluster:
         return self._amounts(resource, allocatable=False)
 
     def allocatable(self, resource: str) -> npt.NDArray[np.int64]:
-        """Return what there is to give of a resource, in the manner of `free`.
+        """Return what is allocatable of a resource, in the manner of `free`.
 
         Raises:
             InputError: no node has the resource.

@@ -73,7 +73,7 @@ class Evaluation:
         found = np.flatnonzero(self.admitted)
         scores = self.score[found]
         if count is not None and count < len(found):
-            # nobody below the score of the last one wanted can be among them
+            # no node below the score of the last one wanted can be among them
             least = np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
             found, scores = found[scores >= least], scores[scores >= least]
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")

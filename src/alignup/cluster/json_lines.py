@@ -77,7 +77,7 @@ def read_nodes(
     if errors and not nodes:
         raise errors[0]
     for complaint in errors:
-        warn(f"a node is passed over: {complaint}")
+        warn(f"a node is ignored: {complaint}")
     if not nodes:
         raise InputError(f"expected at least one node, got none in {source}")
     return nodes

@@ -3,7 +3,7 @@
 They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
 amounts, costs between them, and the Topology Manager's policy and scope. That CPUs and memory are given out
 exclusively is assumed wherever a zone counts them; which CPUs and devices are meant, and which zones' memory is bound
-together, nobody can tell from such an object. Node objects among them tell the kubelets' releases.
+together, such an object does not tell. Node objects among them tell the kubelets' releases.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_topologies(
     except InputError as error:
         raise type(error)(f"{error} in {where}") from None
     for complaint in errors:
-        warn(f"an object is passed over: {complaint} in {where}")
+        warn(f"an object is ignored: {complaint} in {where}")
     if not found:
         raise InputError(f"expected at least one {_KIND}, got none in {where}")
     return _with_releases(found, nodes, where) if nodes else found
@@ -151,7 +151,7 @@ def _with_releases(found: list[Topology], nodes: Mapping[str, NodeObject], where
     """
     alone = sorted(nodes.keys() - {one.name for one in found})
     if alone:
-        warn(f"Node objects without a {_KIND} are passed over: {', '.join(alone)} in {where}")
+        warn(f"Node objects without a {_KIND} are ignored: {', '.join(alone)} in {where}")
     known: dict[str, KubeletVersion] = {}
 
     def release(name: str) -> KubeletVersion | None:

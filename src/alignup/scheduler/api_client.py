@@ -175,7 +175,7 @@ class Api:
         content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; the answer is read by whoever asked, and errors of reading are raised as those of sending.
+        """Send a request; the caller reads the answer; errors of reading are raised as those of sending.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -309,7 +309,7 @@ async def read_credentials(kubeconfig: str | None) -> Configuration:
         await KubeConfigLoader(merged.config, config_base_path=None).load_and_set(configuration)
     _check_server(configuration.host)
     token = bearer_header(configuration.api_key.get(_TOKEN, ""))
-    if not token.isprintable():  # which nobody shall see
+    if not token.isprintable():  # which is secret, so that it is not shown
         raise InputError("expected a token of one line, got one with letters that no header can have")
     return configuration
 
@@ -331,7 +331,7 @@ def _check_files(kubeconfig: str) -> None:
         raise InputError("no such file")
     for path in there:
         mode = path.stat().st_mode
-        # a pipe that a shell has made has no name, and somebody writes to it
+        # a pipe that a shell has made has no name, and has a writer
         is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
         if not stat.S_ISREG(mode) and not is_open_pipe:
             raise InputError("something that is no file")

@@ -128,7 +128,7 @@ class Answers:
                     found[name] = list(chosen)
             elif not isinstance(
                 member, ExactMember
-            ):  # which amounts would come back, and where, nobody knows
+            ):  # which amounts an eviction frees, and where, is unknown
                 found[name] = list(chosen)
             else:
                 needed = self._victims(pod, member, chosen)

@@ -63,7 +63,7 @@ class PodDecoder:
             return self.reader.read(found)
         except AlignupError as error:
             metadata = found.metadata
-            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are passed over: {error}")
+            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
             return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 
@@ -150,7 +150,7 @@ class Extender:
         self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
         self._leader, self._led, self._term = leader, led, 0
         self._complain, self._synced = complain, synced
-        # by node, while somebody binds to it or waits to
+        # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
@@ -230,7 +230,7 @@ class Extender:
         """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
         try:
             found = await self._fetch(binding)
-        except AlignupError:  # nobody answers, or not with a pod
+        except AlignupError:  # no answer, or not with a pod
             found = None
         if found is None or not found.node or found.pod.uid != binding.uid:
             self.state.pod_gone(binding.uid, self.clock())

@@ -289,7 +289,7 @@ class Fleet:
 
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""
-        with suppress(ApiError):  # nobody published anything
+        with suppress(ApiError):  # nothing was published
             text = await self._api.request("GET", TOPOLOGIES)
             for report in self._reports(text):
                 node = self.nodes.get(report.name)
@@ -307,13 +307,13 @@ class Fleet:
             try:
                 yield decode_report(item)
             except InputError as error:
-                self._complain(f"an earlier report is passed over: {error}")
+                self._complain(f"an earlier report is ignored: {error}")
 
     def _restore_node(self, node: FleetNode, holdings: str) -> None:
         try:
             node.restore(decode_holdings(holdings))
         except AlignupError as error:
-            self._complain(f"the earlier report of node {node.name} is passed over: {error}")
+            self._complain(f"the earlier report of node {node.name} is ignored: {error}")
 
     async def _register(self, node: FleetNode) -> None:
         """Make the Node, its lease and its report, or take over those of an earlier process."""
@@ -393,7 +393,7 @@ def read_fleet(text: bytes, source: str) -> list[FleetNode]:
     """Return the nodes in a text, one a line.
 
     Args:
-        text: JSON lines; the key `pods` is passed over with a warning.
+        text: JSON lines; the key `pods` is ignored with a warning.
         source: what an error calls the text.
 
     Raises:

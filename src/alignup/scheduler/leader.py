@@ -103,12 +103,12 @@ class Leader:
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads now: nobody else can, by any clock that runs as fast."""
+        """Whether this process leads now: no other can, by any clock that runs as fast."""
         return self._clock() < self._renewed + self.terms.renew
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as it is known; empty: nobody."""
+        """The identity of the process that leads, as far as it is known; empty: none."""
         return self._seen.holder_identity
 
     async def run(self) -> None:
@@ -150,7 +150,7 @@ class Leader:
             await self._write(found.spec, found.metadata.resource_version, begun)
 
     async def _write(self, before: _Spec, version: str | None, begun: float) -> None:
-        """Write this process into the lease, unless somebody else was faster."""
+        """Write this process into the lease, unless another one was faster."""
         moment = _moment()
         is_mine = before.holder_identity == self.identity
         spec = _Spec(
@@ -176,7 +176,7 @@ class Leader:
         return decode_json(text, "a Lease", decode=_LEASE.decode)
 
     async def _put(self, spec: _Spec, version: str | None) -> bool:
-        """Create the lease, or replace the version that was read; return whether nobody else was faster."""
+        """Create the lease, or replace the version that was read; return whether no other process was faster."""
         metadata = {"name": self._name, "namespace": self._namespace}
         body: dict[str, Any] = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -194,7 +194,7 @@ class Leader:
         return True
 
     async def _release(self) -> None:
-        """Write that nobody leads."""
+        """Write that the lease is free."""
         try:
             found = await self._get()
             if found is not None and found.spec.holder_identity == self.identity:

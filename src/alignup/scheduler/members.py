@@ -166,7 +166,7 @@ class ExactMember:
         But for the memory of init containers: the memory manager gives it back when the next container starts.
         """
         bound = self.pods.get(held.uid)
-        if held == mine or bound is None:  # of a pod that nobody knows, nobody knows what it asks for
+        if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
@@ -208,8 +208,8 @@ def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[s
 
 
 def _admit(node: Node, pod: Pod) -> None:
-    """Admit a pod that somebody bound; if the node refuses it, so will the kubelet, and it holds nothing."""
-    with suppress(AlignupError):  # a pod's own policy can be one that nobody can read
+    """Admit a bound pod; if the node refuses it, so will the kubelet, and it holds nothing."""
+    with suppress(AlignupError):  # the pod's own policy may be unreadable
         node.admit(pod)
 
 

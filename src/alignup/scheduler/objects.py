@@ -1,6 +1,6 @@
 """Decodes the fields of watched Kubernetes objects that matter here, and makes the records of pods from them.
 
-Objects come as JSON from an API server or a scheduler; all other fields are passed over while they are decoded, so that
+Objects come as JSON from an API server or a scheduler; other fields are ignored while they are decoded, so that
 a hundred thousand pods stay small. NodeResourceTopology objects are read in `alignup.scheduler.report`.
 """
 

@@ -40,7 +40,7 @@ _FIELDS: Final = (
     "evictionHard",
     "featureGates",
 )
-"""The fields of a KubeletConfiguration that decide; the others are nobody's concern outside the node."""
+"""The fields of a KubeletConfiguration that decide; the others do not matter outside the node."""
 _SETTLED: Final = 0.05
 _Annotations = tuple[str | None, str | None]
 """`alignup.dev/node` and `alignup.dev/holdings`."""

@@ -53,7 +53,7 @@ class ClusterState:
         self.view = View()
         self.strategy = strategy
         self.changed: set[str] = set()
-        """Names of the nodes on which more may fit than before; whoever has dealt with them clears it."""
+        """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
         self.uncertain: set[str] = set()
         """Names of the nodes where the place of the last pods is not known."""
         self._descriptions = Description()
@@ -63,7 +63,7 @@ class ClusterState:
         self._by_node: dict[str, dict[str, WatchedPod]] = {}
         self._assumed: set[str] = set()
         self._unordered: dict[str, tuple[set[str], float]] = {}
-        """By node, the uids of pods that were bound in an order that nobody saw, and since when they are known."""
+        """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -95,7 +95,7 @@ class ClusterState:
         self._count(pod, now)
 
     def pod_gone(self, uid: str, now: float) -> None:
-        """Take in that a pod has ended or was deleted; one that nobody knew is no error."""
+        """Take in that a pod has ended or was deleted; an unknown one is no error."""
         pod = self._pods.pop(uid, None)
         self._assumed.discard(uid)
         if pod is None:
@@ -155,7 +155,7 @@ class ClusterState:
             self.view.refresh(member)
 
     def _mask(self, pod: WatchedPod) -> int:
-        """Return where a node of which only amounts are known would place a pod; 0: nobody can tell."""
+        """Return where a node of which only amounts are known would place a pod; 0: unknown."""
         try:
             return self.view.affinity(pod.pod, pod.node, self.strategy)
         except AlignupError:
@@ -198,7 +198,7 @@ class ClusterState:
             else:
                 self._update_amounts(member, report, now)
         except AlignupError as error:
-            self._pass_over(report, error)
+            self._ignore(report, error)
 
     def report_gone(self, name: str) -> None:
         """Take in that a NodeResourceTopology object was deleted: nothing is known of the node any more."""
@@ -232,11 +232,11 @@ class ClusterState:
         try:
             self._make(report)
         except AlignupError as error:
-            self._pass_over(report, error)
+            self._ignore(report, error)
 
-    def _pass_over(self, report: Report, error: AlignupError) -> None:
+    def _ignore(self, report: Report, error: AlignupError) -> None:
         """Warn of a report that cannot be read; nothing is known of its node then."""
-        warn(f"what node {report.name} reports is passed over: {error}")
+        warn(f"what node {report.name} reports is ignored: {error}")
         self._drop(report.name)
 
     def _drop(self, name: str) -> None:
@@ -290,7 +290,7 @@ class ClusterState:
             self.changed.add(name)
 
     def _still_unordered(self, member: ExactMember) -> bool:
-        """Forget the pods that are in a report by now; return whether two are left of whose order nobody knows."""
+        """Forget the pods that are in a report by now; return whether two are left whose order is unknown."""
         uids, since = self._unordered.get(member.name, (set(), 0.0))
         left = uids.intersection(member.unsettled) if uids and member.reports else set()
         if len(left) > 1:

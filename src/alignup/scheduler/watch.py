@@ -1,8 +1,8 @@
 """Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
 
-The ways in which a watch ends are all survived: a connection that drops is resumed from the last version that was
-seen, bookmarks included; a version that is too old (410 Gone) leads to a new list; errors to ever longer pauses. Events
-that get lost without a sign are made up for by a list from time to time. An object that cannot be read is passed over.
+A dropped connection is resumed from the last version that was seen, bookmarks included; a version that is too old (410
+Gone) leads to a new list; errors lead to ever longer pauses. A list from time to time makes up for lost events. An
+object that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Follower(Generic[T]):
     Args:
         api: the server.
         path: of the list.
-        decode: makes an object of its JSON; an object of which it raises `AlignupError` is passed over.
+        decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
         sink: where objects go.
         query: selectors.
         pauses: between attempts.
@@ -118,8 +118,8 @@ class Follower(Generic[T]):
         self._pauses = pauses or Pauses()
         self._complain = complain
         self._version = ""
-        self._passed_over: dict[str, str] = {}
-        """By name, the version of each object that was said to be passed over."""
+        self._ignored: dict[str, str] = {}
+        """By name, the version of each object that was said to be ignored."""
         self.synced = asyncio.Event()
         """Set once the first list is there."""
         self.is_current = False
@@ -167,7 +167,7 @@ class Follower(Generic[T]):
         """Fetch all objects, page by page; only what is decoded of a page stays."""
         found: list[T] = []
         wanted = list(self._wanted)
-        said, self._passed_over = self._passed_over, {}  # those that are gone are forgotten
+        said, self._ignored = self._ignored, {}  # those that are gone are forgotten
         query = {**self._query, "limit": str(_PAGE)}
         while True:
             page = decode_list(await self._api.request("GET", self._path, query=query))
@@ -233,7 +233,7 @@ class Follower(Generic[T]):
             status = decode_json(event.object, "a Status", decode=_STATUS.decode)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
         if event.type in {"ADDED", "MODIFIED", "DELETED"}:
-            found = self._read(event.object, self._passed_over)
+            found = self._read(event.object, self._ignored)
             if found is not None:
                 (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
             elif event.type == "DELETED":  # only a list tells which object it was
@@ -250,9 +250,9 @@ class Follower(Generic[T]):
             meta = _meta(data)
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
             known = said.get(name)
-            self._passed_over[name] = meta.resource_version
+            self._ignored[name] = meta.resource_version
             if known != meta.resource_version:
-                self._complain(f"{self._path}: the object {name} is passed over: {error}")
+                self._complain(f"{self._path}: the object {name} is ignored: {error}")
             return None
 
 

@@ -154,7 +154,7 @@ def test_a_bad_node_is_passed_over_with_a_warning(alignup, files):
 
     assert ended.status == 0
     assert ended.lines[0]["nodes"] == 3
-    assert "alignup: a node is passed over: " in ended.err
+    assert "alignup: a node is ignored: " in ended.err
 
 
 def test_refusals_are_told_node_by_node(alignup, files):

@@ -222,9 +222,7 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
 
 
 def test_node_objects_that_do_not_help_are_named():
-    with pytest.warns(
-        AlignupWarning, match="Node objects without a NodeResourceTopology are passed over: b, c"
-    ):
+    with pytest.warns(AlignupWarning, match="Node objects without a NodeResourceTopology are ignored: b, c"):
         Cluster.from_node_resource_topologies(
             [api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")]
         )

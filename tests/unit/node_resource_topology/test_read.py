@@ -127,7 +127,7 @@ def test_a_bad_object_can_be_passed_over():
     bad = topology(zones=[], metadata={"name": "worker-z"})
     with pytest.raises(InputError, match=r"1 to 64 zones of type Node, got 0 at document 1 \(worker-z\)"):
         read_topologies([bad])
-    with pytest.warns(AlignupWarning, match=r"an object is passed over: .* \(worker-z\) in the objects"):
+    with pytest.warns(AlignupWarning, match=r"an object is ignored: .* \(worker-z\) in the objects"):
         found = read_topologies([bad, topology()], skip_bad=True)
     assert len(found) == 1
     with pytest.raises(InputError, match="1 to 64 zones"):

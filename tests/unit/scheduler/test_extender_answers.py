@@ -94,6 +94,14 @@ def test_more_victims_are_added_the_least_important_first(answers) -> None:
     assert found == {"exact-a": ["uid-lower", "uid-low"]}
 
 
+@pytest.mark.parametrize("least", ["first", "second"])
+def test_of_two_pods_that_would_each_do_the_less_important_one_is_evicted(answers, least) -> None:
+    """Whichever came first."""
+    for name, cpus in (("first", 4), ("second", 3)):
+        answers.state.pod_seen(watched(name, "exact-a", priority=1 if name == least else 2, cpu=cpus), 0)
+    assert answers.preempt(watched("p", priority=9, cpu=3), {"exact-a": []}) == {"exact-a": [f"uid-{least}"]}
+
+
 def test_a_node_that_no_eviction_helps_is_left_out(answers) -> None:
     answers.state.pod_seen(watched("high", "exact-a", priority=9, cpu=4), 0)
     assert answers.preempt(watched("p", priority=5, cpu=4), {"exact-a": []}) == {}

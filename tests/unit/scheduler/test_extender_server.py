@@ -404,7 +404,7 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
                     await until(lambda: second.is_synced)
                     assert set(second.state.members) == {"b"}
 
-    with pytest.warns(AlignupWarning, match=f"what node a reports is passed over: .*{annotation}"):
+    with pytest.warns(AlignupWarning, match=f"what node a reports is ignored: .*{annotation}"):
         asyncio.run(scenario())
 
 

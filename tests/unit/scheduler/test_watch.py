@@ -157,7 +157,7 @@ def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> Non
 
     check(scenario)
     assert len(said) == 1
-    assert "the object default/odd is passed over: expected a Pod, got" in said[0]
+    assert "the object default/odd is ignored: expected a Pod, got" in said[0]
 
 
 def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_once() -> None:
@@ -175,7 +175,7 @@ def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_onc
             assert list(names.found) == ["other"]
 
     check(scenario)
-    assert len([one for one in said if "default/odd is passed over" in one]) == 1
+    assert len([one for one in said if "default/odd is ignored" in one]) == 1
 
 
 def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
