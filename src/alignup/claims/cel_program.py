@@ -134,6 +134,8 @@ class Program:
     run: Callable[[_State], Any]
     variables: int
     """How many variables its macros bind."""
+    is_of_driver: bool
+    """It reads nothing of a device but its driver."""
 
     def matches(self, device: Variables, limit: int = MOST_COST) -> tuple[bool, int]:
         """Return whether a device matches, and the cost.
@@ -164,7 +166,7 @@ def program_of(expression: str) -> Program | CompileError | NotUnderstood:
             return CompileError(f"must evaluate to bool or the unknown type, not {compiled.type}")
     except (CompileError, NotUnderstood) as error:
         return error
-    return Program(expression, compiled.run, compiler.most_slots)
+    return Program(expression, compiled.run, compiler.most_slots, compiler.is_of_driver)
 
 
 def variables_of(driver: str, device: Device) -> Variables:
@@ -191,15 +193,18 @@ def variables_of(driver: str, device: Device) -> Variables:
 
 
 def _attribute(name: str, value: AttributeValue) -> object:
+    values = value.values
     if value.kind == "version":
         try:
-            versions = [Semver.parse(str(text)) for text in value.values]
+            versions = [Semver.parse(str(text)) for text in values]
         except EvaluationError as error:
             raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from error
         return versions if value.is_list else versions[0]
-    if not value.values and not value.is_list:
+    if value.is_list:
+        return list(values)
+    if not values:
         raise EvaluationError(f"attribute {name}: unsupported attribute value")
-    return list(value.values) if value.is_list else value.values[0]
+    return values[0]
 
 
 def _error(node: Node, text: str) -> CompileError:
@@ -278,6 +283,7 @@ class _Compiler:
         self._scope: dict[str, tuple[int, Type]] = {"device": (0, _DEVICE)}
         self._slots = 0
         self.most_slots = 0
+        self.is_of_driver = True
 
     def compile(self, node: Node) -> _Compiled:
         """Compile a node with all that is below it.
@@ -334,6 +340,7 @@ class _Compiler:
             if node.field not in _FIELDS:
                 raise _error(node, f"undefined field '{node.field}'")
             result = _FIELDS[node.field]
+            self.is_of_driver &= node.field == "driver"
         elif kind.name == "map":
             result = kind.parameters[1]
         elif kind == DYN:

@@ -81,7 +81,9 @@ class AttributeValue(_Record, frozen=True):
     @property
     def is_list(self) -> bool:
         """Whether it is one of the list forms."""
-        return any(values is not None for values in (self.ints, self.bools, self.strings, self.versions))
+        return not (
+            self.ints is None and self.bools is None and self.strings is None and self.versions is None
+        )
 
     @property
     def kind(self) -> str:
@@ -94,23 +96,16 @@ class AttributeValue(_Record, frozen=True):
         return self._found()[1]
 
     def _found(self) -> tuple[str, tuple[Any, ...]]:
-        for kind, values in (
-            ("int", self.ints),
-            ("bool", self.bools),
-            ("string", self.strings),
-            ("version", self.versions),
-        ):
-            if values is not None:
-                return kind, values
-        for kind, value in (
-            ("int", self.scalar_int),
-            ("bool", self.scalar_bool),
-            ("string", self.scalar_string),
-            ("version", self.scalar_version),
-        ):
-            if value is not None:
-                return kind, (value,)
-        return "", ()
+        if self.is_list:
+            lists = {"int": self.ints, "bool": self.bools, "string": self.strings, "version": self.versions}
+            return next((kind, tuple(values)) for kind, values in lists.items() if values is not None)
+        if self.scalar_int is not None:
+            return "int", (self.scalar_int,)
+        if self.scalar_bool is not None:
+            return "bool", (self.scalar_bool,)
+        if self.scalar_string is not None:
+            return "string", (self.scalar_string,)
+        return ("", ()) if self.scalar_version is None else ("version", (self.scalar_version,))
 
 
 class _Range(_Record, frozen=True):

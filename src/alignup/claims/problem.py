@@ -161,6 +161,8 @@ class Problem:
     """The same by name, in billionths; None: the device is refused."""
     counters: list[int] = field(default_factory=list)
     """What is left of each counter."""
+    families: list[int] = field(default_factory=list)
+    """By counter: counters of one pool and name, in one unit, are a family."""
     uses: list[list[tuple[int, int]]] = field(default_factory=list)
     """By device: counters and amounts."""
     constraints: list[tuple[int, Constraint]] = field(default_factory=list)
@@ -238,6 +240,7 @@ class _Maker:
         self._used = used
         self._variables: dict[int, Variables | EvaluationError] = {}
         self._answers: dict[tuple[str, int], bool | Exception] = {}
+        self._drivers: dict[tuple[str, str], bool | Exception] = {}
 
     def requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
@@ -401,15 +404,16 @@ class _Maker:
         program = program_of(expression)
         if not isinstance(program, Program):
             return program
+        candidate = self._problem.devices[index]
+        if program.is_of_driver and _has_no_faults(candidate.device):
+            key = expression, candidate.id.driver
+            if key not in self._drivers:
+                self._drivers[key] = _outcome(program, variables_of(candidate.id.driver, candidate.device))
+            return self._drivers[key]
         if index not in self._variables:
-            self._variables[index] = self._variables_of(self._problem.devices[index])
+            self._variables[index] = self._variables_of(candidate)
         variables = self._variables[index]
-        if isinstance(variables, EvaluationError):
-            return variables
-        try:
-            return program.matches(variables)[0]
-        except (EvaluationError, CostExceededError, NotUnderstood) as error:
-            return error
+        return variables if isinstance(variables, EvaluationError) else _outcome(program, variables)
 
     def _variables_of(self, candidate: Candidate) -> Variables | EvaluationError:
         attributes = candidate.device.attributes.values()
@@ -524,14 +528,22 @@ class _Maker:
                             raw[number] -= amount
         bad = {place for (place, _, _), number in numbers.items() if raw[number] < 0}
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in problem.devices]
-        units = list(raw)
+        names = {
+            (place, name): family
+            for family, (place, name) in enumerate({(place, name): 0 for place, _, name in numbers})
+        }
+        problem.families = [names[place, name] for place, _, name in numbers]
+        units = [0] * len(names)
+        for number, left in enumerate(raw):
+            units[problem.families[number]] = gcd(units[problem.families[number]], left)
         for use in uses:
             for number, amount in use.items():
-                units[number] = gcd(units[number], amount)
-        problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, units, strict=True)]
+                units[problem.families[number]] = gcd(units[problem.families[number]], amount)
+        unit_of = [units[family] for family in problem.families]
+        problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
         problem.uses = [
             [
-                (number, _scaled(amount, units[number], problem.counters[number]))
+                (number, _scaled(amount, unit_of[number], problem.counters[number]))
                 for number, amount in use.items()
             ]
             for use in uses
@@ -635,6 +647,21 @@ class _Maker:
                 tuple(row[index] for row in problem.is_alone),
             )
             problem.classes.append(numbers.setdefault(key, len(numbers)))
+
+
+def _outcome(program: Program, variables: Variables) -> bool | Exception:
+    """Return what a selector says of a device, or its error."""
+    try:
+        return program.matches(variables)[0]
+    except (EvaluationError, CostExceededError, NotUnderstood) as error:
+        return error
+
+
+def _has_no_faults(device: Device) -> bool:
+    """Return whether each attribute is such that every selector can read the device."""
+    return all(
+        value.kind not in ("", "version") and not value.is_list for value in device.attributes.values()
+    )
 
 
 def _uses(device: Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:

@@ -35,7 +35,10 @@ cdef enum:
     FULL = 2
 
     MOST_RESULTS = 32
-    EASY_STEPS = 100  # a search shorter than this needs no bounds
+    MOST_TABLED = 512  # counters below this have a table of what can be taken of them
+    EASY_STEPS = 1000  # a search shorter than this needs no bounds
+    SAMPLE = 256  # how often bounds are computed before it is judged whether they help
+    SELDOM = 16
 
 
 cdef class _Search:
@@ -93,7 +96,7 @@ cdef class _Search:
     cdef int32_t fatal_way, fatal_device
     # pruning
     cdef bint once, remembers, bounds, may_overflow, has_admin
-    cdef int64_t steps, most_steps, easy_steps
+    cdef int64_t steps, most_steps, easy_steps, tries, hits
     # failed states
     cdef int64_t *key
     cdef int32_t *tail
@@ -115,7 +118,11 @@ cdef class _Search:
     cdef int32_t *group_used
     cdef uint8_t *group_seen
     cdef int64_t *group_least
-    cdef Py_ssize_t groups, demands
+    cdef Py_ssize_t groups, families
+    cdef int32_t *family_of
+    cdef int64_t *wanted
+    cdef int64_t *usable
+    cdef uint8_t *is_sum
     cdef int32_t *value_count
     cdef uint64_t *feasible
     cdef Py_ssize_t *feasible_start
@@ -210,6 +217,11 @@ cdef class _Search:
                 for place, amount in enumerate(problem.needs[way][device]):
                     self.needs[way * self.rooms + self.room_start[device] + place] = amount
         self.left = self.amounts(problem.counters)
+        self.families = max(problem.families, default=-1) + 1
+        self.family_of = self.numbers(problem.families)
+        self.wanted = <int64_t *> self.get(self.families, sizeof(int64_t))
+        self.usable = <int64_t *> self.get(self.families, sizeof(int64_t))
+        self.is_sum = <uint8_t *> self.get(MOST_TABLED, 1)
         self.use_start = self.starts(problem.uses)
         self.use_counter = self.numbers([counter for row in problem.uses for counter, _ in row])
         self.use_amount = self.amounts([amount for row in problem.uses for _, amount in row])
@@ -485,13 +497,20 @@ cdef class _Search:
         cdef int outcome
         cdef int32_t match
         cdef uint64_t digest = 0
+        self.steps += self.devices >> 5
         if self.remembers:
             length = self.make_key(claim, request, way, count, start)
             digest = mixed(self.key, length)
             if self.has_failed(length, digest):
                 return FAILED
-        if self.bounds and self.steps > self.easy_steps and self.is_hopeless(claim, request, way, count, start):
-            return FAILED
+        if self.bounds and self.steps > self.easy_steps and (
+            self.tries < SAMPLE or SELDOM * self.hits > self.tries or self.steps % SELDOM == 0
+        ):
+            self.tries += 1
+            self.steps += (self.requests - request) * self.devices >> 3
+            if self.is_hopeless(claim, request, way, count, start):
+                self.hits += 1
+                return FAILED
         for device in range(start, self.devices):
             match = self.matches[way * self.devices + device]
             if match == 0 or not self.is_open(claim, way, device):
@@ -688,6 +707,8 @@ cdef class _Search:
         memset(self.group_used, 0, self.groups * sizeof(int32_t))
         if not self.narrow(claim, request, way, count, start):
             return True
+        if self.families > 0 and not self.have_counters(request, way, count, start):
+            return True
         self.count_free()
         for other in range(request, self.requests):
             if not self.is_served(claim, request, way, count, start, other):
@@ -809,6 +830,69 @@ cdef class _Search:
                 return False
         return True
 
+    cdef bint have_counters(self, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+        """Return whether the counters of one name, over all sets, can carry the lightest devices for what is left."""
+        cdef Py_ssize_t other, one, device, family, counter
+        cdef int64_t lightest, weight, need
+        memset(self.wanted, 0, self.families * sizeof(int64_t))
+        memset(self.usable, 0, self.families * sizeof(int64_t))
+        for family in range(self.families):
+            for other in range(request, self.requests):
+                lightest = -1
+                for one in range(self.from_way(request, way, other), self.to_way(request, way, other)):
+                    need = self.counts[one] - (count if other == request else 0)
+                    for device in range(start if other == request else 0, self.devices):
+                        if self.can_have(one, device):
+                            weight = need * self.weight_of(device, family)
+                            if lightest < 0 or weight < lightest:
+                                lightest = weight
+                            if weight == 0:
+                                break
+                self.wanted[family] += max(lightest, 0)
+        for counter in range(self.counters):
+            self.usable[self.family_of[counter]] += self.most_of(request, counter)
+        for family in range(self.families):
+            if self.wanted[family] > self.usable[family]:
+                return False
+        return True
+
+    cdef int64_t weight_of(self, Py_ssize_t device, Py_ssize_t family) noexcept nogil:
+        """Return what a device takes of the counters of a family; shares may take nothing."""
+        cdef Py_ssize_t place
+        cdef int64_t weight = 0
+        if not self.is_shareable[device]:
+            for place in range(self.use_start[device], self.use_start[device + 1]):
+                if self.family_of[self.use_counter[place]] == family:
+                    weight += self.use_amount[place]
+        return weight
+
+    cdef int64_t most_of(self, Py_ssize_t request, Py_ssize_t counter) noexcept nogil:
+        """Return the most that devices which are still asked for can take of a counter, each as often as it likes."""
+        cdef Py_ssize_t device, place, last = -1
+        cdef int64_t left = self.left[counter], amount, total
+        if left >= MOST_TABLED:
+            return left
+        memset(self.is_sum, 0, left + 1)
+        self.is_sum[0] = 1
+        for device in range(self.devices):
+            if self.marks[device] != 0 or self.class_last[self.class_of[device]] < request:
+                continue
+            if self.class_of[device] == last:
+                continue
+            last = self.class_of[device]
+            for place in range(self.use_start[device], self.use_start[device + 1]):
+                if self.use_counter[place] != counter:
+                    continue
+                amount = self.use_amount[place]
+                if amount == 0 or amount > left:
+                    continue
+                for total in range(amount, left + 1):
+                    if self.is_sum[total - amount]:
+                        self.is_sum[total] = 1
+        while not self.is_sum[left]:
+            left -= 1
+        return left
+
     cdef void count_free(self) noexcept nogil:
         """Count the free devices of each class, and how many of each group its counters can carry."""
         cdef Py_ssize_t device, place, group
@@ -927,7 +1011,7 @@ def search(
         problem: `alignup.claims.problem.Problem`.
         prune: leave out what holds no solution; False walks every step that the allocator does.
         easy_steps: how many steps are taken before bounds are computed, which costs more than a step.
-        most_steps: the bound of the walk.
+        most_steps: the bound of the walk; a step over many devices, and one whose bounds are computed, counts more.
         most_memory: bytes for failed states.
 
     Returns:
