@@ -147,11 +147,7 @@ _RESERVED: Final = frozenset(
     false null
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
-_LEVELS: Final = (
-    ("<", "<=", ">=", ">", "==", "!=", "in"),
-    ("+", "-"),
-    ("*", "/", "%"),
-)
+_LEVELS: Final = (("<", "<=", ">=", ">", "==", "!=", "in"), ("+", "-"), ("*", "/", "%"))
 _ONE_VARIABLE: Final = {
     "all": (2,),
     "exists": (2,),

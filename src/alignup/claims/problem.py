@@ -16,6 +16,7 @@ from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.cel_syntax import NotUnderstood
 from alignup.claims.objects import ALL
 from alignup.claims.pools import DeviceId, device_matches, gather_pools
+from alignup.core.claims.search import search
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ MOST_RESULTS: Final = 32
 _MOST_CLAIMS: Final = 60
 _MOST_AMOUNT: Final = 2**60
 _EXACT: Final = "ExactCount"
+_WATCHED_STEPS: Final = 100_000
 
 
 class AllocationError(Exception):
@@ -215,6 +217,8 @@ def make_problem(
     maker.devices()
     maker.constraints()
     maker.classes()
+    if gates.is_before_37:
+        maker.share_counters()
     return problem
 
 
@@ -240,6 +244,7 @@ class _Maker:
         self._used = used
         self._variables: dict[int, Variables | EvaluationError] = {}
         self._answers: dict[tuple[str, int], bool | Exception] = {}
+        self._counter_names: list[tuple[int, str, str]] = []
         self._drivers: dict[tuple[str, str], bool | Exception] = {}
 
     def requests(self) -> None:
@@ -528,11 +533,12 @@ class _Maker:
                             raw[number] -= amount
         bad = {place for (place, _, _), number in numbers.items() if raw[number] < 0}
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in problem.devices]
-        names = {
-            (place, name): family
-            for family, (place, name) in enumerate({(place, name): 0 for place, _, name in numbers})
-        }
-        problem.families = [names[place, name] for place, _, name in numbers]
+        self._counter_names = list(numbers)
+        # in 1.36, pools of one name share counters
+        old = self._gates.is_before_37
+        keys = [(problem.pools[place].name if old else place, name) for place, _, name in numbers]
+        names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
+        problem.families = [names[key] for key in keys]
         units = [0] * len(names)
         for number, left in enumerate(raw):
             units[problem.families[number]] = gcd(units[problem.families[number]], left)
@@ -542,13 +548,42 @@ class _Maker:
         unit_of = [units[family] for family in problem.families]
         problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
         problem.uses = [
-            [
-                (number, _scaled(amount, unit_of[number], problem.counters[number]))
-                for number, amount in use.items()
-            ]
-            for use in uses
+            [(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses
         ]
         return {index for index, candidate in enumerate(problem.devices) if candidate.pool in bad}
+
+    def share_counters(self) -> None:
+        """Let pools of one name have counters of one name in common, as 1.36 does by a fault.
+
+        It looks at the counters of the pool that it comes to first, and adds up what devices of all of them take.
+        """
+        problem, names = self._problem, self._counter_names
+        places: dict[str, set[int]] = {}
+        for place, _, _ in names:
+            places.setdefault(problem.pools[place].name, set()).add(place)
+        waiting = {name for name, found in places.items() if len(found) > 1}
+        while waiting:
+            watch = [
+                bool(uses) and candidate.id.pool in waiting
+                for uses, candidate in zip(problem.uses, problem.devices, strict=True)
+            ]
+            outcome, pairs, _ = search(problem, prune=False, most_steps=_WATCHED_STEPS, watch=watch)
+            if outcome != "touched":
+                return
+            first = problem.devices[pairs[0][1]]
+            waiting.remove(first.id.pool)
+            numbers = {
+                (shared, name): at for at, (place, shared, name) in enumerate(names) if place == first.pool
+            }
+            for index, candidate in enumerate(problem.devices):
+                if candidate.id.pool == first.id.pool:
+                    problem.uses[index] = [
+                        (numbers[names[number][1:]], amount)
+                        for number, amount in problem.uses[index]
+                        if names[number][1:] in numbers
+                    ]
+            problem.classes.clear()
+            self.classes()
 
     def _scale_capacity(self) -> None:
         """Bring the capacities of shareable devices into units in which they can be added without overflow."""

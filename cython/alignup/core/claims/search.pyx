@@ -26,10 +26,12 @@ cdef enum:
     TOO_MANY = 2  # the claim would have more devices than it may, whatever devices its requests have
     FATAL = 3
     LIMIT = 4
+    TOUCHED = 5  # a watched device came to its counters
 
     REFUSED = 0
     TAKEN = 1
     BROKEN = 2  # a constraint refused the device
+    WATCHED = 3
 
     BLOCKED = 1
     FULL = 2
@@ -60,6 +62,7 @@ cdef class _Search:
     cdef int32_t *matches
     cdef uint8_t *flags
     cdef uint8_t *taken
+    cdef uint8_t *watch
     cdef uint8_t *is_shareable
     cdef uint8_t *is_shared
     cdef int32_t *room_start
@@ -391,7 +394,12 @@ cdef class _Search:
         """Take a device, unless it is refused; the order of these checks is the allocator's."""
         cdef Py_ssize_t place, constraint
         cdef uint8_t flags = self.flags[way * self.devices + device]
-        if not self.is_open(claim, way, device) or flags & BLOCKED or not self.has_counters(device):
+        if not self.is_open(claim, way, device):
+            return REFUSED
+        if self.watch[device] and self.shares[device] == 0 and not self.is_shared[device]:
+            self.fatal_device = <int32_t> device
+            return WATCHED
+        if flags & BLOCKED or not self.has_counters(device):
             return REFUSED
         for constraint in range(self.first_constraint[claim], self.first_constraint[claim + 1]):
             if self.covers[constraint * self.ways + way] and not self.push(constraint, device):
@@ -481,6 +489,8 @@ cdef class _Search:
     cdef int take_next_of_all(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count) noexcept nogil:
         cdef Py_ssize_t device = self.all_devices[self.all_start[way] + count]
         cdef int outcome = self.take(claim, way, device)
+        if outcome == WATCHED:
+            return TOUCHED
         if outcome == BROKEN:
             self.fatal_way = <int32_t> way
             self.fatal_device = <int32_t> device
@@ -522,7 +532,10 @@ cdef class _Search:
                 continue
             if self.once and self.was_tried(claim, device, start):
                 continue
-            if self.take(claim, way, device) != TAKEN:
+            outcome = self.take(claim, way, device)
+            if outcome == WATCHED:
+                return TOUCHED
+            if outcome != TAKEN:
                 continue
             outcome = self.walk(claim, request, way, count + 1, device + 1)
             if outcome == FOUND:
@@ -1003,7 +1016,7 @@ cdef uint64_t mixed(const int64_t *words, Py_ssize_t count) noexcept nogil:
 
 def search(
     problem, *, bint prune=True, int64_t easy_steps=EASY_STEPS, int64_t most_steps=20_000_000,
-    Py_ssize_t most_memory=256 << 20,
+    Py_ssize_t most_memory=256 << 20, watch=(),
 ):
     """Search for the devices of all claims of a problem.
 
@@ -1013,9 +1026,10 @@ def search(
         easy_steps: how many steps are taken before bounds are computed, which costs more than a step.
         most_steps: the bound of the walk; a step over many devices, and one whose bounds are computed, counts more.
         most_memory: bytes for failed states.
+        watch: by device, whether the walk ends where this device first comes to its counters; empty: none does.
 
     Returns:
-        outcome: `found`, `none`, `error`, `constraint` or `limit`.
+        outcome: `found`, `none`, `error`, `constraint`, `limit` or `touched`.
         pairs: ways and devices in order; for `error` the place in `problem.errors`, for `constraint` the way and device.
         steps: how many the walk took.
 
@@ -1036,6 +1050,7 @@ def search(
     walk.may_overflow = any(count > MOST_RESULTS for count in most)
     walk.once = walk.remembers = prune and not (has_errors and walk.may_overflow)
     walk.bounds = prune and not has_errors
+    walk.watch = walk.bits(watch or [False] * walk.devices)
     walk.easy_steps = easy_steps
     walk.most_steps = most_steps
     walk.most_arena = most_memory // sizeof(int64_t)
@@ -1047,4 +1062,6 @@ def search(
         if walk.fatal_way < 0:
             return "error", [(-1 - walk.fatal_way, 0)], walk.steps
         return "constraint", [(walk.fatal_way, walk.fatal_device)], walk.steps
+    if outcome == TOUCHED:
+        return "touched", [(0, walk.fatal_device)], walk.steps
     return "limit" if outcome == LIMIT else "none", [], walk.steps

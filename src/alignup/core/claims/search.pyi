@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any, Literal
 
 # What Cython adds to a module.
@@ -10,4 +11,5 @@ def search(
     easy_steps: int = ...,
     most_steps: int = ...,
     most_memory: int = ...,
-) -> tuple[Literal["found", "none", "error", "constraint", "limit"], list[tuple[int, int]], int]: ...
+    watch: Sequence[bool] = ...,
+) -> tuple[Literal["found", "none", "error", "constraint", "limit", "touched"], list[tuple[int, int]], int]: ...
