@@ -43,6 +43,7 @@ class _Model:
         self.holders: list[set[int]] = [set() for _ in problem.devices]
         self.shares: list[list[tuple[int, ...]]] = [[] for _ in problem.devices]
         self.members: list[list[int]] = [[] for _ in problem.constraints]
+        self.last: list[dict[int, int]] = [{} for _ in problem.constraints]
         self.results: list[tuple[int, int]] = []
         self.steps = most_steps
 
@@ -151,12 +152,16 @@ class _Model:
             for place, (owner, _) in enumerate(problem.constraints)
             if owner == claim and problem.covers[place][number]
         ]
-        if not all(self.accepts(place, device) for place in covering):
-            return "broken"
-        if problem.amounts[number][device] is None or not self.has_room(number, device):
-            return "refused"
-        for place in covering:
+        request = problem.ways[number].request
+        for at, place in enumerate(covering):
+            if not self.accepts(place, device):
+                self.forget(covering[:at], request)
+                return "broken"
             self.members[place].append(device)
+            self.last[place][request] = device
+        if problem.amounts[number][device] is None or not self.has_room(number, device):
+            self.forget(covering, request)
+            return "refused"
         for counter, amount in uses:
             self.left[counter] -= amount
         if problem.is_shareable[device]:
@@ -176,18 +181,31 @@ class _Model:
         if self.pays(device):
             for counter, amount in problem.uses[device]:
                 self.left[counter] += amount
-        for place, (owner, _) in enumerate(problem.constraints):
-            if owner == claim and problem.covers[place][number]:
-                self.members[place].pop()
+        covering = [
+            place
+            for place, (owner, _) in enumerate(problem.constraints)
+            if owner == claim and problem.covers[place][number]
+        ]
+        self.forget(covering, problem.ways[number].request)
+
+    def forget(self, covering: list[int], request: int) -> None:
+        for place in covering:
+            self.members[place].pop()
+            self.last[place].pop(request, None)
 
     def accepts(self, place: int, device: int) -> bool:
         """Whether a constraint accepts one more device."""
         values = self.problem.values[place]
         if not values[device]:
             return False
-        if self.problem.is_distinct[place]:
-            if self.members[place] and self.problem.is_alone[place][device]:
+        if self.problem.is_distinct[place] and self.problem.forgets:
+            known = list(self.last[place].values()) if self.members[place] else []
+            if known and self.problem.is_alone[place][device]:
                 return False
+            return all(not values[device] & values[other] for other in known)
+        if self.members[place] and self.problem.is_alone[place][device]:
+            return False
+        if self.problem.is_distinct[place]:
             return all(not values[device] & values[other] for other in self.members[place])
         common = values[device]
         for other in self.members[place]:

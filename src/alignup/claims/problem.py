@@ -175,7 +175,9 @@ class Problem:
     values: list[list[int]] = field(default_factory=list)
     """By constraint and device: a set of values as bits; 0: the attribute is missing."""
     is_alone: list[list[bool]] = field(default_factory=list)
-    """By constraint and device: a list where lists are off, which no other device can be distinct before."""
+    """By constraint and device: a list where lists are off, which can only come first."""
+    forgets: bool = False
+    """distinctAttribute remembers the last device of each request only, and none that was taken back (1.36)."""
     classes: list[int] = field(default_factory=list)
     """By device: interchangeable devices have one number."""
 
@@ -634,6 +636,12 @@ class _Maker:
                 values, alone = self._values(name or constraint.distinct_attribute or "")
                 problem.values.append(values)
                 problem.is_alone.append(alone)
+
+        problem.forgets = self._gates.is_before_37 and any(
+            is_distinct and is_covered and way.count > 1
+            for is_distinct, row in zip(problem.is_distinct, problem.covers, strict=True)
+            for is_covered, way in zip(row, problem.ways, strict=True)
+        )
 
     def _values(self, name: str) -> tuple[list[int], list[bool]]:
         """Return each device's values as a set of bits, and whether it is a list where lists are off."""

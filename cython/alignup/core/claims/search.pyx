@@ -98,7 +98,9 @@ cdef class _Search:
     cdef int32_t *claim_count
     cdef int32_t fatal_way, fatal_device
     # pruning
-    cdef bint once, remembers, bounds, may_overflow, has_admin
+    cdef bint once, remembers, bounds, may_overflow, has_admin, forgets
+    cdef int32_t *last_device
+    cdef int32_t *request_of
     cdef int64_t steps, most_steps, easy_steps, tries, hits
     # failed states
     cdef int64_t *key
@@ -266,6 +268,9 @@ cdef class _Search:
         self.feasible = <uint64_t *> self.get(self.feasible_start[self.constraints], sizeof(uint64_t))
         self.value_count = <int32_t *> self.get(64 * max(widths, default=1), sizeof(int32_t))
         self.depth = <int32_t *> self.get(self.constraints, sizeof(int32_t))
+        self.forgets = problem.forgets
+        self.request_of = self.numbers([way.request for way in problem.ways])
+        self.last_device = self.numbers([-1] * (self.constraints * self.requests))
 
     cdef object load_ends(self):
         """Fill up to which request a class, a constraint and a counter matter."""
@@ -335,6 +340,27 @@ cdef class _Search:
 
     # taking a device and giving it back
 
+    cdef bint push_forgetful(self, Py_ssize_t constraint, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
+        """Add a device to a distinctAttribute as 1.36 does: it is compared with the last device of each request."""
+        cdef Py_ssize_t request, word
+        cdef int32_t *last = self.last_device + constraint * self.requests
+        cdef uint64_t own = 0
+        for word in range(self.words[constraint]):
+            own |= self.value_of(constraint, device)[word]
+        if own == 0:
+            return False
+        for request in range(self.requests):
+            if last[request] < 0 or self.depth[constraint] == 0:
+                continue
+            if self.is_alone[constraint * self.devices + device]:
+                return False
+            for word in range(self.words[constraint]):
+                if self.value_of(constraint, device)[word] & self.value_of(constraint, last[request])[word]:
+                    return False
+        last[self.request_of[way]] = <int32_t> device
+        self.depth[constraint] += 1
+        return True
+
     cdef bint push(self, Py_ssize_t constraint, Py_ssize_t device) noexcept nogil:
         """Add a device to a constraint, if that allows it."""
         cdef uint64_t *value = self.value_of(constraint, device)
@@ -348,8 +374,10 @@ cdef class _Search:
             common |= value[word] & before[word]
         if own == 0:
             return False
+        if not is_first and self.is_alone[constraint * self.devices + device]:
+            return False
         if self.is_distinct[constraint]:
-            if not is_first and (common != 0 or self.is_alone[constraint * self.devices + device]):
+            if not is_first and common != 0:
                 return False
             for word in range(self.words[constraint]):
                 after[word] = value[word] | (0 if is_first else before[word])
@@ -366,6 +394,7 @@ cdef class _Search:
         for constraint in range(self.first_constraint[claim], end):
             if self.covers[constraint * self.ways + way]:
                 self.depth[constraint] -= 1
+                self.last_device[constraint * self.requests + self.request_of[way]] = -1
 
     cdef bint is_open(self, Py_ssize_t claim, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
         """Return whether a device is not in use, as far as that matters to a way."""
@@ -402,7 +431,13 @@ cdef class _Search:
         if flags & BLOCKED or not self.has_counters(device):
             return REFUSED
         for constraint in range(self.first_constraint[claim], self.first_constraint[claim + 1]):
-            if self.covers[constraint * self.ways + way] and not self.push(constraint, device):
+            if not self.covers[constraint * self.ways + way]:
+                continue
+            if not (
+                self.push_forgetful(constraint, way, device)
+                if self.forgets and self.is_distinct[constraint]
+                else self.push(constraint, device)
+            ):
                 self.pop(claim, way, constraint)
                 return BROKEN
         if flags & FULL or (self.is_shareable[device] and not self.has_room(way, device)):
@@ -1048,6 +1083,7 @@ def search(
         ways = problem.ways[problem.first_way[request]:problem.first_way[request + 1]]
         most[ways[0].claim] += max(way.count for way in ways)
     walk.may_overflow = any(count > MOST_RESULTS for count in most)
+    prune = prune and not problem.forgets
     walk.once = walk.remembers = prune and not (has_errors and walk.may_overflow)
     walk.bounds = prune and not has_errors
     walk.watch = walk.bits(watch or [False] * walk.devices)
