@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.node import Node
-from explaining import article, wish
+from explaining import article, node_of, wish
 from machines import machine_of
 
 
@@ -30,4 +30,19 @@ def test_an_admitted_pod_says_what_it_missed_and_why() -> None:
     assert explanation.cause_kind == "missed"
     assert explanation.containers[0].missed == (
         "cpu can now come only from nodes 0+1 (3 asked, 3 free: 2 on NUMA node 0, 1 on NUMA node 1)"
+    )
+
+
+def test_containers_on_different_nodes_are_named_though_some_share_one() -> None:
+    node = node_of(topologyManagerPolicy="single-numa-node")
+    spec = {
+        "containers": [
+            {"name": name, "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}
+            for name, cpu in (("a", "4"), ("b", "3"), ("c", "6"))
+        ]
+    }
+    found = node.explain({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    assert found.cause == (
+        "admitted, aligned on NUMA node 0 (a), NUMA node 0 (b), NUMA node 1 (c), "
+        "each container where all its resources prefer to be"
     )

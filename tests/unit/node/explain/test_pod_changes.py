@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.quantity import parse_quantity
 from explaining import EXAMPLE_GPU, by_kind, gpu_pod, node_of
 
 
@@ -59,3 +60,17 @@ def test_guaranteed_instead_of_burstable() -> None:
 
     assert "then every container gets CPUs of its own" in one.text
     assert Pod.from_manifest(one.attempt["pod"]).exclusive_cpus == 2
+
+
+def test_a_joint_reduction_gives_up_no_more_than_it_must() -> None:
+    """Neither resource alone would do; each is raised again until one step more is refused."""
+    node = node_of()
+    asked = gpu_pod("x", cpu="1000", memory="4000Gi")
+    [one] = by_kind(node, asked)["request"]
+
+    limits = one.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
+    assert set(limits) == {"cpu", "memory"}
+    cpus, memory = int(limits["cpu"]), parse_quantity(limits["memory"], "memory") // 10**9
+    assert node.try_admit(one.attempt["pod"])
+    assert not node.try_admit(gpu_pod("x", cpu=str(cpus + 1), memory=str(memory)))
+    assert not node.try_admit(gpu_pod("x", cpu=str(cpus), memory=str(memory + (1 << 20))))
