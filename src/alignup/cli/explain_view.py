@@ -92,7 +92,7 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
     if step.resources:
         show_resources(console, step.resources)
     elif step.container is not None:
-        console.print("asks for nothing that is given out by NUMA node")
+        console.print("requests nothing that is allocated by NUMA node")
     console.print(f"rule: {safe(step.rule)}")
     if common := in_common(step):
         console.print(f"the offers have in common: {common}")

@@ -81,7 +81,7 @@ def offered_in_words(resource: ResourcePart) -> str:
     """Return the sets of NUMA nodes that a resource was offered on."""
     seen = resource.offered
     if seen is None:
-        return "" if resource.places else "not given out by NUMA node here"
+        return "" if resource.places else "not allocated by NUMA node here"
     if seen.anywhere:
         return "any"
     if seen.is_impossible:

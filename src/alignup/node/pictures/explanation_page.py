@@ -163,7 +163,7 @@ def _step_parts(step: Step) -> Iterator[Element]:
         rows = list(resource_rows(step.resources))
         yield scrolling(Table(RESOURCE_COLUMNS, rows, frozenset(RESOURCE_NUMBERS)).element())
     else:
-        yield paragraph("requests nothing that is given out by NUMA node")
+        yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")
     if common := in_common(step):
         yield paragraph(f"the offers have in common: {common}")
