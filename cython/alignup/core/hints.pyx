@@ -245,7 +245,7 @@ cdef class HintList:
         return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs(limit)])
 
     def avoiding(self, uint64_t avoided):
-        """Return the hints without those that name several nodes of which one is in the mask `avoided`."""
+        """Return the hints except those of several nodes that touch the mask `avoided`."""
         cdef HintList left
         cdef int mask
         if self.given is not None:
@@ -371,7 +371,7 @@ cdef tuple narrowest_first(tuple pair):
     return popcount(pair[0]), pair[0], not pair[1]
 
 
-# Arrays: masks, and whether each is preferred. Only these import numpy, when somebody asks for one.
+# Arrays: masks, and whether each is preferred. Only these functions import numpy.
 
 cdef tuple narrow_arrays(const Family* family):
     """Return the arrays of a list whose masks all fit 8 nodes."""

@@ -270,7 +270,7 @@ cdef inline int place_in(const int* numbers, int count, int number) noexcept nog
 
 
 cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
-    """Read what a pod or container asks for; resources that no node has are passed over."""
+    """Read what a pod or container asks for; resources that no node has are ignored."""
     cpus, sizes, counts, hands_on = asked
     if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
         raise ValueError(f"expected requests that are not negative, got {asked}")

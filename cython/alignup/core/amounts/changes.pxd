@@ -1,4 +1,4 @@
-"""Whether the amounts of a node changed while somebody read them without its lock."""
+"""Tells whether the amounts of a node changed while they were read without its lock."""
 
 from libc.stdint cimport int64_t
 

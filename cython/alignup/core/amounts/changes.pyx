@@ -1,4 +1,4 @@
-"""Count the changes of a node, for those who read its amounts without its lock."""
+"""Count the changes of a node, for readers of its amounts that do not take its lock."""
 
 cimport cython
 
@@ -14,7 +14,7 @@ cdef extern from *:
 
 @cython.final
 cdef class Changes:
-    """The count of the changes of a node; whoever calls holds the node's lock."""
+    """The count of the changes of a node; callers hold the node's lock."""
 
     def begin(self):
         """Note that a change begins, maybe within another one."""

@@ -195,7 +195,7 @@ cdef class CpuLedger:
     """Which CPUs of a machine are given.
 
     Args:
-        capacity: the CPUs that there are to give.
+        capacity: the allocatable CPUs.
     """
 
     def __cinit__(self, CpuCapacity capacity not None):
@@ -243,7 +243,7 @@ cdef class CpuLedger:
 
     @property
     def given(self):
-        """The CPUs of the machine that somebody holds."""
+        """The CPUs of the machine that are held."""
         return cpus_of(self.capacity.topology, self.state.given)
 
     def free_by_node(self):
@@ -261,7 +261,7 @@ cdef class CpuLedger:
         return room
 
     def give(self, cpus):
-        """Mark CPUs as given; those that the machine does not have are passed over."""
+        """Mark CPUs as given; CPUs that the machine does not have are ignored."""
         self.mark(cpus, True)
 
     def take_back(self, cpus):
@@ -288,7 +288,7 @@ cdef class CpuLedger:
         Args:
             request: how many CPUs are needed.
             reusable: CPUs that init containers of the pod leave; all of them must be in reach of a mask.
-            held: the CPUs to count; None: those that are free.
+            held: the CPUs to count; None: the free ones.
         """
         cdef uint64_t[SHORT_SET] short
         cdef uint64_t* sets

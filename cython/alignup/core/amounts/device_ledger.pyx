@@ -190,7 +190,7 @@ cdef class DeviceInventory:
 
 @cython.final
 cdef class DeviceLedger:
-    """Which devices of an inventory are given; `given` is the set of those that are given already."""
+    """Which devices of an inventory are given; `given` is the set of devices that are given already."""
 
     def __cinit__(self, DeviceInventory inventory not None, given=0):
         self.state.given = NULL
@@ -246,7 +246,7 @@ cdef class DeviceLedger:
 
     @property
     def given(self):
-        """The devices that somebody holds."""
+        """The devices that are held."""
         return self.set_of(self.state.given)
 
     @property
@@ -294,7 +294,7 @@ cdef class DeviceLedger:
         Args:
             request: how many devices are needed.
             reusable: devices that the container takes over from earlier ones of its pod.
-            held: the devices to count; None: those that are free.
+            held: the devices to count; None: the free ones.
         """
         cdef int place
         cdef uint64_t[SHORT_SET] short
@@ -381,7 +381,7 @@ cdef class DeviceLedger:
                 PyMem_Free(sets)
 
     cdef object advised(self, object advise, object choice, object chosen, int64_t request):
-        """Return what is chosen after somebody was asked: what was chosen before, and some of the choice."""
+        """Return the devices chosen before, and those of the choice that the adviser adds."""
         answer = advise(choice, chosen, request)
         if chosen & ~answer or answer & ~(choice | chosen) or answer.bit_count() > request:
             raise ValueError(f"expected at most {request} devices of {choice | chosen} with {chosen}, got {answer}")

@@ -215,7 +215,7 @@ cdef MemoryOutcome choose_memory(
     2. The nodes have too little: the best hint that includes them, with the same condition.
     3. The group rule then has the last word, unless older kubelets are followed; a single node it never refuses.
 
-    Where no nodes will do, `mask` is left at those that had to be included.
+    Where no nodes will do, `mask` is left at the nodes that had to be included.
     """
     cdef uint64_t found = 0
     cdef bint is_preferred = False

@@ -195,7 +195,7 @@ cdef class MemoryLedger:
     """The memory of one machine: what is free on each NUMA node, and which nodes are bound.
 
     Args:
-        capacity: what there is to give.
+        capacity: the allocatable memory.
         bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out of the
             group until nobody uses it, even if that container was refused later on.
     """
@@ -388,12 +388,12 @@ cdef class MemoryLedger:
         return holding
 
     def adopt(self, dict shares not None):
-        """Take bytes that somebody holds already, and return the holding; None where nothing of it is there.
+        """Take bytes that are held already, and return the holding; None where the machine has none of them.
 
         Where a node has less left than that, it counts as full.
 
         Args:
-            shares: type -> {position of the NUMA node: bytes}; types that the machine lacks are passed over.
+            shares: type -> {position of the NUMA node: bytes}; types that the machine lacks are ignored.
         """
         cdef MemoryHolding holding = self.holding_of(shares)
         if holding is not None:

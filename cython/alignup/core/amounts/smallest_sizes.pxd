@@ -1,4 +1,4 @@
-"""The smallest sizes: how many NUMA nodes would hold a request if nobody held anything.
+"""The smallest sizes: how many NUMA nodes a request needs on an empty machine.
 
 A hint is preferred if its mask has so many nodes. The managers of the kubelet go by what the nodes have, not by what is
 free, so that a hint that is wider than need be is never preferred.
@@ -26,6 +26,8 @@ cdef inline int fewest_nodes(const int64_t* largest_sums, int most, int64_t requ
 
 cdef inline int smallest_cpu_size(const CpuLayout* layout, int64_t request) noexcept nogil:
     """Return the size for CPUs; all nodes that have any, where these are too few."""
+    if layout.largest_sums[1] >= request:   # nearly always
+        return 1
     return fewest_nodes(layout.largest_sums, popcount(layout.universe), request)
 
 
@@ -34,9 +36,11 @@ cdef inline int smallest_device_size(const DeviceLayout* layout, int64_t request
 
     Beyond 8 nodes 0, where some place is of several nodes and no single node has enough: it takes a search.
     """
-    if layout.single_places:
-        return fewest_nodes(layout.largest_sums, popcount(layout.universe), request)
-    return size_over_places(layout, request)
+    if not layout.single_places:
+        return size_over_places(layout, request)
+    if layout.largest_sums[1] >= request:   # nearly always
+        return 1
+    return fewest_nodes(layout.largest_sums, popcount(layout.universe), request)
 
 
 cdef inline int smallest_memory_size(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil:

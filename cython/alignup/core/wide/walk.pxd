@@ -35,7 +35,7 @@ cdef struct Walk:
     Budget* budget
     int size
     bint bounded                # distances are bounded; else only summed up
-    int64_t target              # sets that cost more are passed over
+    int64_t target              # sets that cost more are skipped
     int64_t beyond              # the least cost, or bound on it, that was over the target
     bint found
     uint64_t best
