@@ -251,10 +251,12 @@ class Ledger:
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
-        self._changes = 0
-        """Counts changes of leases, devices and the queue."""
-        self._blocking: dict[str, tuple[int, bool]] = {}
-        """The answers of `_blocks` by waiter, with the number of changes that they were found after."""
+        self._reports = 0
+        """Counts changes of devices."""
+        self._blocking: dict[str, tuple[object, bool]] = {}
+        """The answers of `_blocks` by waiter, with all that they depend on."""
+        self._ways: dict[str, tuple[object, list[frozenset[str]] | None]] = {}
+        """The answers of `_ways_to_start`, likewise."""
         self.closed = ""
         """Why nothing is given at all; empty: leases are given."""
 
@@ -320,7 +322,7 @@ class Ledger:
             InputError: a device id comes twice; nothing changed.
         """
         self._node.update(resource, devices, lambda *question: self._prefer(resource, *question))
-        self._changes += 1
+        self._reports += 1
         if has_preferences:
             self._with_preferences.add(resource)
         else:
@@ -379,7 +381,6 @@ class Ledger:
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return None
-        self._changes += 1
         self._node.release(lease_id)
         self._users.remove(self.owner_of(lease), lease)
         if lease_id in self._pending:
@@ -406,8 +407,8 @@ class Ledger:
         """Remove a claim from the queue, if it is queued."""
         waiter = self._queue.leave(lease_id)
         if waiter is not None:
-            self._changes += 1
             self._blocking.pop(lease_id, None)
+            self._ways.pop(lease_id, None)
             self._users.leave(self.owner_of(waiter), lease_id)
             self._entries.append(Left(lease_id))
 
@@ -521,7 +522,6 @@ class Ledger:
 
     def _note(self, lease: LeaseRecord) -> None:
         """Record a lease, or one that has changed."""
-        self._changes += 1
         self._leases[lease.id] = lease
         self._users.add(self.owner_of(lease), lease)
 
@@ -559,19 +559,25 @@ class Ledger:
 
     def _blocks(self, waiter: Waiter) -> bool:
         """Return whether others wait for a queued request: not if only its own leases or limits are in its way."""
-        changes, blocks = self._blocking.get(waiter.id, (-1, False))
-        if changes != self._changes:
-            blocks = self._could_start(waiter)
-            self._blocking[waiter.id] = self._changes, blocks
+        own, held = self._own_leases(waiter), self._users.of(self.owner_of(waiter))
+        state = (
+            [lease.id for lease in own],
+            (len(held.leases), held.cpus, held.memory, dict(held.devices)),
+            self._reports,
+        )
+        known, blocks = self._blocking.get(waiter.id, (None, False))
+        if known != state:
+            blocks = self._could_start(waiter, own)
+            self._blocking[waiter.id] = state, blocks
         return blocks
 
-    def _could_start(self, waiter: Waiter) -> bool:
+    def _could_start(self, waiter: Waiter, own: Iterable[LeaseRecord]) -> bool:
         """Return whether a queued request can be met once all leases but its own have ended."""
         request = request_of(waiter)
         if request is None:
             return True
         node = self._trial_node(self._site)
-        for lease in self._own_leases(waiter):
+        for lease in own:
             node.adopt(lease)
         draft = _placed(node, request, waiter)
         if draft is None:
@@ -616,6 +622,17 @@ class Ledger:
         ]
         if request is None or len(ids) > _MOST_LEASES:
             return None
+        state = (self._leases.keys() - {passing.id}, self._reports)
+        known, ways = self._ways.get(first.id, (None, None))
+        if known != state:
+            ways = self._tried_ways(request, first, passing, ids)
+            self._ways[first.id] = state, ways
+        return ways
+
+    def _tried_ways(
+        self, request: Request, first: Waiter, passing: LeaseRecord, ids: Sequence[str]
+    ) -> list[frozenset[str]] | None:
+        """Return what `_ways_to_start` does, out of some leases, by trying their sets from the smallest up."""
         node = self._trial_node(self._site)
         for lease in self._leases.values():
             if lease.id != passing.id:

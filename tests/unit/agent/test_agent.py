@@ -338,7 +338,7 @@ def test_a_file_that_an_agent_has_is_left_alone_while_it_is_down(folder):
     source = open_source(folder / "leases.json", lambda _: None)
     assert isinstance(source, AgentSource)
     source._patience = 0.1
-    with pytest.raises(InputError, match=r"one that does not answer at .*: start it again, or"):
+    with pytest.raises(InputError, match=r"does not answer at .*: start it again, or"):
         source.acquire(claim(cpus=1))
 
 

@@ -65,7 +65,7 @@ def test_one_pod_is_found_by_its_name(socket):
 
 def test_a_place_that_cannot_be_is_an_error(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="expected a socket to serve PodResources at"):
+    with pytest.raises(InputError, match="cannot serve PodResources"):
         serve_pod_resources(tmp_path / "file" / "x", PodResourcesView(None, None), None)
 
 

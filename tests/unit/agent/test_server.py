@@ -383,7 +383,7 @@ def test_a_socket_that_somebody_serves_stays_theirs(path):
     [
         ("x" * 100, "", "expected a path of up to 107 bytes"),
         ("a.sock", "no-such-group", "cannot serve a socket:"),
-        ("file/a.sock", "", "cannot serve a socket: 'not a directory'"),
+        ("file/a.sock", "", "cannot serve a socket: not a directory"),
     ],
 )
 def test_a_socket_that_cannot_be_is_an_error(path, name, group, words):

@@ -362,7 +362,7 @@ def test_who_is_at_a_limit_blocks_nobody():
     books.free("a")
     assert books.heads() == ["b"]
     with pytest.raises(AllocationError, match="came before: pid"):
-        books.ask(asked("d", 0, cpus=1))
+        books.ask(asked("d", 0, cpus=8))
 
 
 def test_devices_that_are_ill_are_waited_for_by_who_needs_them_only():
@@ -406,7 +406,7 @@ def test_with_too_many_leases_to_tell_nobody_passes(monkeypatch):
 def test_what_is_passed_on_trial_stays_as_it_was():
     books = ledger()
     held_by(books, "a", OTHER, cpus=12, memory="10Gi")
-    waiting_for(books, "c", cpus=10)
+    waiting_for(books, "c", cpus=14)
     books.take_entries()
     before = (books.table(), books.amounts())
     with pytest.raises(AllocationError, match="came before"):
