@@ -276,3 +276,11 @@ def test_the_node_object_goes_before_the_machine() -> None:
     limits = node_limits(machine(1, 4, 8), KubeletConfig(), {"a/c": 1}, found)
     assert limits.allocatable == {"cpu": 3500, "memory": GIBI, "pods": 5, "a/b": 2, "a/c": 1}
     assert (limits.name, limits.labels["zone"], len(limits.taints)) == ("n", "a", 1)
+
+
+@pytest.mark.parametrize("names", [("large", "small"), ("small", "large")])
+def test_of_equally_near_pods_the_one_that_requests_less_memory_is_evicted(names) -> None:
+    sizes = {"large": "2Gi", "small": "1Gi"}
+    others = [pod(name, "2", sizes[name]) for name in names]
+    found = misfit_of(pod(cpu="1", critical=True), others, LIMITS)
+    assert [one.name for one in found.preempted] == ["small"]

@@ -134,3 +134,12 @@ def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> Non
     assert spec["containers"][0]["resources"]["requests"]["cpu"] == "2"
     assert (spec["priority"], spec["nodeSelector"]) == (7, {"kubernetes.io/os": "linux"})
     assert spec["containers"][0]["ports"][0]["hostPort"] == 80
+
+
+def test_a_pod_that_the_kubelet_refuses_is_not_among_the_holders() -> None:
+    asked = pod(cpu="2", limits=True, nodeSelector={"kubernetes.io/os": "windows"})
+    found = node().explain(asked)
+    assert found.reason == "NodeAffinity"
+    assert found.after is not None
+    assert "p" not in {one.pod_uid for one in found.after.containers}
+    assert found.containers[0].got is not None

@@ -7,8 +7,10 @@ from itertools import combinations
 
 import pytest
 
+from alignup.machine.machine import machine_from_dict
 from alignup.node.pictures.boxes import FONT, Box, text_width, walk
 from alignup.node.pictures.layout import CELL_FONT, lay_out
+from machines import machine_of
 from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
 
 LAYOUTS = {name: lay_out(one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()}
@@ -109,3 +111,14 @@ def test_remarks_stand_in_their_node() -> None:
     nodes = [one for one in walk(box) if one.kind == "node"]
 
     assert ["cpu: 4 asked, 2 free" in labels(one) for one in nodes] == [False, True]
+
+
+def test_a_node_that_is_as_near_to_two_sockets_stands_in_neither() -> None:
+    described = machine_of(2, 2)
+    for node in described["numaNodes"]:
+        node["distances"] = [*node["distances"], 30]
+    described["numaNodes"].append({"id": 2, "memory": 1 << 30, "cores": [], "distances": [30, 30, 10]})
+    box = lay_out(machine_from_dict(described), {})
+    sockets = [one for one in walk(box) if one.kind == "socket"]
+    homes = {one.label: [node.key[1] for node in walk(one) if node.kind == "node"] for one in sockets}
+    assert homes == {"socket 0": [0], "socket 1": [1], "NUMA nodes without CPUs": [2]}
