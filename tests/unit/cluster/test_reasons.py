@@ -21,6 +21,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.node.explain.cause import causes_of
 from alignup.node.explain.trial import tried
 from cluster_cases import node_of, pod_of
+from watched import description
 
 WORDS = {
     "too little": "is left on the node",
@@ -192,3 +193,17 @@ def test_a_simulation_takes_requests_of_exbibytes(blind) -> None:
     ]
     report = Simulation(cluster, blind=blind).run(events)
     assert (report.placed, report.no_room) == (1, len(pods) - 1)
+
+
+def test_a_simulation_tells_the_cause_of_each_moment() -> None:
+    """Pods that ask for the same are refused by the same node, which has changed meanwhile."""
+
+    def arrival(number: int, **limits: str) -> Arrival:
+        return Arrival(float(number), replace(pod(**limits), uid=str(number), name=str(number)))
+
+    wide = {"cpu": "3", "memory": "1Gi", "example.com/gpu": "2"}
+    small = {"cpu": "2", "memory": "1Gi"}
+    cluster = Cluster.from_json_lines(json.dumps({"name": "n", **description()}))
+    events = [arrival(0, **wide), arrival(1, **small), arrival(2, **small), arrival(3, **wide)]
+    causes = {cause: count for (_, cause), count in Simulation(cluster).run(events).causes.items()}
+    assert causes == {"no node has enough gpu": 1, "no node has enough gpu and cpu": 1}
