@@ -30,7 +30,7 @@ WORDS = {
     "allocation": "left to allocate",
     "whole cores": "no whole number of cores",
 }
-ALL = {"cpu", "memory", "gpu", "nic", "hugepages-2Mi", "hugepages-1Gi", "hugepages-16Gi"}
+ALL = {"cpu", "memory", "gpu", "nic", "fpga", "hugepages-2Mi", "hugepages-1Gi", "hugepages-16Gi"}
 PAIRS = 2000
 
 
