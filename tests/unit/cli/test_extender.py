@@ -36,18 +36,27 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    said = process.stdout.readline()
-    assert said.startswith("listening on 127.0.0.1:")
-    args = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, "NodeNames": ["a"]}
-    request = urllib.request.Request(
-        f"http://{said.split()[-1]}/filter", json.dumps(args).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
-        assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}
-    process.send_signal(signal.SIGTERM)
-    _, complaints = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in complaints
+    try:
+        said = process.stdout.readline()
+        assert said.startswith("listening on 127.0.0.1:")
+        args = {
+            "Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
+            "NodeNames": ["a"],
+        }
+        request = urllib.request.Request(
+            f"http://{said.split()[-1]}/filter",
+            json.dumps(args).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
+            assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "Traceback" not in complaints
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
