@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from typing import Any
 
@@ -12,13 +13,13 @@ LICENCE = "example.com/licence"
 
 def example() -> HintProvider:
     """Return the provider that the docstring shows."""
-    text = HintProvider.__doc__ or ""
+    text = inspect.cleandoc(HintProvider.__doc__ or "")  # Python 3.13 has done so already
     names: dict[str, Any] = {
         "AllocationError": AllocationError,
         "BitMask": BitMask,
         "TopologyHint": TopologyHint,
     }
-    exec(textwrap.dedent(text[text.index("        class Licences:") :]), names)  # noqa: S102  # what is tested
+    exec(textwrap.dedent(text[text.index("    class Licences:") :]), names)  # noqa: S102  # what is tested
     made: HintProvider = names["Licences"]()
     return made
 
