@@ -196,7 +196,7 @@ kubelet_versions_option = click.option(
     metavar="VERSION[,VERSION...]",
     callback=_versions,
     shell_complete=known_versions,
-    help="Decide as this kubelet does, as in 1.33; of several (1.33,1.36), compare what they decide. "
+    help="Decide as this kubelet does, as in 1.33; of several (1.36,1.37), compare what they decide. "
     "[default: the newest known]",
 )
 config_option = click.option(

@@ -12,7 +12,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.versions import PodLevel, PodReading
+from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]), st.integers(0, 3), max_size=4
@@ -231,3 +231,14 @@ def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind)
 
     manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
     assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [""]
+
+
+def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_pod():
+    """A kubelet 1.33 sums over containers whose spec requests CPUs, and gives what the status says."""
+    made = manifest([], [({}, {})], {"requests": BOTH, "limits": BOTH})
+    made["status"] = {
+        "containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]
+    }
+    reading = PodReading(PodLevel.SETS_QOS, StatusRequests.CONTAINERS, False, False)
+    pod = Pod.from_manifest(made).read_as(reading)
+    assert (pod.containers[0].exclusive_cpus, pod.exclusive_cpus) == (2, 0)

@@ -1,6 +1,6 @@
 """The device manager as a hint provider: which devices of every plugin's resource a container gets.
 
-It decides as the kubelet (1.36) does. Where a resource's devices are and which of them is next is known to
+It decides as the kubelet does. Where a resource's devices are and which of them is next is known to
 `alignup.providers.devices.pool`; here is who holds them.
 """
 

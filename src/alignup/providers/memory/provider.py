@@ -1,6 +1,6 @@
 """The memory manager with the Static policy: which container holds memory of which NUMA nodes.
 
-Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet (1.36) does for
+Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet does for
 memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory_choice`; what
 is allocatable is worked out in `alignup.providers.memory.capacity`.
 """
