@@ -98,7 +98,9 @@ class Pod(Record):
     pod_level: PodLevel = PodLevel.IGNORED
     """The meaning of the resources that the pod has as a whole (`spec.resources`); `IGNORED` also if it has none."""
     readings: PodReadings | None = field(default=None, repr=False, compare=False)
-    """The same pod as kubelets of other releases and gates read it; None: they all read it so."""
+    """The same pod as kubelets of other releases and gates read it; None: they all read it so, or this is a reading."""
+    made_of: PodReadings | None = field(default=None, repr=False, compare=False)
+    """What this reading was made of, where readings differ."""
 
     def __post_init__(self) -> None:
         if not self.all_containers:
@@ -111,8 +113,8 @@ class Pod(Record):
 
     def renamed(self, **identity: Any) -> Pod:
         """Return the pod under another `uid`, `name`, `namespace`, or with other `annotations`."""
-        readings = None if self.readings is None else self.readings.renamed(identity)
-        return replace(self, **identity, readings=readings)
+        made_of = None if self.made_of is None else self.made_of.renamed(identity)
+        return replace(self, **identity, readings=None if self.readings is None else made_of, made_of=made_of)
 
     @property
     def has_shared_pool(self) -> bool:

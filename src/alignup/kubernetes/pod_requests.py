@@ -96,7 +96,8 @@ def build_pod(
     """
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
     source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints)
-    return _read_pod(source, _NEWEST_READING)
+    newest = _read_pod(source, _NEWEST_READING)
+    return newest if newest.made_of is None else replace(newest, readings=source)
 
 
 class _Source(Record):
@@ -161,13 +162,13 @@ def _read_pod(source: _Source, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
-        readings=None if source.pod_wish is None and not source.allocated else source,
+        made_of=None if source.pod_wish is None and not source.allocated else source,
     )
 
 
 def wishes_of(pod: Pod) -> tuple[list[Wish], list[Wish], Wish | None]:
     """Return the resources that a pod was made of: of init containers, of other containers, and as a whole."""
-    source = pod.readings
+    source = pod.made_of
     if isinstance(source, _Source):
         return (
             [_copied(one) for one in source.init_wishes],

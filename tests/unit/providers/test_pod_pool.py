@@ -91,6 +91,7 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
     ("containers", "inits", "words"),
     [
         ([{"cpu": "4", "memory": "1Gi"}, {}], [], "leaving no cpus for shared containers"),
+        ([{}, {"cpu": "4", "memory": "1Gi"}], [], "leaving no cpus for shared containers"),
         ([{"cpu": "1", "memory": "2Gi"}, {}], [], "leaving no memory for shared containers"),
         ([{}], [({"cpu": "4", "memory": "1Gi"}, True)], "leaving no cpus for shared containers"),
         (
