@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.failures import complain
+from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_mapping
 from alignup.cli.options import (
     device_resource_option,
@@ -113,6 +113,7 @@ def command(
     `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
     wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
+    need_extra("agent")
     from alignup.agent.agent import run_agent
     from alignup.agent.logs import start_logging
     from alignup.leases.file import LeaseFile

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from alignup.cli import main
+from alignup.cli import failures, main, options
 from alignup.cli.program import SUBCOMMANDS, exit_status, let_write_anything, program
 
 SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
@@ -288,3 +290,49 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
         out, err = running.communicate(timeout=60)
 
     assert (running.returncode, answer, out, err.strip()) == (130, ANSWER, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "extra"),
+    [
+        (("agent",), "grpc", "agent"),
+        (("agent",), "google.protobuf", "agent"),
+        (("extender",), "aiohttp", "cluster"),
+        (("fleet", "-m", "gb200"), "kubernetes_asyncio", "cluster"),
+        (("reconcile",), "aiohttp", "cluster"),
+        (("node", "publish", "--name", "n"), "xxhash", "cluster"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str
+) -> None:
+    """In one line, before anything is done."""
+    monkeypatch.setattr(failures, "find_spec", lambda name: None if name == missing else find_spec(name))
+    assert alignup(*words).complains(
+        f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'"
+    )
+
+
+def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
+    """By whichever import: the extra that has it and little else."""
+
+    def work() -> int:
+        raise ModuleNotFoundError("No module named 'xxhash'", name="xxhash")
+
+    said: list[str] = []
+    monkeypatch.setattr(failures, "complain", said.append)
+    assert failures.status_of(work) == 2
+    assert said == ["this needs the module xxhash, which is not installed: pip install 'alignup[kubelet]'"]
+
+
+def test_values_are_completed() -> None:
+    assert [one.value for one in options.one_of("best-effort", "none")(None, None, "b")] == ["best-effort"]
+    assert "1.33" in [one.value for one in options.known_versions(None, None, "1.3")]
+
+
+def test_the_version_needs_no_program() -> None:
+    """Nor anything else that is slow to import."""
+    start = "import sys; sys.argv = ['alignup', '-V']; from alignup.cli import main"
+    code = f"{start}; main(); print('click' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    assert done.stdout == f"alignup {metadata.version('alignup')}\nFalse\n"
