@@ -411,7 +411,7 @@ def test_lists_too_long_to_fold_are_folded_in_part() -> None:
 def test_lists_that_take_all_steps_leave_some_to_the_next_one() -> None:
     """Two lists of 16,384 hints are 268 million ANDs, more than are made; all that came of them meet the third list."""
     long = written(np.arange(1 << 14, dtype="u8") | np.uint64(1 << 39))
-    nodes = (*range(8), 39)
+    nodes = (*range(10), 39)
 
     best = Merger(40).merge([long, long, HintList([hint(False, *nodes)])])
 
