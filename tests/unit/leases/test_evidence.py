@@ -117,7 +117,9 @@ def forger(state, *, uid, claimed=None):
     if pid == 0:
         os.read(reading, 1)
         os.setresuid(uid, uid, uid)
-        lease = msgspec.structs.replace(leasing.record("evil"), process=identify(os.getpid()), uid=claimed)
+        lease = msgspec.structs.replace(
+            leasing.record("evil"), id=f"id of {claimed}", process=identify(os.getpid()), uid=claimed
+        )
         os.execvpe(  # noqa: S606  # a test
             "sleep",  # noqa: S607  # a test
             ["sleep", "60"],
