@@ -10,6 +10,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import read_cpu_state
 from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.state import KubeletState
 from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock
@@ -58,3 +59,16 @@ def test_the_text_counts_alone(kind, read):
             read(json.dumps({**wire, "data": torn}).encode())
     without = {key: value for key, value in wire.items() if not key.startswith("data")}
     assert read(json.dumps(without).encode()).is_intact
+
+
+def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
+    written = BY_GATE["PodLevelResourceManagers"]
+    state = KubeletState(
+        read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode())
+    )
+    for gone, shared in ((("side",), [0, 4, 5, 7]), (("main", "side"), [0, 1, 2, 3, 4, 5, 7])):
+        left = state.without(lambda uid, name, gone=gone: uid == "uid-a" and name in gone)
+        assert left.cpu is not None
+        assert left.memory is not None
+        assert left.cpu.shared == CPUSet(shared)
+        assert ("uid-a" in left.cpu.pods) is ("uid-a" in left.memory.pods) is (len(gone) == 1)
