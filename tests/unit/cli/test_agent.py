@@ -79,7 +79,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
         125,
         True,
     )
-    assert "expected --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
+    assert "use --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
     told = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
     assert "nothing beside the agent" in told.stderr
     assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
@@ -239,7 +239,7 @@ def test_the_socket_is_the_systems_or_ones_own(monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
     assert str(default_socket()) == "/run/user/1000/alignup/agent.sock"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    with pytest.raises(InputError, match="expected --socket or XDG_RUNTIME_DIR"):
+    with pytest.raises(InputError, match="give --socket: XDG_RUNTIME_DIR is not set"):
         default_socket()
 
 

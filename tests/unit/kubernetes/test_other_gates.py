@@ -76,7 +76,7 @@ def test_documents_are_refused_and_descriptions_warned_of():
     text = "kind: KubeletConfiguration\nfeatureGates: {NoSuchGate: true}\n"
     with pytest.raises(ConfigError, match=r"unrecognized feature gate: NoSuchGate .* in config\.yaml"):
         load_config(text, "config.yaml")
-    with pytest.warns(AlignupWarning, match="let pass, though .*NoSuchGate"):
+    with pytest.warns(AlignupWarning, match="accepted, although .*NoSuchGate"):
         load_config(text, "config.yaml", lenient=True)
     with pytest.warns(
         AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"

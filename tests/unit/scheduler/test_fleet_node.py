@@ -72,4 +72,4 @@ def test_the_node_has_what_a_kubelet_reports() -> None:
     }
     assert status["allocatable"]["cpu"] == "7000m"
     assert status["allocatable"]["memory"] == str(15 << 30)
-    assert status["nodeInfo"]["kubeletVersion"] == "v1.36.0"
+    assert status["nodeInfo"]["kubeletVersion"] == "v1.37.0"
