@@ -105,13 +105,19 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
     if checkpoint is None or not any(entry.response for entry in checkpoint.entries):
         return {}
     try:
-        from alignup.kubelet.allocate_response import device_paths  # noqa: PLC0415  # an extra
+        from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra
+
+        from alignup.kubelet.allocate_response_pb2 import AllocateResponse  # noqa: PLC0415  # an extra
     except ImportError:
         return {}
     paths: dict[tuple[str, str], tuple[str, ...]] = {}
     for entry in checkpoint.entries:
         key = (entry.pod_uid, entry.container)
-        paths[key] = (*paths.get(key, ()), *device_paths(entry.response))
+        try:
+            answer = AllocateResponse.FromString(entry.response)
+        except DecodeError:  # as in the kubelet, such an answer has no device files
+            continue
+        paths[key] = (*paths.get(key, ()), *(one.container_path for one in answer.devices))
     return paths
 
 
