@@ -108,7 +108,9 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
     assert exit_status(click.Command("failing", callback=fail)) == status
 
 
-@pytest.mark.parametrize(("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")])
+@pytest.mark.parametrize(
+    ("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
+)
 def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException, words: str) -> None:
     """Where no reader noticed it before."""
 

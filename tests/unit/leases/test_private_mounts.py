@@ -348,5 +348,7 @@ def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
 def test_without_the_right_to_mount_a_command_is_refused(folder, monkeypatch):
     """It would run without its devices, or with those of somebody else."""
     monkeypatch.setattr(private_mounts, "may_mount", lambda: False)
-    with pytest.raises(InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"):
+    with pytest.raises(
+        InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"
+    ):
         run_module.run(client(folder), make_request(devices={"example.com/nic": 1}), ("true",), binds=False)
