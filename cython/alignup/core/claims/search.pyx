@@ -1,8 +1,8 @@
 """The search for devices that satisfy claims: the first solution in the scheduler's order, found without its detours.
 
-The scheduler's allocator tries devices depth first: claim by claim, request by request, way by way, device by device in
-ascending order within a request. The first solution that it meets is the answer. This search walks the same tree and leaves
-out only what holds no solution:
+The scheduler's allocator tries devices depth first: claim by claim, request by request, way by way, device by device
+in ascending order within a request. The first solution that it meets is the answer. This search walks the same tree and
+leaves out only what holds no solution:
 
 - *Interchangeable devices once.* Of devices of one class that are in the same state, the first stands for all: a
   solution with a later one would be one with the first in its place.
@@ -11,12 +11,12 @@ out only what holds no solution:
 - *Bounds.* What is still asked for is compared with what is left: a flow from requests to classes of devices, with the
   values that constraints leave and the devices that counters leave.
 
-An error of the allocator ends it where it is met, so the walk must meet the same ones. Where there may be errors, bounds
-are off, since they leave out subtrees that were never walked; and where a claim may also grow beyond its limit of devices,
-which cuts walks short, all three are off.
+An error of the allocator ends it where it is met, so the walk must meet the same ones. Where there may be errors,
+bounds are off, since they leave out subtrees that were never walked; and where a claim may also grow beyond its limit
+of devices, which cuts walks short, all three are off.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -182,7 +182,7 @@ cdef class _Search:
 
     cdef object load(self, object problem, Py_ssize_t claims):
         """Copy the tables of a `Problem`."""
-        cdef Py_ssize_t way, device, place, constraint, word
+        cdef Py_ssize_t way, device, place
         ways = problem.ways
         self.devices = len(problem.devices)
         self.ways = len(ways)
@@ -256,7 +256,9 @@ cdef class _Search:
         self.feasible_start = <Py_ssize_t *> self.get(self.constraints + 1, sizeof(Py_ssize_t))
         for constraint in range(self.constraints):
             self.value_start[constraint + 1] = self.value_start[constraint] + self.words[constraint] * self.devices
-            self.stack_start[constraint + 1] = self.stack_start[constraint] + self.words[constraint] * (MOST_RESULTS + 2)
+            self.stack_start[constraint + 1] = (
+                self.stack_start[constraint] + self.words[constraint] * (MOST_RESULTS + 2)
+            )
             self.feasible_start[constraint + 1] = self.feasible_start[constraint] + self.words[constraint]
         self.values = <uint64_t *> self.get(self.value_start[self.constraints], sizeof(uint64_t))
         for constraint in range(self.constraints):
@@ -480,7 +482,9 @@ cdef class _Search:
 
     # the walk
 
-    cdef int walk(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef int walk(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         """Go on from here.
 
         Args:
@@ -521,7 +525,9 @@ cdef class _Search:
             return self.take_next_of_all(claim, request, way, count)
         return self.take_any(claim, request, way, count, start)
 
-    cdef int take_next_of_all(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count) noexcept nogil:
+    cdef int take_next_of_all(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count
+    ) noexcept nogil:
         cdef Py_ssize_t device = self.all_devices[self.all_start[way] + count]
         cdef int outcome = self.take(claim, way, device)
         if outcome == WATCHED:
@@ -537,7 +543,9 @@ cdef class _Search:
             self.give_back(claim, way, device)
         return outcome
 
-    cdef int take_any(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef int take_any(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         cdef Py_ssize_t device, length = 0
         cdef int outcome
         cdef int32_t match
@@ -602,7 +610,9 @@ cdef class _Search:
 
     # failed states
 
-    cdef Py_ssize_t make_key(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef Py_ssize_t make_key(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         """Write what the rest of the walk depends on; return its length."""
         cdef int64_t *key = self.key
         cdef Py_ssize_t length = 2, device, place, constraint, kind, started = 0
@@ -746,9 +756,11 @@ cdef class _Search:
 
     # bounds
 
-    cdef bint is_hopeless(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef bint is_hopeless(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         """Return whether what is left cannot serve what is still asked for, each on its own and all together."""
-        cdef Py_ssize_t other, kind, group
+        cdef Py_ssize_t other
         memset(self.edge, 0, self.requests * self.classes * sizeof(int32_t))
         memset(self.flow, 0, self.requests * self.classes * sizeof(int32_t))
         memset(self.class_used, 0, self.classes * sizeof(int32_t))
@@ -787,7 +799,9 @@ cdef class _Search:
             return False
         return self.has_counters(device) and (not self.is_shareable[device] or self.has_room(way, device))
 
-    cdef bint narrow(self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef bint narrow(
+        self, Py_ssize_t claim, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         """Find the values that each matchAttribute can still have, and count those of each distinctAttribute.
 
         Returns:
@@ -810,7 +824,9 @@ cdef class _Search:
                 if self.is_distinct[constraint]:
                     found[word] = 0
                 else:
-                    found[word] = self.top(constraint)[word] if self.depth[constraint] > 0 else <uint64_t> 0xFFFFFFFFFFFFFFFF
+                    found[word] = (
+                        self.top(constraint)[word] if self.depth[constraint] > 0 else <uint64_t> 0xFFFFFFFFFFFFFFFF
+                    )
             for other in range(max(request, self.first_request[owner]), self.first_request[owner + 1]):
                 is_covered = True
                 for one in range(self.from_way(request, way, other), self.to_way(request, way, other)):
@@ -878,7 +894,9 @@ cdef class _Search:
                 return False
         return True
 
-    cdef bint have_counters(self, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start) noexcept nogil:
+    cdef bint have_counters(
+        self, Py_ssize_t request, Py_ssize_t way, Py_ssize_t count, Py_ssize_t start
+    ) noexcept nogil:
         """Return whether the counters of one name, over all sets, can carry the lightest devices for what is left."""
         cdef Py_ssize_t other, one, device, family, counter
         cdef int64_t lightest, weight, need
@@ -1007,7 +1025,10 @@ cdef class _Search:
         """Give a request one more device, moving others' where that helps."""
         cdef Py_ssize_t kind, rival, group, sibling
         for kind in range(self.classes):
-            if self.class_seen[kind] or self.flow[other * self.classes + kind] >= self.edge[other * self.classes + kind]:
+            if (
+                self.class_seen[kind]
+                or self.flow[other * self.classes + kind] >= self.edge[other * self.classes + kind]
+            ):
                 continue
             self.class_seen[kind] = 1
             group = self.group_of[kind]
@@ -1065,7 +1086,8 @@ def search(
 
     Returns:
         outcome: `found`, `none`, `error`, `constraint`, `limit` or `touched`.
-        pairs: ways and devices in order; for `error` the place in `problem.errors`, for `constraint` the way and device.
+        pairs: ways and devices in order; for `error` the place in `problem.errors`, for `constraint` the way and
+            device.
         steps: how many the walk took.
 
     Raises:
@@ -1076,7 +1098,8 @@ def search(
     cdef Py_ssize_t place
     walk.load(problem, len(problem.claims))
     has_errors = bool(problem.errors) or any(
-        way.everything is not None and any(row[number] for row in problem.covers) for number, way in enumerate(problem.ways)
+        way.everything is not None and any(row[number] for row in problem.covers)
+        for number, way in enumerate(problem.ways)
     )
     most = [0] * len(problem.claims)
     for request in range(walk.requests):
@@ -1093,7 +1116,8 @@ def search(
     with nogil:
         outcome = walk.walk(0, 0, -1, 0, 0)
     if outcome == FOUND:
-        return "found", [(walk.result_way[place], walk.result_device[place]) for place in range(walk.result_count)], walk.steps
+        devices = [(walk.result_way[place], walk.result_device[place]) for place in range(walk.result_count)]
+        return "found", devices, walk.steps
     if outcome == FATAL:
         if walk.fatal_way < 0:
             return "error", [(-1 - walk.fatal_way, 0)], walk.steps
