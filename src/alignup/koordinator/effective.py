@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
+from alignup.text.known_keys import misspelt_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,6 +81,8 @@ KUBELET_POLICIES: Final = {
 
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"
+_OTHER_FIELDS: Final = ("preferredCPUBindPolicy", "requiredCPUBindPolicy", "preferredCPUExclusivePolicy")
+"""The fields of `resource-spec` that say nothing of NUMA nodes."""
 _DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
 
@@ -115,8 +118,8 @@ class NumaTopologySpec(Record):
 def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopologySpec:
     """Return the fields of the first of the annotations `keys` that is present; values are not checked.
 
-    Names of fields are compared without regard to case, other fields are passed over and null is a missing field, as
-    for Go's decoder: an annotation that Koordinator accepts is accepted here.
+    Names of fields are compared without regard to case, other fields are ignored (misspelt ones with a warning) and
+    null is a missing field, as for Go's decoder: an annotation that Koordinator accepts is accepted here.
 
     Args:
         annotations: the pod's annotations, by name.
@@ -196,6 +199,10 @@ def _decoded(text: str, where: str) -> NumaTopologySpec:
     """Return the fields in the text of an annotation."""
     fields = decode_json(text, "a JSON object", where, _DECODE)
     said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
+    known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
+    strange = [name for name in fields or {} if name.casefold() not in known]
+    for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
+        warn(f"the field {name} at {where} is unknown and ignored; {meant!r} is meant")
     for name, value in (fields or {}).items():
         folded = name.casefold()
         if folded not in said or value is None:

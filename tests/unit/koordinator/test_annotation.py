@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alignup.errors import InputError
+from alignup.errors import AlignupWarning, InputError
 from alignup.koordinator.effective import (
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
@@ -38,6 +38,20 @@ def test_silence(text):
 
 def test_field_names_are_compared_without_case():
     assert spec('{"NUMATOPOLOGYPOLICY": "BestEffort"}').policy == "BestEffort"
+
+
+@pytest.mark.parametrize("meant", ["numaTopologyPolicy", "singleNUMANodeExclusive"])
+@pytest.mark.parametrize("spoil", [lambda name: name[:-1], lambda name: name + "s", lambda name: f"_{name}"])
+def test_misspelt_fields_are_ignored_with_a_warning(meant, spoil):
+    with pytest.warns(
+        AlignupWarning, match=f"the field {spoil(meant)} at .* is unknown and ignored; '{meant}' is"
+    ):
+        assert spec(json.dumps({spoil(meant): "Restricted"})) == NumaTopologySpec()
+
+
+@pytest.mark.parametrize("other", ["preferredCPUBindPolicy", "requiredCPUBindPolicy"])
+def test_fields_about_cpus_are_no_misspelt_ones(other):
+    assert spec(json.dumps({other: "FullPCPUs"})) == NumaTopologySpec()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"Restricted"', '{"numaTopologyPolicy": "Restricted",}'])
