@@ -73,9 +73,16 @@ def make_console() -> Console:
         return PlainConsole()
     from rich.console import Console, ConsoleDimensions
 
+    class OpenConsole(Console):
+        """Leaves it to the program what a closed pipe means; rich would exit with 1, which says refused here."""
+
+        def on_broken_pipe(self) -> None:
+            """Raise the error that is being handled once more."""
+            raise  # noqa: PLE0704  # called where rich handles it
+
     # rich would keep bold letters, but who wants no colours reads plain text
     wants_plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
-    console = Console(highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto")
+    console = OpenConsole(highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto")
     if not is_terminal:
         # both numbers, or rich takes what it knows of the kind of terminal instead, as for TERM=dumb
         console.size = ConsoleDimensions(columns, 25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -268,6 +269,18 @@ def test_a_closed_pipe_ends_the_script_quietly(tmp_path) -> None:
         running.stdout.close()
         complaints = running.stderr.read()
         assert (running.wait(60), complaints) == (141, b"")
+
+
+@installed
+@pytest.mark.parametrize("columns", ["", "80", "100"])
+def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> None:
+    """As in `alignup admit ... | head -1`, also where COLUMNS asks for rich's tables: 1 says refused."""
+    monkeypatch.setenv("COLUMNS", columns)
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as pipe, start("admit", "-m", "align-up-article", stdout=pipe) as running:
+        assert running.stderr.read() == b""
+        assert running.wait(60) == 141
 
 
 @installed
