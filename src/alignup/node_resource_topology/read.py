@@ -374,15 +374,22 @@ def columns_of(zones: list[Zone], place: str) -> Columns:
         InputError: a value is no amount, or is too large.
     """
     found: dict[str, list[_Amounts]] = {}
+    plain: dict[object, int] = {}  # zones say the same text again and again
     for position, zone in enumerate(zones):
-        where = f"{place}, zone {zone.name}"
         for resource in zone.resources or ():
-            if resource.name in _NOT_ALIGNED:
+            name = resource.name
+            if name in _NOT_ALIGNED:
                 continue
-            column = found.get(resource.name)
+            column = found.get(name)
             if column is None:
-                column = found[resource.name] = [(0, 0, 0)] * len(zones)
-            column[position] = _amounts(resource, where)
+                column = found[name] = [(0, 0, 0)] * len(zones)
+            capacity, allocatable, available = resource.capacity, resource.allocatable, resource.available
+            try:
+                column[position] = plain[capacity], plain[allocatable], plain[available]
+            except (KeyError, TypeError):  # seen for the first time, or no text at all
+                column[position] = amounts = _amounts(resource, f"{place}, zone {zone.name}")
+                if type(capacity) is type(allocatable) is type(available) is str:
+                    plain[capacity], plain[allocatable], plain[available] = amounts
     columns = {}
     for name, column in found.items():
         capacity, allocatable, available = zip(*column, strict=True)
