@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["Part", "split_machine"]
-
 _SAME_NODE: Final = 10
 _UNKNOWN_DISTANCE: Final = 20
 

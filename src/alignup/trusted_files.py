@@ -23,25 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = [
-    "LONGEST_PATH",
-    "check_free",
-    "check_path",
-    "check_text",
-    "clear",
-    "distrust",
-    "is_served",
-    "make_folders",
-    "mode_of_new_files",
-    "open_own",
-    "open_plain",
-    "peer",
-    "remove",
-    "set_aside",
-    "why",
-    "write_new",
-]
-
 LONGEST_PATH: Final = 107
 """Bytes of a unix socket's path."""
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

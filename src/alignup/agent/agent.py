@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseTable
 
-__all__ = ["Agent", "AgentOptions", "run_agent"]
-
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
 """Seconds between looks at the file of leases, which somebody may remove."""

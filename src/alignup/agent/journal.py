@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from alignup.leases.evidence import Evidence
 
-__all__ = ["Journal", "Reading", "line_of", "read_entries", "settled", "write_journal"]
-
 VERSION: Final = 1
 _LARGEST: Final = 8 << 20
 """Bytes after which the file is made anew."""

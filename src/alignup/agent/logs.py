@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["JSONFormatter", "JournalFormatter", "start_logging"]
-
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
 """What may come with a record beside its message."""
 _PRIORITIES: Final = (

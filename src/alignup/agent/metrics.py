@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from alignup.leases.ledger import Ledger
     from alignup.leases.record import LeaseRecord
 
-__all__ = ["AgentMetrics", "serve_metrics"]
-
 _LOG: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 _PATIENCE: Final = 5.0

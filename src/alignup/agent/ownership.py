@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.leases.file import LeaseFile
     from alignup.leases.record import LeaseRecord, MachineIdentity
 
-__all__ = ["Known", "Ownership"]
-
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["PodResourcesView", "serve_pod_resources"]
-
 _T = TypeVar("_T")
 _SERVICE: Final = "v1.PodResourcesLister"
 _CONTAINER: Final = "command"

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from alignup.agent.service import Service
     from alignup.leases.agent_messages import Reply
 
-__all__ = ["AgentServer", "make_folder"]
-
 _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from alignup.processes.cgroups import Enclosures
     from alignup.processes.watch import ProcessWatch
 
-__all__ = ["Observer", "PluginCalls", "PluginDevices", "Service", "shown"]
-
 _LOG: Final = logging.getLogger(__name__)
 _OWN_FAILURE: Final = "the agent failed: see its log"
 _NOBODY: Final = ProcessIdentity(0, 0, "", 0)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from alignup.claims.problem import Candidate, Problem
     from alignup.claims.read import NodeFacts
 
-__all__ = ["MOST_STEPS", "ClaimResult", "DeviceResult", "allocate", "results_of"]
-
 MOST_STEPS: Final = 20_000_000
 """The bound of one search, in steps: some seconds."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from alignup.claims.objects import Capacity, RequestPolicy
 
-__all__ = ["CapacityError", "consumed"]
-
 _ONE: Final = 10**9
 _MILLI: Final = 10**6
 _LARGEST: Final = 2**63 - 1

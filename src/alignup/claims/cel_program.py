@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
     from alignup.claims.objects import AttributeValue, Device
 
-__all__ = ["MOST_COST", "Program", "Variables", "program_of", "variables_of"]
-
 MOST_COST: Final = 1_000_000
 """`resourceapi.CELSelectorExpressionMaxCost`."""
 

@@ -10,22 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = [
-    "Call",
-    "CompileError",
-    "Fold",
-    "Ident",
-    "ListOf",
-    "Literal",
-    "Logic",
-    "MapOf",
-    "Node",
-    "NotUnderstood",
-    "Select",
-    "Uint",
-    "parse",
-]
-
 
 class CompileError(Exception):
     """The API server would refuse the expression."""

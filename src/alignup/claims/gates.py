@@ -14,8 +14,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NEWEST", "RELEASES", "Gates", "gates_of"]
-
 _FIRST: Final = ("DRAAdminAccess", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus")
 _SECOND: Final = (
     *_FIRST,

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from alignup.claims.objects import Device
 
-__all__ = ["NUMA_ATTRIBUTES", "PCIE_ROOT", "PCI_ADDRESS", "numa_nodes_of", "pci_address_of"]
-
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 PCI_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
 NUMA_ATTRIBUTES: Final = (

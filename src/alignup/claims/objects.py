@@ -11,29 +11,6 @@ import msgspec
 
 from alignup.kubernetes.quantity import parse_quantity
 
-__all__ = [
-    "ALL",
-    "Allocated",
-    "AttributeValue",
-    "Capacity",
-    "Claim",
-    "Constraint",
-    "CounterSet",
-    "CounterUse",
-    "Device",
-    "DeviceClass",
-    "NodeSelector",
-    "Pool",
-    "Request",
-    "RequestPolicy",
-    "Requirement",
-    "Slice",
-    "Subrequest",
-    "Taint",
-    "Term",
-    "Toleration",
-]
-
 _MOST: Final = 10**40
 """Capacities may be larger than 64 bits."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from alignup.claims.objects import Device, NodeSelector, Requirement, Slice
     from alignup.claims.read import NodeFacts
 
-__all__ = ["DeviceId", "PoolOnNode", "gather_pools", "node_matches", "selects"]
-
 
 class DeviceId(NamedTuple):
     """The name of a device in a cluster."""

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from alignup.claims.pools import PoolOnNode
     from alignup.claims.read import NodeFacts
 
-__all__ = [
-    "MOST_RESULTS",
-    "AllocationError",
-    "Candidate",
-    "InUse",
-    "Problem",
-    "Way",
-    "attribute_of",
-    "in_use",
-    "make_problem",
-]
-
 MOST_RESULTS: Final = 32
 """`resourceapi.AllocationResultsMaxSize`: the most devices of a claim."""
 _MOST_CLAIMS: Final = 60

@@ -14,18 +14,6 @@ from alignup.errors import InputError, warn
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
-__all__ = [
-    "NodeFacts",
-    "Resources",
-    "claims_of_pod",
-    "read_claim",
-    "read_class",
-    "read_node",
-    "read_resources",
-    "read_slice",
-    "without_nulls",
-]
-
 _GROUP: Final = "resource.k8s.io/"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _DEEPEST: Final = 40

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from alignup.claims.allocate import ClaimResult, DeviceResult
     from alignup.claims.objects import Requirement
 
-__all__ = ["answer_of", "answer_scenario", "answer_selector"]
-
 
 class _Scenario(msgspec.Struct):
     """A question on the wire."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.claims.problem import Problem
     from alignup.claims.read import NodeFacts
 
-__all__ = ["Question", "Refusal", "why_not"]
-
 _STEPS: Final = 2_000_000
 """The bound of each question that is asked again."""
 _MOST_SHOWN: Final = 6

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     Answer = tuple[Pod, Admission, PodHints | None]
 
 
-__all__ = ["command", "say_what_is_ignored"]
-
 HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
 STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from alignup.leases.file import LeaseFile
     from alignup.leases.ledger import Limits
 
-__all__ = ["command"]
-
 _PATH = click.Path(path_type=Path)
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.claims.read import NodeFacts, Resources
     from alignup.claims.why import Question
 
-__all__ = ["command"]
-
 
 @click.command(
     name="claims",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
-__all__ = ["answer_text", "changed_options", "compare_versions", "difference_lines", "option_stages"]
-
 
 def answer_text(answer: Mapping[str, Any]) -> str:
     """Return verdict and allocations of one pod, as JSON has them, in a line."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.explanation import Explanation
     from alignup.topology_manager.admission import Admission
 
-__all__ = ["command"]
-
 
 @click.command(
     name="explain",

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.explanation import Explanation, ResourcePart, Step
     from alignup.node.explain.product import Product
 
-__all__ = ["show_explanation", "show_note", "show_rejection"]
-
 
 def show_note(note: str) -> None:
     """Print a line by itself."""

@@ -15,8 +15,6 @@ from alignup.cli.failures import complain, need_extra
 from alignup.cli.options import STRATEGIES, files, kubeconfig_option, listen_option, strategy_option
 from alignup.errors import InputError
 
-__all__ = ["command", "keep_from_collection"]
-
 
 @click.command(name="extender")
 @kubeconfig_option

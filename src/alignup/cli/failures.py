@@ -18,8 +18,6 @@ from alignup.errors import AlignupError, InputError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CLOSED_PIPE", "complain", "forget_output", "need_extra", "need_text", "status_of"]
-
 BAD_INPUT = 2
 INTERRUPTED = 130
 CLOSED_PIPE = 141

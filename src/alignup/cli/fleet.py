@@ -15,8 +15,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from alignup.scheduler.fleet_node import FleetNode
 
-__all__ = ["command"]
-
 
 @click.command(name="fleet")
 @kubeconfig_option

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
-__all__ = [
-    "AskedPods",
-    "LoadedNode",
-    "asked_pods",
-    "load_node",
-    "open_input",
-    "read_bytes",
-    "read_lines",
-    "read_mapping",
-    "read_pods",
-    "write_text",
-]
-
 HERE = "/"
 """What `--machine` and `--node` name for this machine."""
 GZIP_MAGIC = b"\x1f\x8b"

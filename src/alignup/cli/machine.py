@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import NumaNode
 
-__all__ = ["command", "show_machine"]
-
 
 @click.command(name="machine")
 @machine_option

@@ -6,8 +6,6 @@ import click
 
 from alignup.cli.program import LazyGroup
 
-__all__ = ["command"]
-
 SUBCOMMANDS = {
     "collect": "Pack a kubelet's node into an archive, to be looked at elsewhere.",
     "show": "Show who holds what, as tables, JSON or pictures.",

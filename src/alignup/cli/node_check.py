@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from alignup.cli.options import KubeletSource
     from alignup.kubelet.findings import Finding
 
-__all__ = ["command"]
-
 
 @click.command(
     name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input."

@@ -17,8 +17,6 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["command"]
-
 _WORTH = {
     "sys": ("sys/", "the machine is not known elsewhere without --machine"),
     "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is not known"),

@@ -13,8 +13,6 @@ from alignup.cli.options import kubelet_node_options
 if TYPE_CHECKING:
     from alignup.cli.options import KubeletSource
 
-__all__ = ["command"]
-
 
 @click.command(name="export")
 @kubelet_node_options

@@ -10,8 +10,6 @@ import click
 from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.options import kubeconfig_option
 
-__all__ = ["command"]
-
 
 @click.command(name="publish")
 @kubeconfig_option

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node.holdings import ContainerHolding, Holdings
 
-__all__ = ["command"]
-
 
 @click.command(name="show")
 @kubelet_node_options

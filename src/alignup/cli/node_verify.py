@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.processes import Process
     from alignup.kubelet.verify import Seat
 
-__all__ = ["command"]
-
 
 @click.command(
     name="verify",

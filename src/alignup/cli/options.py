@@ -20,37 +20,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
-__all__ = [
-    "STRATEGIES",
-    "KubeletSource",
-    "NodeSource",
-    "WholeNumber",
-    "config_option",
-    "device_option",
-    "device_resource_option",
-    "devices_option",
-    "files",
-    "html_option",
-    "json_option",
-    "kubeconfig_option",
-    "kubelet_dir_option",
-    "kubelet_node_option",
-    "kubelet_node_options",
-    "kubelet_version_option",
-    "kubelet_versions_option",
-    "listen_option",
-    "machine_option",
-    "near_cpus_option",
-    "node_option",
-    "node_source_options",
-    "nodes_option",
-    "one_of",
-    "state_option",
-    "strategy_option",
-    "svg_option",
-    "told_options",
-]
-
 FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
 """What an option is put on."""
 

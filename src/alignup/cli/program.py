@@ -22,8 +22,6 @@ from alignup.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SUBCOMMANDS", "LazyGroup", "exit_status", "program", "run_program"]
-
 MOST_SAID = 50
 """A file of many bad lines has no more warnings than a person reads."""
 

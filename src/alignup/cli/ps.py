@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from alignup.leases.grant import KnownLease  # startup counts
     from alignup.leases.record import LeaseRecord, Waiter  # startup counts
 
-__all__ = ["age", "command", "lease_dict", "show_leases", "waiter_dict"]
-
 
 @click.command(name="ps")
 @state_option

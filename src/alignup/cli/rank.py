@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
 
-__all__ = [
-    "command",
-    "count_replicas",
-    "load_cluster",
-    "nodes_to_fill",
-    "rank_pods",
-    "replicas_dict",
-    "show_replicas",
-]
-
 SHOWN_NAMES = 5
 
 

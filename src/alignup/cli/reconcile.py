@@ -13,8 +13,6 @@ from alignup.cli.options import kubeconfig_option
 if TYPE_CHECKING:
     from alignup.scheduler.reconcile import Rules
 
-__all__ = ["command"]
-
 
 @click.command(name="reconcile")
 @kubeconfig_option

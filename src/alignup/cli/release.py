@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["command"]
-
-
 @click.command(
     name="release",
     epilog="Exit status: 0 freed; 1 a lease does not exist, or its process runs; 2 bad usage or bad input.",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from alignup.replay.report import Counts, NodeReport, Report
     from alignup.replay.summary import Configuration
 
-__all__ = ["command", "make_reports", "show_comparison", "show_report"]
-
 SHOWN_PROGRESS = 200
 """Fewer scenarios than this are over before a progress bar would be read."""
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
 
-__all__ = ["command"]
-
 _SHOWN_COMMAND = 100
 _FOR_EVER = "inf"
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.cluster.trace import Event
     from alignup.kubernetes.versions import KubeletVersion
 
-__all__ = ["command"]
-
 SHOWN_CAUSES = 10
 
 SHOWN_PROGRESS = 2000

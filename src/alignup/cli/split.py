@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.leases.local_machine import Site  # startup counts
     from alignup.machine_parts import Part  # startup counts
 
-__all__ = ["command"]
-
 
 @click.command(name="split")
 @click.argument("parts", type=WholeNumber(min=1), metavar="N")

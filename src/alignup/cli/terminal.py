@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
     Console: TypeAlias = "RichConsole | PlainConsole"
 
-__all__ = [
-    "PlainConsole",
-    "Table",
-    "can_write",
-    "devices_text",
-    "fits",
-    "make_console",
-    "make_table",
-    "mark",
-    "nodes_text",
-    "print_table",
-    "print_whole",
-    "safe",
-]
-
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
 GAP: Final = "   "

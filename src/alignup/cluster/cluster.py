@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from alignup.core.amounts.board import Row
 
-__all__ = ["Cluster", "Helpers", "ask_nodes", "doubt_other_readings", "other_readings"]
-
 _MOST_THREADS = 256
 
 _WORTH_A_THREAD = 1 << 15

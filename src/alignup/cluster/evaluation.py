@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["REASONS", "STRATEGIES", "Evaluation", "flat_views"]
-
 STRATEGIES: Final = (
     "least-numa-nodes",
     "least-allocated",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.loaded import LoadedMachine
 
-__all__ = ["NodeReader", "read_nodes"]
-
 _T = TypeVar("_T")
 _NULL: Final = msgspec.Raw(b"null")
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["NodeVerdict", "judge_nodes"]
-
 REPORTED: Final = {
     "best-effort": "BestEffort",
     "restricted": "Restricted",

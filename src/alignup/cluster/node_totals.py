@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["BLIND_STRATEGIES", "Fit", "Shortage", "Totals"]
-
 BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
 """The strategies that need no NUMA nodes."""
 

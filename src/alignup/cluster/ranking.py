@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = ["MOST_PODS", "Ranking", "RefusalGroup", "Refused", "rank", "replicas_that_fit"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.refusal_message import Offer
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Layout", "Layouts", "layouts_of", "refusal_causes", "refusal_texts", "told_by"]
-
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
 _NONE, _SINGLE = TOPOLOGY_POLICIES.index("none"), TOPOLOGY_POLICIES.index("single-numa-node")
 _OTHER_POLICY: Final = "the pod's policy is not the node's"

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from alignup.node import Node
 
-__all__ = [
-    "NodeAmounts",
-    "Request",
-    "one_default",
-    "request_of",
-    "requests_of",
-    "row_of_amounts",
-    "row_of_node",
-]
-
 _shared_distances = lru_cache(maxsize=1024)(Distances)
 _counted_cpus = lru_cache(maxsize=1024)(
     lambda capacity, allocatable: CpuCapacity.from_counts(list(capacity), list(allocatable))

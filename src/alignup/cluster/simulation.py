@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.core.amounts.board import Job
     from alignup.kubernetes.pod import Pod
 
-__all__ = ["Candidates", "Demand", "Meter", "Report", "Simulation"]
-
 _SAMPLES: Final = 100
 """At how many arrivals stranded capacity is measured."""
 

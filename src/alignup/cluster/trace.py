@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from alignup.cluster.cluster import Cluster
 
-__all__ = ["Arrival", "Event", "Removal", "read_trace", "synthetic_trace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Arrival:

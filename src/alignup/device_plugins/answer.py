@@ -12,8 +12,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DeviceAnswer", "DeviceNode", "Mount", "join_answers"]
-
 
 class Mount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A file or folder of the host that a container is to see."""

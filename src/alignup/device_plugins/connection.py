@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from alignup.device_plugins.answer import DeviceAnswer
     from alignup.machine.device_inventory import Device
 
-__all__ = ["Limits", "PluginConnection"]
-
 _LOG: Final = logging.getLogger(__name__)
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")

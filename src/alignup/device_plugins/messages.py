@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from alignup.device_plugins import device_plugin_pb2 as wire
 
-__all__ = [
-    "SOCKET_NAME",
-    "VERSION",
-    "DevicePluginError",
-    "Registration",
-    "answer_of",
-    "devices_of",
-    "preferred_of",
-    "registration_of",
-    "without_unknown_nodes",
-]
-
 VERSION: Final = "v1beta1"
 SOCKET_NAME: Final = "kubelet.sock"
 """Plugins know the socket of the registration by this name, and watch it."""

@@ -23,37 +23,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
 
-__all__ = [
-    "BEST_EFFORT",
-    "NODE_LABEL",
-    "NUMA_TOPOLOGY_SPEC",
-    "PREFERRED",
-    "REQUIRED",
-    "RESOURCE_SPEC",
-    "RESTRICTED",
-    "SINGLE_NUMA_NODE",
-    "SUCCESS",
-    "Annotated",
-    "EffectivePolicy",
-    "NumaTopologySpec",
-    "PodPolicy",
-    "PolicyMismatch",
-    "Status",
-    "StatusCode",
-    "check_default_exclusive",
-    "check_policy",
-    "check_spec",
-    "declared_node_policy",
-    "decode_spec",
-    "default_exclusive",
-    "effective_policy",
-    "joined_policy",
-    "labelled_config",
-    "mismatch_sentence",
-    "node_policy",
-    "pod_policy",
-]
-
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 """The pod annotation that Koordinator's scheduler reads."""
 

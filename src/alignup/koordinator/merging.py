@@ -38,8 +38,6 @@ from typing import TypeAlias
 from alignup.errors import InputError
 from alignup.koordinator.effective import BEST_EFFORT, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
 
-__all__ = ["Merged", "ProviderHints", "ScoredHint", "best_in_order", "mask_text", "merge"]
-
 
 @dataclass(frozen=True, slots=True)
 class ScoredHint:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.scope import Scope, Store
 
-__all__ = ["ExclusivePolicy", "ExclusiveScope", "PodPolicies", "Ruling"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExclusivePolicy:

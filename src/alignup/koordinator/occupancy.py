@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     Hints: TypeAlias = HintList | Sequence[TopologyHint]
 
-__all__ = [
-    "NOTHING_AVOIDED",
-    "NOTHING_HELD",
-    "Avoidance",
-    "Occupancy",
-    "OccupancyTracker",
-    "document_score",
-    "exclusivity_sentence",
-    "holding_words",
-    "mixes",
-    "permitted",
-    "pod_occupancy",
-    "rounds",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:

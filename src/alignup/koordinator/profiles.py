@@ -51,18 +51,6 @@ if TYPE_CHECKING:
 
     from alignup.koordinator.merging import ScoredHint
 
-__all__ = [
-    "PROFILES",
-    "DocumentProfile",
-    "Exclusivity",
-    "PlacedPod",
-    "Profile",
-    "SchedulerProfile",
-    "Utilisations",
-    "make_profile",
-]
-
-
 Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
 """(requested including the new pod, capacity) of each resource on one set of nodes."""
 

@@ -33,19 +33,6 @@ if TYPE_CHECKING:
 
     from alignup.koordinator.occupancy import Occupancy
 
-__all__ = [
-    "MAX_NODES",
-    "Demand",
-    "NodeView",
-    "Split",
-    "Verdict",
-    "evaluate",
-    "masks_by_size",
-    "offered_hints",
-    "split",
-    "utilisations",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeView:

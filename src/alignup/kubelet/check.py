@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
 
-__all__ = [
-    "check_cpus",
-    "check_devices",
-    "check_memory",
-    "check_node",
-    "check_pods",
-    "check_stale",
-    "fresh_nodes",
-]
-
 _READERS: dict[str, tuple[str, Any]] = {
     CPU_STATE: ("cpu", read_cpu_state),
     MEMORY_STATE: ("memory", read_memory_state),

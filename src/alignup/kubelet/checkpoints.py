@@ -14,8 +14,6 @@ from alignup.text.typed import decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["checksum_of", "decode_checkpoint", "list_text", "map_text", "matching_sum"]
-
 _T = TypeVar("_T")
 
 

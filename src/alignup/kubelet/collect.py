@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.layout import NodeFiles
 
-__all__ = ["WHAT", "collect"]
-
 WHAT: Final = "a node's archive"
 
 _FIELDS: Final = frozenset(

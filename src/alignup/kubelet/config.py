@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.running import RunningKubelet
 
-__all__ = ["Configuration", "read_configuration", "running_kubelet"]
-
 _DROP_IN: Final = ".conf"
 
 

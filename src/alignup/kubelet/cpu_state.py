@@ -21,8 +21,6 @@ from alignup.machine.cpuset import CPUSet
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CpuState", "read_cpu_state"]
-
 _DATA_VERSION: Final = 4
 
 

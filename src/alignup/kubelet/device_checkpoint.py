@@ -18,8 +18,6 @@ from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, list_tex
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NO_NUMA_NODE", "DeviceCheckpoint", "DeviceEntry", "read_device_checkpoint"]
-
 NO_NUMA_NODE: Final = -1
 """The group of the devices whose plugin reported no NUMA node."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Finding", "finding"]
-
 _DRAIN: Final = "drain the node, stop the kubelet, delete the file, and start the kubelet"
 _DEVICES_FORGOTTEN: Final = (
     'the kubelet starts ("Continue after failing to read checkpoint file. Device allocation info may NOT be '

@@ -28,23 +28,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = [
-    "ALLOCATABLE",
-    "CONFIG",
-    "CONFIG_FOLDER",
-    "CPU_STATE",
-    "DEVICE_CHECKPOINT",
-    "KUBELET",
-    "LIST",
-    "MEMORY_STATE",
-    "NODE",
-    "PODS",
-    "ArchiveFiles",
-    "FolderFiles",
-    "NodeFiles",
-    "open_node",
-]
-
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
 CONFIG_FOLDER: Final = f"{KUBELET}/config.d"

@@ -21,8 +21,6 @@ from alignup.topology_manager.admission import MemoryBlock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["MemoryState", "MemoryTable", "NumaNodeState", "read_memory_state"]
-
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _DATA_VERSION: Final = 3

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node.holdings import ContainerHolding
 
-__all__ = ["prometheus_text"]
-
 
 def prometheus_text(found: KubeletNode) -> str:
     """Return what is allocatable, held and free, and how containers are aligned, in Prometheus' text format.

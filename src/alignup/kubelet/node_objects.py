@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
 
-__all__ = ["STATIC_UID", "NodePod", "read_node_object", "read_node_pods"]
-
 STATIC_UID = "kubernetes.io/config.hash"
 """The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
 _ENDED = ("Succeeded", "Failed")

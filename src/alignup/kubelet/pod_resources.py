@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.layout import NodeFiles
 
-__all__ = [
-    "Allocatable",
-    "ContainerResources",
-    "PodResources",
-    "allocatable_from_wire",
-    "plain_answer",
-    "pods_from_wire",
-    "read_answer",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.pod_resources import Allocatable, PodResources
 
-__all__ = [
-    "ALLOCATABLE",
-    "LIST",
-    "Answers",
-    "PodResourcesClient",
-    "ask_kubelet",
-    "connected",
-    "find_answers",
-    "socket_of",
-]
-
 LIST: Final = "List"
 ALLOCATABLE: Final = "GetAllocatableResources"
 

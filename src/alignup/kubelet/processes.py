@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Process", "all_processes", "device_file", "read_process"]
-
 _LONGEST: Final = 16 << 20
 _STATUS: Final = re.compile(
     r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE

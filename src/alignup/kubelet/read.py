@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
 
-__all__ = [
-    "KubeletNode",
-    "KubeletOptions",
-    "NodeRecords",
-    "config_of",
-    "machine_of",
-    "make_node",
-    "pods_by_uid",
-    "read_kubelet_node",
-    "read_records",
-    "stale_entries",
-]
-
 _LISTS_ACTIVE_PODS: Final = 34
 """From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from alignup.node import Node
     from alignup.topology_manager.admission import MemoryBlock
 
-__all__ = ["held_pod", "restore"]
-
 
 def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     """Let a node hold what a state says.

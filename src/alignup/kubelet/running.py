@@ -15,8 +15,6 @@ from alignup.errors import InputError, warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["RunningKubelet", "find_kubelet", "kubelet_of"]
-
 _LONGEST: Final = 1 << 20
 
 

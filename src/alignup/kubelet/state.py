@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.memory_state import NumaNodeState
     from alignup.topology_manager.admission import MemoryBlock
 
-__all__ = ["KubeletState", "read_state"]
-
 _DAMAGED = "; alignup node check tells what a kubelet does about it"
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.leases.record import LeaseRecord
 
-__all__ = ["Misplaced", "Seat", "seats_of_kubelet", "seats_of_leases", "verify"]
-
 _LEAST_BYTES: Final = 1 << 20
 _LEAST_SHARE: Final = 100
 """Memory elsewhere is told from 1 MiB on, and from a hundredth of all: a process has pages from before it was bound."""

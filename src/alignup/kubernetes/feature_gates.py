@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.versions import GateStage
 
-__all__ = [
-    "ALL_OF",
-    "MANAGER_GATES",
-    "OPTION_GATES",
-    "effective_gates",
-    "gate_complaints",
-    "gate_is_on",
-    "not_followed",
-]
-
 OPTION_GATES: Final = (
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",

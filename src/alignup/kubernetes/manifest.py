@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
 
-__all__ = ["load_pods", "pod_from_manifest", "resized_pod"]
-
 _POD_PLACES: Final = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
 ) | {"CronJob": "spec.jobTemplate.spec.template"}

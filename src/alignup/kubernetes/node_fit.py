@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
-__all__ = ["Misfit", "NodeLimits", "is_critical", "misfit_of", "node_limits", "requests_of"]
-
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 CRITICAL_PRIORITY: Final = 2_000_000_000
 _CONFIG_SOURCE: Final = "kubernetes.io/config.source"

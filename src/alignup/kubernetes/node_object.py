@@ -11,8 +11,6 @@ from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 from alignup.records import Record, field
 
-__all__ = ["NodeObject", "node_object"]
-
 
 class NodeObject(Record):
     """The fields of a Node object that matter here."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
-__all__ = ["allocatable_sums", "requested"]
-
 _BASIC: Final = ("cpu", "memory")
 
 

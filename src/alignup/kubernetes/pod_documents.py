@@ -21,8 +21,6 @@ from alignup.text.known_keys import unknown_keys
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
-__all__ = ["PodDocument", "expanded", "live_pods", "read_pod_documents"]
-
 MOST_REPLICAS: Final = 10_000
 """The most pods that are made of one object."""
 _MOST_LEVELS: Final = 12

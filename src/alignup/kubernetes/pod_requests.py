@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-__all__ = [
-    "CONFIG_SOURCE",
-    "Wish",
-    "build_pod",
-    "effective_request",
-    "is_device",
-    "is_hugepages",
-    "is_pinned_memory",
-    "peak",
-    "why_not_guaranteed",
-    "why_shared",
-    "wishes_of",
-]
-
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()

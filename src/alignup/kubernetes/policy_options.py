@@ -16,22 +16,6 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "CPU_FAMILY",
-    "CPU_OPTIONS",
-    "DEFAULT_MAXIMUM",
-    "TOPOLOGY_FAMILY",
-    "TOPOLOGY_OPTIONS",
-    "CpuOptions",
-    "OptionFamily",
-    "TopologyOptions",
-    "check_available",
-    "option_stages",
-    "parse_cpu_options",
-    "parse_topology_options",
-    "set_options",
-]
-
 
 class OptionFamily(Record):
     """The options of one manager."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["QOSClass", "qos_class"]
-
 
 class QOSClass(StrEnum):
     """The quality of service class that Kubernetes derives from requests and limits."""

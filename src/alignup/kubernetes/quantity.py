@@ -12,8 +12,6 @@ from typing import Final
 
 from alignup.errors import InputError
 
-__all__ = ["LARGEST", "is_whole", "parse_quantity", "thousandths", "whole_units"]
-
 LARGEST: Final = 2**63 - 1
 """The largest amount, in whole units; of CPUs, in thousandths."""
 

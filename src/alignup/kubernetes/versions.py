@@ -19,25 +19,6 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "KNOWN_VERSIONS",
-    "NEWEST",
-    "OLDEST",
-    "RULES",
-    "GateStage",
-    "KubeletVersion",
-    "PodLevel",
-    "PodReading",
-    "Release",
-    "Rule",
-    "StatusRequests",
-    "VersionProfile",
-    "parse_version",
-    "parse_versions",
-    "profile_of",
-    "release_of",
-]
-
 _VERSION: Final = re.compile(
     r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?", re.ASCII
 )

@@ -9,24 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "CONFIGURATION_FIELDS",
-    "ConfigurationWire",
-    "ContainerStatusWire",
-    "ContainerWire",
-    "MetadataWire",
-    "NodeInfoWire",
-    "NodeMetadataWire",
-    "NodeSpecWire",
-    "NodeStatusWire",
-    "NodeWire",
-    "PodSpecWire",
-    "PodStatusWire",
-    "PodWire",
-    "ReservedMemoryWire",
-    "ResourcesWire",
-]
-
 
 class ReservedMemoryWire(msgspec.Struct, rename="camel"):
     """An entry of reservedMemory on the wire."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from alignup.leases.request import Claim
     from alignup.leases.request import Request as LeaseRequest
 
-__all__ = ["AgentSource"]
-
 _PATIENCE: Final = 5.0
 """Seconds for the agent to be there again; starting takes less than one."""
 _PAUSE: Final = 0.05

@@ -14,28 +14,6 @@ from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_l
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 
-__all__ = [
-    "Ask",
-    "Cut",
-    "Done",
-    "Failed",
-    "GiveBack",
-    "Granted",
-    "Leases",
-    "List",
-    "PartShown",
-    "Parts",
-    "Refused",
-    "Release",
-    "Reply",
-    "Request",
-    "Shown",
-    "decode_reply",
-    "decode_request",
-    "frame",
-    "length_of",
-]
-
 HEADER: Final = 4
 LARGEST_REQUEST: Final = 1 << 16
 LARGEST_REPLY: Final = 64 << 20

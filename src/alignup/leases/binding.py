@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord
     from alignup.machine.machine import Machine
 
-__all__ = ["Binding", "bind", "bind_cpus", "bind_memory", "is_strict", "memory_nodes", "restore"]
-
 _STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
 _UNALIGNED: Final = "none"
 

@@ -25,8 +25,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CANNOT_EXECUTE", "NOT_FOUND", "OWN_FAILURE", "Start", "WaitingCommand"]
-
 OWN_FAILURE: Final = 125
 """The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout."""
 CANNOT_EXECUTE: Final = 126

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["cuda_variables", "device_variable", "lease_variables", "may_be_set", "variables"]
-
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
 _PCI_ADDRESS: Final = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"

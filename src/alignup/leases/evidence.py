@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "VARIABLE",
-    "Evidence",
-    "check_release",
-    "evidence_file",
-    "evidence_of",
-    "evidence_text",
-    "find_evidence",
-    "lease_liveness",
-    "living",
-    "overlap",
-    "show_evidence",
-    "text_of",
-    "with_evidence",
-]
-
 VARIABLE: Final = "ALIGNUP_LEASE"
 _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"

@@ -33,21 +33,6 @@ if TYPE_CHECKING:
 
     from alignup.leases.record import MachineIdentity
 
-__all__ = [
-    "AgentOwnsError",
-    "Change",
-    "DamagedError",
-    "LeaseFile",
-    "Lock",
-    "check_machine",
-    "checksum",
-    "decode_table",
-    "default_state",
-    "encode_table",
-    "is_lease_text",
-    "locked",
-]
-
 VERSION: Final = 1
 AGENT_VERSION: Final = 2
 """Of a file whose leases an agent keeps: releases that know no agents refuse it, and give nothing beside the agent."""

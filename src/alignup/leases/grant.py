@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine_parts import Part
 
-__all__ = ["AGENT_VARIABLE", "Grant", "KnownLease", "KnownPart", "LeaseSource", "Overview", "cut"]
-
 AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
 """Names the socket of the agent to ask; empty: none."""
 

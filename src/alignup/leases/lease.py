@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 
-__all__ = ["Lease", "lease"]
-
 
 class Lease:
     """CPUs, memory and devices that this process holds until it gives them back, or ends; a context manager.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from alignup.processes.identity import ProcessIdentity
     from alignup.providers.devices.pool import Preference
 
-__all__ = ["LeaseNode", "Tenant", "id_words"]
-
 _CONTAINER: Final = "command"
 _LEASE: Final = "lease"
 """The namespace of leases in sentences about pods."""

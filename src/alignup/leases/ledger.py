@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.local_machine import Site
 
-__all__ = ["Ledger", "Limits", "Queue", "Users"]
-
 _NO_RESOURCE: Final = "alignup.invalid/none"
 """A node has a device provider only if it is made with some resource."""
 _ROOT: Final = 0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from alignup.device_plugins.answer import DeviceAnswer, DeviceNode
 
-__all__ = ["closed_devices", "may_mount", "mount_privately", "needed_mounts"]
-
 _CLONE_NEWNS: Final = 0x20000
 _MS_RDONLY: Final = 1
 _MS_NOSUID: Final = 2

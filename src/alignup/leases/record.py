@@ -14,23 +14,6 @@ from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # as abov
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "Entry",
-    "Freed",
-    "Given",
-    "Joined",
-    "LeaseRecord",
-    "LeaseTable",
-    "Left",
-    "MachineIdentity",
-    "MemoryShare",
-    "Waiter",
-    "check_amounts",
-    "encode_leases",
-    "holders",
-    "lease_decoder",
-]
-
 _T = TypeVar("_T")
 _SHOWN: Final = 4
 _LARGEST: Final = 1 << 60

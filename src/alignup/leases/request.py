@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord, MachineIdentity
     from alignup.processes.identity import ProcessIdentity
 
-__all__ = [
-    "DEFAULT_POLICY",
-    "Claim",
-    "PartOf",
-    "Question",
-    "Request",
-    "check_name",
-    "check_wait",
-    "make_request",
-    "parse_device_counts",
-    "parse_memory",
-    "parse_part",
-    "request_of",
-]
-
 DEFAULT_POLICY: Final = "best-effort"
 """Somebody who starts a command wants it to run: it is refused only if there is too little left."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Claim, Request
 
-__all__ = ["FileSource", "acquire", "give_back", "open_source"]
-
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 _SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
 _LOOK: Final = 0.05

@@ -22,8 +22,6 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-__all__ = ["Archive", "check_suffix", "is_archive", "read_archive", "write_archive"]
-
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
 _HEAD: Final = 512

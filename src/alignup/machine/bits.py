@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["bit_numbers", "bit_set", "union"]
-
 _SHORT: Final = 512
 _WORD_BYTES: Final = 8
 

@@ -17,8 +17,6 @@ from alignup.machine.machine import machine_from_dict
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
-__all__ = ["catalog_entries", "catalog_machines"]
-
 _SUFFIX: Final = ".json"
 
 

@@ -13,8 +13,6 @@ from alignup.machine.numa_node import Core
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["make_cores", "number_groups"]
-
 
 def make_cores(
     groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]

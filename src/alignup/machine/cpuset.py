@@ -14,8 +14,6 @@ from typing import Final
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
 
-__all__ = ["CPU_COUNT_LIMIT", "CPU_LIMIT", "CPUSet"]
-
 CPU_LIMIT: Final = 65536
 """CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a
 list costs an error and not gigabytes."""

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
 
-__all__ = [
-    "Device",
-    "checked_devices",
-    "decode_inventory",
-    "decode_preferred_sets",
-    "inventory_to_dict",
-    "near_cpu_nodes",
-    "nearest_cpu_nodes",
-]
-
 _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.numa_node import Core
 
-__all__ = ["machine_from_hwloc_xml", "parse_xml"]
-
 _MIN_HUGEPAGE: Final = 64 << 10
 _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")
 _PCI_TYPE: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")

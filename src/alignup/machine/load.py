@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = [
-    "HERE",
-    "AskDriver",
-    "described_machine",
-    "load_machine",
-    "load_with_devices",
-    "machine_with_devices_from_dict",
-]
-
 HERE: Final = "/"
 """The source that is the machine at hand."""
 

@@ -21,12 +21,6 @@ from alignup.records import Record, field, replace
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
-__all__ = [
-    "EXTRA_KEYS",
-    "LoadedMachine",
-    "mapping_under",
-]
-
 EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
 """The keys, besides the machine, that a machine object, a scenario and a node line have in common."""
 

@@ -16,8 +16,6 @@ from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Core", "HugePages", "NumaNode", "PciDevice", "cores_within"]
-
 _PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
 
 

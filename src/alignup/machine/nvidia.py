@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import PciDevice
 
-__all__ = ["DISPLAY_CLASS", "GPU_RESOURCE", "GpuInventory", "has_gpus", "is_gpu", "read_gpus"]
-
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 _VENDOR: Final = "10de"
 """NVIDIA's number as a vendor of PCI devices."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import PciDevice
 
-__all__ = ["PCI_KINDS", "VENDORS", "PciSelector", "devices_from_pci", "kind_of"]
-
 _EXPECTED: Final = (
     "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
     "such as nvidia.com/gpu=10de:*"

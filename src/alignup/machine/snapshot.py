@@ -15,8 +15,6 @@ from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_
 from alignup.machine.sysfs.pci import PCI_FOLDER
 from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree, largest_size
 
-__all__ = ["is_pci_link", "is_snapshot", "kernel_file_size", "kernel_tree", "load_snapshot", "take_snapshot"]
-
 _TOPS: Final = frozenset({"sys", "proc"})
 
 

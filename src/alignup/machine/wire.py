@@ -8,8 +8,6 @@ import msgspec
 
 from alignup.machine.cpuset import CPU_LIMIT
 
-__all__ = ["CoreWire", "MachineWire", "NumaNodeWire", "PciDeviceWire"]
-
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _CpuNumber = Annotated[int, msgspec.Meta(ge=0, lt=CPU_LIMIT)]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.providers.devices.pool import DevicePool
 
-__all__ = ["ContainerHolding", "Holdings", "MemoryGroup", "PlaceAmounts", "ResourceAmounts", "holdings_of"]
-
 
 class PlaceAmounts(Record):
     """What there is of one resource in one place: CPUs, bytes, or devices."""

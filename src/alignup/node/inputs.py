@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
-__all__ = [
-    "check_container",
-    "check_keys",
-    "checked_config",
-    "checked_inventory",
-    "checked_machine",
-    "copied_provider",
-    "has_policy",
-    "is_set",
-    "labelled",
-    "node_labels",
-    "node_object_of",
-    "plugins_of",
-    "policy_of",
-    "version_of",
-]
-
 KOORDINATOR: Final = "scheduling.koordinator.sh/"
 """The prefix of the annotations that carry a pod's own policy."""
 

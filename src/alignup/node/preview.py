@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["can_preview", "preview"]
-
 _SCOPES: Final = (NoneScope, ContainerScope, PodScope)
 
 Own: TypeAlias = "tuple[DeviceProvider | None, CpuProvider | None, MemoryProvider | None]"

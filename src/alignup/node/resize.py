@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider
 
-__all__ = ["ALLOCATED", "DEFERRED", "INFEASIBLE", "Resize", "resize"]
-
 ALLOCATED: Final = "allocated"
 DEFERRED: Final = "Deferred"
 INFEASIBLE: Final = "Infeasible"

@@ -14,8 +14,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ATTRIBUTE", "METHOD", "METHOD_ATTRIBUTE", "fingerprint"]
-
 ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
 """The attribute of a NodeResourceTopology that has the fingerprint."""
 METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"

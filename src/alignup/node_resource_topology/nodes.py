@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.cluster.rows import NodeAmounts
     from alignup.node_resource_topology.read import Topology
 
-__all__ = ["node_of", "nodes_of"]
-
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
 """Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation."""

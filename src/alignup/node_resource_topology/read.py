@@ -32,18 +32,6 @@ from alignup.text.typed import decode
 if TYPE_CHECKING:
     from alignup.core.amounts.board import Row
 
-__all__ = [
-    "Columns",
-    "Distances",
-    "Topology",
-    "Zone",
-    "columns_of",
-    "distances_of",
-    "numa_zones",
-    "read_topologies",
-    "read_topology",
-]
-
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
 _GROUP: Final = "topology.node.k8s.io"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
 
-__all__ = ["kubelet_topology_object", "topology_object"]
-
 _POLICY_NAMES: Final = {
     "single-numa-node": "SingleNUMANode",
     "restricted": "Restricted",

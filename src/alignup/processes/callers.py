@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from alignup.processes.identity import ProcessIdentity
 
-__all__ = ["Caller", "Connection", "descendant"]
-
 _CREDENTIALS: Final = struct.Struct("3i")
 """pid, uid, gid."""
 _SO_PEERPIDFD: Final = 77

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from alignup.processes.identity import ProcessIdentity
 
-__all__ = ["CgroupWatch", "Cgroups", "Enclosures", "cgroup_of", "remove_cgroup"]
-
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"

@@ -21,20 +21,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "EVENTS",
-    "Liveness",
-    "ProcessIdentity",
-    "ancestors",
-    "has_processes",
-    "host_identity",
-    "identify",
-    "joint_liveness",
-    "liveness",
-    "runs_here",
-    "shows_processes",
-]
-
 EVENTS: Final = "cgroup.events"
 """The file of a cgroup that says whether there are processes in it, or below."""
 _POPULATED: Final = b"populated 1"

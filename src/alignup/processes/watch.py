@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.processes.callers import Caller
     from alignup.processes.identity import ProcessIdentity
 
-__all__ = ["Group", "ProcessWatch"]
-
 _LOOK: Final = 5.0
 """Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
 another container, and cgroups that cannot be read now."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["EMPTY_POD_SHARED_POOL_ERROR", "check_shared_pool", "empty_shared_pool"]
-
 EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-__all__ = ["STRANDED", "Counts", "NodeReport", "Place", "Report", "Use"]
-
 STRANDED = (
     "free but unusable capacity: the part of the allocatable amount that was free when a pod was refused although the "
     "node had enough of every resource in total; averaged over all pods that arrived"

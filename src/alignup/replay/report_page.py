@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.replay.report import NodeReport, Report, Use
 
-__all__ = ["MOST_SCENARIOS", "areas", "bars", "comparison_page", "replay_page"]
-
 MOST_SCENARIOS: Final = 20
 """Scenarios whose timeline a page has; it says how many more there are."""
 

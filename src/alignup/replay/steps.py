@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-__all__ = [
-    "Admit",
-    "Remove",
-    "Resize",
-    "Start",
-    "Step",
-    "apply_step",
-    "errors_of_step",
-    "read_step",
-    "read_steps",
-    "steps_of",
-]
-
 STEPS: Final = ("admit", "start", "resize", "remove")
 """The keys of a scenario's steps, of which each has one."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Configuration", "parse_configurations", "summarized", "with_kubelet"]
-
 _TICK: Final = 256
 """The number of steps between reports of progress."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from alignup.node.pictures.overlay import Layer
     from alignup.replay.steps import Step
 
-__all__ = ["MOST_STEPS", "STYLE", "timeline"]
-
 MOST_STEPS: Final = 400
 """Steps that a timeline shows; it says how many more there are."""
 

@@ -35,25 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
 
-__all__ = [
-    "BINDING",
-    "CONFLICT",
-    "GONE",
-    "JSON",
-    "MERGE",
-    "MISSING",
-    "NODES",
-    "TOPOLOGIES",
-    "Api",
-    "ApiError",
-    "bearer_header",
-    "errors_of",
-    "object_path",
-    "pod_path",
-    "read_credentials",
-    "write_object",
-]
-
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"

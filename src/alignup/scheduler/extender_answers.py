@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.objects import WatchedPod
     from alignup.scheduler.state import ClusterState, Judgement
 
-__all__ = ["HIGHEST_SCORE", "UNCERTAIN", "UNKNOWN", "Answers", "Filtered"]
-
 HIGHEST_SCORE: Final = 10
 UNKNOWN: Final = "NUMA: nothing is known of the node"
 UNCERTAIN: Final = "NUMA: the node has not reported its last pods yet"

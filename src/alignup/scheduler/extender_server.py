@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.extender_service import Extender
     from alignup.scheduler.extender_wire import Binding, ExtenderArgs, PreemptionArgs
 
-__all__ = ["LARGEST_QUESTION", "make_app"]
-
 _Args = TypeVar("_Args")
 
 LARGEST_QUESTION: Final = 64 << 20

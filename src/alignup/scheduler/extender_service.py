@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.leader import Leader
     from alignup.scheduler.state import ClusterState
 
-__all__ = ["BOUND_PODS", "NOT_LISTED", "WOKEN", "Extender", "PodDecoder"]
-
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
 

@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from alignup.scheduler.extender_answers import Filtered
 
-__all__ = [
-    "MOST_NAMES",
-    "Binding",
-    "ExtenderArgs",
-    "PreemptionArgs",
-    "decode_args",
-    "decode_binding",
-    "decode_preemption",
-    "encode_bound",
-    "encode_error",
-    "encode_filtered",
-    "encode_preemption",
-    "encode_scores",
-]
-
 _T = TypeVar("_T", bound=msgspec.Struct)
 _GO_NAMES: Final = {
     "ExtenderArgs": "ExtenderArgs",

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 
-__all__ = ["DURATION", "END", "Fleet", "catalog_nodes", "make_app", "read_fleet", "seconds_of"]
-
 DURATION: Final = "alignup.dev/duration"
 """The annotation of a pod that says for how many seconds it runs."""
 END: Final = "alignup.dev/end"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.objects import PodObject
     from alignup.topology_manager.admission import Admission
 
-__all__ = ["FleetNode", "Rejection", "ended_status", "rejected_status", "running_status"]
-
 _MOST_PODS: Final = 110
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
 _MILLI: Final = 1000

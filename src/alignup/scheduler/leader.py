@@ -23,8 +23,6 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LEADER", "Leader", "Terms", "label_leader"]
-
 LEADER: Final = "alignup.dev/leader"
 """The label of the pod that leads: the Service selects it."""
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"

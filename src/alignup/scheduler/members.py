@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from alignup.node_resource_topology.read import Topology
     from alignup.scheduler.objects import WatchedPod
 
-__all__ = ["AmountsMember", "ExactMember", "emptied", "taken_by"]
-
 _NOBODY = Holdings([])
 
 

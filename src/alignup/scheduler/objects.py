@@ -19,16 +19,6 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
-__all__ = [
-    "NodeObject",
-    "Owner",
-    "PodObject",
-    "PodReader",
-    "WatchedPod",
-    "decode_node",
-    "decode_pod",
-]
-
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.read import KubeletNode
 
-__all__ = ["described", "publish_node", "published_object"]
-
 _FIELDS: Final = (
     "topologyManagerPolicy",
     "topologyManagerScope",

@@ -20,8 +20,6 @@ from alignup.scheduler.watch import Follower, Pauses
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FAILED_PODS", "Backoff", "Reconciler", "Rules"]
-
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
 

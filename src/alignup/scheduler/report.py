@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 
     from alignup.node import Node
 
-__all__ = [
-    "HOLDINGS",
-    "NODE",
-    "ContainerHolding",
-    "Description",
-    "Holdings",
-    "PodHolding",
-    "Report",
-    "decode_report",
-    "holdings_of",
-    "restored_node",
-]
-
 NODE: Final = "alignup.dev/node"
 HOLDINGS: Final = "alignup.dev/holdings"
 _KIND: Final = "NodeResourceTopology"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-__all__ = ["address", "is_loopback", "run_until_told", "serve", "tls_context"]
-
 _HIGHEST_PORT = 65535
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.scheduler.objects import WatchedPod
 
-__all__ = ["ClusterState", "Judgement", "Member", "View"]
-
 SLOWEST_REPORT: Final = 60.0
 """Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says."""
 

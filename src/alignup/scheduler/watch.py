@@ -22,8 +22,6 @@ from alignup.text.json_text import decode_json, without_depths
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-__all__ = ["Follower", "ObjectList", "Sink", "decode_list"]
-
 T = TypeVar("T")
 _D = TypeVar("_D")
 _PAGE: Final = 500

@@ -10,17 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "BYTES",
-    "BYTE_SUFFIXES",
-    "ByteUnit",
-    "amount_in",
-    "counted",
-    "format_bytes",
-    "shared_unit",
-    "short_bytes",
-]
-
 BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 """Suffixes, the largest first, and the power of two that each stands for."""
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from alignup.errors import InputError
 
-__all__ = ["TEXT_LIMIT", "read_documents"]
-
 TEXT_LIMIT: Final = 8 * 2**20
 """The longest text that is read, in bytes; a single Pod that the API server takes has at most 1.5 MiB."""
 

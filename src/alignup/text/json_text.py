@@ -17,8 +17,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["decode_json", "errors_at", "numbered_lines", "without_depths"]
-
 _T = TypeVar("_T")
 _SHOWN: Final = 40
 # a string, to its end or that of the text; or a bracket

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-__all__ = ["misspelt_keys", "unknown_keys"]
-
 _ALIKE: Final = 0.75
 
 

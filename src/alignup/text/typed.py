@@ -13,8 +13,6 @@ import msgspec
 
 from alignup.errors import InputError
 
-__all__ = ["decode"]
-
 _T = TypeVar("_T")
 # msgspec's names for types, as its messages have them: our words, and the Python type
 _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {

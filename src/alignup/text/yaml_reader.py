@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 else:
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-__all__ = ["read_yaml"]
-
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _MERGED_LIMIT: Final = 100_000

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Admission", "ContainerAllocation", "MemoryBlock", "admission_dict", "affinity_dict"]
-
 _NAMES_SHOWN: Final = 4
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.refusal_account import Accounts
 
-__all__ = ["HintProvider", "RecordingProvider", "ResourceHints"]
-
 ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | None] | None"
 """The hints of a provider, by resource.
 

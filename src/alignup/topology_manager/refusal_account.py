@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from alignup.text.byte_sizes import ByteUnit
     from alignup.topology_manager.hints import HintList, TopologyHint
 
-__all__ = ["Account", "Accounts", "MemoryAccount", "Ties", "in_words"]
-
 _GIBI: Final = 1 << 30
 
 Account: TypeAlias = "Callable[[], str]"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from alignup.records import Record
 
-__all__ = ["CpuGroup"]
-
 
 class CpuGroup(Record):
     """Some CPUs that belong together: a core, an L3 group, a NUMA node or a socket."""

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from alignup.machine.numa_node import Core
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = [
-    "CPU_FOLDER",
-    "CpuNumbers",
-    "cores",
-    "cpu_numbers",
-    "l3_groups",
-    "partition",
-    "siblings",
-    "sockets",
-    "with_uncore_caches",
-]
-
 CPU_FOLDER: Final = "sys/devices/system/cpu"
 
 _CPU_NAME: Final = re.compile(r"cpu(\d{1,5})")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = ["CPUINFO_LINES", "PATTERNS", "PCI_NAMES", "find_kernel_files", "is_kernel_file", "kept_text"]
-
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"
 

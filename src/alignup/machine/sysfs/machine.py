@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from alignup.machine.numa_node import Core
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = ["describe", "read_machine"]
-
 
 def read_machine(root: str | os.PathLike[str] = "/") -> Machine:
     """Return the machine that `sys/` and `proc/` beneath `root` describe; see `Machine.from_sysfs`.

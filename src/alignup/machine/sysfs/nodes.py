@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = [
-    "NODE_FOLDER",
-    "distances",
-    "hugepages",
-    "machine_hugepages",
-    "machine_memory",
-    "node_cpus",
-    "node_ids",
-    "node_memory",
-]
-
 NODE_FOLDER: Final = "sys/devices/system/node"
 
 _NODE_NAME: Final = re.compile(r"node(\d{1,5})")

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.sysfs.tree import KernelTree
 
-__all__ = ["PCI_FOLDER", "pci_devices"]
-
 PCI_FOLDER: Final = "sys/bus/pci/devices"
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

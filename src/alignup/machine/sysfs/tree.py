@@ -17,19 +17,6 @@ from alignup.machine.cpuset import CPUSet  # as above
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "DirectoryTree",
-    "KernelTree",
-    "MemoryTree",
-    "first_number",
-    "hex_number",
-    "largest_size",
-    "meminfo_bytes",
-    "number_list",
-    "number_mask",
-    "number_row",
-]
-
 _CHUNK: Final = 65536
 _LARGEST: Final = 1 << 20
 _LARGEST_CPUINFO: Final = 16 << 20

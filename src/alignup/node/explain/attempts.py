@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 
-__all__ = ["Attempts", "fields_of"]
-
 MOST_ATTEMPTS: Final = 1000
 """So that an explanation takes bounded time; attempts beyond it find nothing."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.refusal_message import Offer, ResourceView
     from alignup.topology_manager.scope import Refusal
 
-__all__ = ["Cause", "cause_of", "causes_of", "kind_of", "merge_cause", "sentence_of", "without_requests"]
-
 SINGLE: Final = "single-numa-node"
 
 

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.refusal_message import ResourceView
 
-__all__ = [
-    "VERSION",
-    "ContainerPart",
-    "Explanation",
-    "Holder",
-    "PlacePart",
-    "ResourcePart",
-    "Step",
-    "Suggestion",
-]
-
 VERSION: Final = 1
 """Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.topology_manager.admission import Admission
 
-__all__ = ["Option", "options"]
-
 Option = tuple[float, Suggestion]
 """How much alignment it costs, from 0 to 1, and the suggestion."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
 
-__all__ = ["Manifest", "amount_of", "asked_by", "changed", "lowered", "manifest_of", "split_container"]
-
 Manifest = dict[str, Any]
 
 

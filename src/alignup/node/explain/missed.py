@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.topology_manager.admission import ContainerAllocation
 
-__all__ = ["admitted_cause", "missed_by", "nodes_in_words", "numa_nodes_of", "places_in_words"]
-
 MOST_SHOWN: Final = 4
 """The most containers whose NUMA nodes a sentence names."""
 

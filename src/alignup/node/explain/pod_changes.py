@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.attempts import Attempts
 
 
-__all__ = ["Reduction", "pinned_shape", "reductions", "shapes"]
-
 Reduction = tuple[float, Suggestion]
 """The share of the requests that is given up, from 0 to 1, and the suggestion."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 
-__all__ = ["MOST_ROWS", "Product", "Row", "product_of", "reachable"]
-
 MOST_ROWS: Final = 200
 MOST_HINTS: Final = 1 << 12
 """The hints of a list that are looked at, at most; up to 12 NUMA nodes there are never more."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.attempts import Attempts
     from alignup.node.holdings import Holdings, PlaceAmounts
 
-__all__ = ["NO_NUMA_NODE", "possible_pairs", "removal"]
-
 MOST_PAIRS_TRIED: Final = 150
 MOST_PAIRED: Final = 256
 """On a node of more pods no pairs are looked for."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.trial import Trial
     from alignup.node.node import Node
 
-__all__ = ["MOST_SUGGESTIONS", "suggestions_for"]
-
 MOST_SUGGESTIONS: Final = 5
 
 

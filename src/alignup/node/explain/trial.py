@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.refusal_account import Accounts
 
-__all__ = ["Question", "Trial", "tried"]
-
 
 @dataclass(slots=True)
 class Question:

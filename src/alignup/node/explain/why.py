@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
 
-__all__ = ["explain_pod"]
-
 KEPT = 64
 """The results of a merge that are listed; their number is given beside them."""
 

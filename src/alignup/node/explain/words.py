@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from alignup.node.explain.explanation import ContainerPart, Explanation, PlacePart, ResourcePart, Step
     from alignup.node.holdings import MemoryGroup
 
-__all__ = [
-    "CONTAINER_COLUMNS",
-    "MOST_NEIGHBOURS",
-    "NEIGHBOUR_COLUMNS",
-    "RESOURCE_COLUMNS",
-    "RESOURCE_NUMBERS",
-    "container_rows",
-    "group_in_words",
-    "in_common",
-    "neighbour_rows",
-    "nodes_in_short",
-    "resource_rows",
-]
-
 RESOURCE_COLUMNS: Final = ("resource", "asked", "offered", "where", "there", "reserved", "free", "held by")
 RESOURCE_NUMBERS: Final = ("asked", "there", "reserved", "free")
 CONTAINER_COLUMNS: Final = ("container", "CPUs", "got", "missed")

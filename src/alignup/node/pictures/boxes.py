@@ -14,25 +14,6 @@ from unicodedata import combining, east_asian_width
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "FONT",
-    "GAP",
-    "HEADER",
-    "PADDING",
-    "Box",
-    "Key",
-    "columns_for",
-    "drawable",
-    "fitted",
-    "framed",
-    "in_columns",
-    "in_rows",
-    "stacked",
-    "text_width",
-    "walk",
-    "wrapped",
-]
-
 FONT: Final = 11
 """Pixels of the font of headings; that of cells is smaller."""
 HEADER: Final = 17

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.node.pictures.overlay import Sign
 
-__all__ = ["explanation_html", "explanation_scene", "explanations_page"]
-
 MOST_SHOWN: Final = 20
 """Explanations in one page, which says how many more there are."""
 

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from alignup.machine.numa_node import Core, NumaNode, PciDevice
     from alignup.node.pictures.boxes import Key
 
-__all__ = [
-    "CELL_FONT",
-    "TEXT_HEIGHT",
-    "CellSize",
-    "NearDevices",
-    "bar_box",
-    "cores_box",
-    "device_boxes",
-    "devices_by_place",
-    "lay_out",
-    "node_box",
-    "text_box",
-]
-
 _WIDEST: Final = 2400
 """Pixels that sockets may take side by side."""
 _SHAPE: Final = 1.5

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from alignup.node.pictures.boxes import Key
 
 
-__all__ = [
-    "RESERVED",
-    "Layer",
-    "Sign",
-    "amounts_layer",
-    "holding_layer",
-    "holding_title",
-    "legend",
-    "patterns",
-    "places_of",
-    "reserved_layer",
-    "sign_of",
-    "signs_of",
-]
-
 _SIGN_FONT: Final = 10
 _NARROWEST_PART: Final = 3
 

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from alignup.node.pictures.overlay import Sign
     from alignup.topology_manager.admission import Admission
 
-__all__ = [
-    "Table",
-    "admission_html",
-    "containers_table",
-    "fragment",
-    "heading",
-    "holders_table",
-    "listed",
-    "page",
-    "paragraph",
-    "scrolling",
-]
-
 _STYLE: Final = """
 body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
 h1{font-size:1.4em}h2{font-size:1.15em;margin-top:1.6em}

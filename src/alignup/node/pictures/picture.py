@@ -36,18 +36,6 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.node.pictures.boxes import Box, Key
 
-__all__ = [
-    "Scene",
-    "assembled",
-    "draw",
-    "drawing_of",
-    "machine_page",
-    "machine_svg",
-    "machine_tables",
-    "node_scene",
-    "node_svg",
-]
-
 _TITLE_LINE: Final = 20
 _LINE: Final = 15
 _MOST_LINES: Final = 5

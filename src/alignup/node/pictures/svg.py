@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from alignup.node.pictures.boxes import Box
 
-__all__ = ["add", "box_layers", "picture", "svg_document", "svg_text"]
-
 _STYLE: Final = f"""
 .au text{{font:{FONT}px "Liberation Sans",Arial,Helvetica,sans-serif;fill:#111}}
 .au .au-label{{font-size:{CELL_FONT}px}}

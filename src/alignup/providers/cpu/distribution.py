@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from alignup.providers.cpu.topology import CpuGroup, CpuTopology
 
-__all__ = ["Pick", "Plan", "distribute", "plan_distribution"]
-
 
 class Plan(Record):
     """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about."""

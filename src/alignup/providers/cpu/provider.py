@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
 
-__all__ = ["CpuProvider", "cpu_provider", "reserved_cpus"]
-
 RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 _NEWEST_PROFILE: Final = VersionProfile()

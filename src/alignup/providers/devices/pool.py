@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from alignup.machine.device_inventory import Device
 
-__all__ = ["DevicePlugin", "DevicePool", "Preference", "PreferredSets", "preference_of"]
-
 
 class _Inventory:
     """The devices of one resource, which pools of equal nodes share."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import NumaNode
 
-__all__ = ["MEMORY", "allocatable_memory", "memory_capacity"]
-
 MEMORY: Final = "memory"
 _HUGEPAGES: Final = "hugepages-"
 

@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
     from alignup.topology_manager.refusal_account import Accounts, Ties
 
-__all__ = [
-    "MemoryProvider",
-    "Requests",
-    "RestoredMemory",
-    "accounts_of_memory",
-    "lacking",
-    "shortage",
-    "ties_of",
-]
-
 _NEWEST_PROFILE = VersionProfile()
 
 
