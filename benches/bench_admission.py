@@ -23,9 +23,7 @@ def busy(numa_nodes: int) -> tuple[Node, Pod]:
     """Return a node of which every other NUMA node is in use, and the pod that is to come."""
     node = Node.from_dict(scenario(numa_nodes))
     for index in range(numa_nodes // 2):
-        assert node.admit(
-            Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")
-        ).admitted
+        assert node.admit(Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")).admitted
     return node, Pod.from_manifest(ONE_NODE.manifest("pod"))
 
 

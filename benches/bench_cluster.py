@@ -51,8 +51,7 @@ DEMANDS = {
 """What the containers of a pod ask for, and the microseconds that are promised at worst."""
 
 POLICIES = [
-    policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow)
-    for policy in TOPOLOGY_POLICIES
+    policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow) for policy in TOPOLOGY_POLICIES
 ]
 """To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
 
@@ -61,8 +60,7 @@ def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
     """Return a pod with a container for each demand."""
     manifest = demands[0].manifest(uid)
     manifest["spec"]["containers"] = [
-        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"}
-        for number, demand in enumerate(demands)
+        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
     ]
     return Pod.from_manifest(manifest)
 
@@ -80,9 +78,7 @@ def loaded(node: Node, load: float, random: Random) -> Node:
     for number in range(round(2 * NUMA_NODES * load)):
         cpus = random.choice([4, 6, 8, 8])
         demand = Demand(
-            cpus,
-            random.choice([4, 12, 16]),
-            {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")},
+            cpus, random.choice([4, 12, 16]), {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")}
         )
         node.admit(demand.manifest(f"old-{number}"))
     return node
@@ -91,9 +87,7 @@ def loaded(node: Node, load: float, random: Random) -> Node:
 @lru_cache(maxsize=1)
 def empty_nodes(policy: str, shapes: str) -> list[Node]:
     """Return nodes without pods: one, or as many as a cluster has, each of its own shape."""
-    return [
-        Node.from_dict(described(policy, pages)) for pages in range(1 if shapes == "one-shape" else NODES)
-    ]
+    return [Node.from_dict(described(policy, pages)) for pages in range(1 if shapes == "one-shape" else NODES)]
 
 
 @lru_cache(maxsize=len(LOADS))
@@ -206,27 +200,16 @@ def topology(number: int) -> dict[str, Any]:
     """Return what an exporter publishes of a node with 8 NUMA nodes, 4 resources and costs; 5.6 kB of JSON."""
     zones = []
     for node in range(NUMA_NODES):
-        amounts = {
-            "cpu": 16,
-            "memory": (32 << 30) - (number << 12),
-            "example.com/gpu": 2,
-            "example.com/nic": 2,
-        }
+        amounts = {"cpu": 16, "memory": (32 << 30) - (number << 12), "example.com/gpu": 2, "example.com/nic": 2}
         zones.append(
             {
                 "name": f"node-{node}",
                 "type": "Node",
                 "costs": [
-                    {"name": f"node-{other}", "value": 10 if other == node else 20}
-                    for other in range(NUMA_NODES)
+                    {"name": f"node-{other}", "value": 10 if other == node else 20} for other in range(NUMA_NODES)
                 ],
                 "resources": [
-                    {
-                        "name": name,
-                        "capacity": str(amount),
-                        "allocatable": str(amount),
-                        "available": str(amount),
-                    }
+                    {"name": name, "capacity": str(amount), "allocatable": str(amount), "available": str(amount)}
                     for name, amount in amounts.items()
                 ],
             }

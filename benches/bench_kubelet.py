@@ -24,12 +24,8 @@ SECONDS = 1.0
 ASKED = os.environ.get("ALIGNUP_KUBELET_BENCH") == "1"
 
 pytestmark = [
-    pytest.mark.skipif(
-        not ASKED, reason="set ALIGNUP_KUBELET_BENCH=1 to time the real kubelet (builds for minutes)"
-    ),
-    pytest.mark.skipif(
-        shutil.which("go") is None, reason="the real kubelet needs Go, which is not installed"
-    ),
+    pytest.mark.skipif(not ASKED, reason="set ALIGNUP_KUBELET_BENCH=1 to time the real kubelet (builds for minutes)"),
+    pytest.mark.skipif(shutil.which("go") is None, reason="the real kubelet needs Go, which is not installed"),
 ]
 
 
@@ -71,9 +67,7 @@ def test_merge(benchmark, kubelet, name, lists):
             "numaNodes": 8,
             "policy": "restricted",
             "seconds": SECONDS,
-            "lists": [
-                [{"mask": mask, "preferred": preferred} for mask, preferred in hints] for hints in pairs
-            ],
+            "lists": [[{"mask": mask, "preferred": preferred} for mask, preferred in hints] for hints in pairs],
         }
     )
     best, admit = benchmark(make_policy("restricted", 8).merge, providers_of(pairs))
@@ -82,8 +76,7 @@ def test_merge(benchmark, kubelet, name, lists):
 
 
 @pytest.mark.parametrize(
-    ("policy", "numa_nodes"),
-    [("single-numa-node", 8), ("single-numa-node", 2), ("restricted", 2), ("restricted", 4)],
+    ("policy", "numa_nodes"), [("single-numa-node", 8), ("single-numa-node", 2), ("restricted", 2), ("restricted", 4)]
 )
 @pytest.mark.benchmark(group="kubelet: admission")
 def test_admission(benchmark, kubelet, policy, numa_nodes):
@@ -100,9 +93,7 @@ def test_admission(benchmark, kubelet, policy, numa_nodes):
     assert theirs["admitted"]
     assert (mask, preferred, cpus) == (affinity["mask"], affinity["preferred"], theirs["cpus"])
     # Which of two equal devices it is, the kubelet leaves to chance.
-    assert {r: len(ids) for r, ids in devices.items()} == {
-        r: len(ids) for r, ids in theirs["devices"].items()
-    }
+    assert {r: len(ids) for r, ids in devices.items()} == {r: len(ids) for r, ids in theirs["devices"].items()}
     benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100)
     note(benchmark, theirs["timing"])
 

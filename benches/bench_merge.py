@@ -11,11 +11,7 @@ from alignup.core.merge import Merger
 from alignup.topology_manager.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
 
-ANSWERS = {
-    "preferred-exists": (1, True),
-    "none-in-common": (1, False),
-    "every-mask-none-preferred": (1, False),
-}
+ANSWERS = {"preferred-exists": (1, True), "none-in-common": (1, False), "every-mask-none-preferred": (1, False)}
 
 
 @pytest.mark.parametrize("lists", [2, 3, 4])

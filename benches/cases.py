@@ -50,16 +50,9 @@ class Demand:
 
     def manifest(self, uid: str) -> dict[str, Any]:
         """Return a Guaranteed pod of one container."""
-        limits = {
-            "cpu": str(self.cpus),
-            "memory": f"{self.gibi}Gi",
-            **{r: str(n) for r, n in self.devices.items()},
-        }
+        limits = {"cpu": str(self.cpus), "memory": f"{self.gibi}Gi", **{r: str(n) for r, n in self.devices.items()}}
         container = {"name": "c0", "image": "i", "resources": {"limits": limits, "requests": limits}}
-        return {
-            "metadata": {"uid": uid, "name": uid, "namespace": "default"},
-            "spec": {"containers": [container]},
-        }
+        return {"metadata": {"uid": uid, "name": uid, "namespace": "default"}, "spec": {"containers": [container]}}
 
 
 ONE_NODE = Demand(4, 8, {"example.com/gpu": 1, "example.com/nic": 1})
@@ -99,10 +92,7 @@ def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
             "id": node,
             "memory": 8 * GIBI,
             "distances": [bank(node, other) for other in range(64)],
-            "cores": [
-                {"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2}
-                for cpu in (0, 2)
-            ],
+            "cores": [{"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2} for cpu in (0, 2)],
         }
         for node in range(64)
     ]

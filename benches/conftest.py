@@ -76,9 +76,7 @@ def ratio(plain: float, mine: float) -> float:
 def quietest(seconds: list[float], part: float) -> float:
     """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
     length = max(len(seconds) // STRETCHES, 1)
-    stretches = [
-        sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)
-    ]
+    stretches = [sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)]
     return min(stretch[int(length * part)] for stretch in stretches)
 
 

@@ -155,9 +155,7 @@ class ApiStub:
             return web.json_response(await self.put(kind, body), status=201)
         return await self.one(request.method, kind, (namespace, parts[1]), parts[2:], body)
 
-    async def one(
-        self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any
-    ) -> web.StreamResponse:
+    async def one(self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any) -> web.StreamResponse:
         """Answer a request about one object."""
         found = self.objects.get(kind, {}).get(key)
         if found is None:
@@ -185,8 +183,7 @@ class ApiStub:
         items = [
             one
             for one in self.objects.get(kind, {}).values()
-            if selected(one, selector)
-            and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
+            if selected(one, selector) and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
         ]
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
@@ -214,11 +211,7 @@ class ApiStub:
             async with self.changed:
                 if self.version == seen and generation == self.generation:
                     await self.changed.wait()
-            seen = (
-                max(seen, self.version if not self.pending(seen) else seen)
-                if seen >= self.compacted
-                else seen
-            )
+            seen = max(seen, self.version if not self.pending(seen) else seen) if seen >= self.compacted else seen
         if request.transport is not None:
             request.transport.close()
         return response
@@ -227,9 +220,7 @@ class ApiStub:
         """Return whether there are events after a version."""
         return any(version > seen for version, *_ in self.events) or self.compacted > seen
 
-    async def tell(
-        self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str
-    ) -> None:
+    async def tell(self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str) -> None:
         """Send one event, as a client with this selector sees it."""
         was = before is not None and selected(before, selector)
         now = word != "DELETED" and selected(found, selector)

@@ -73,13 +73,7 @@ def browser() -> str:
 
 def run(page: Path, *options: str) -> str:
     """Show a page without a window, and return the standard output."""
-    words = [
-        browser(),
-        "--headless",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--user-data-dir={page.parent}/profile",
-    ]
+    words = [browser(), "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={page.parent}/profile"]
     if os.geteuid() == 0:
         words.append("--no-sandbox")  # it refuses to run as root with one
     done = subprocess.run(  # noqa: S603  # a browser on a page of ours
@@ -90,9 +84,7 @@ def run(page: Path, *options: str) -> str:
 
 def measured(page: Path) -> Any:
     """Return what a browser finds in a page that ends in `MEASURE` or `STEP`."""
-    seen = re.search(
-        r'<pre id="measured">(.*?)</pre>', run(page, "--dump-dom", "--window-size=1600,1200"), re.DOTALL
-    )
+    seen = re.search(r'<pre id="measured">(.*?)</pre>', run(page, "--dump-dom", "--window-size=1600,1200"), re.DOTALL)
     assert seen
     return json.loads(unescape(seen[1]))
 

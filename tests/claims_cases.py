@@ -68,8 +68,7 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
             {"metadata": {"name": "any"}, "spec": {}},
         ],
         "claims": [
-            claim(random, number, drivers, plain=release == "1.35")
-            for number in range(random.choice((1, 1, 2, 3)))
+            claim(random, number, drivers, plain=release == "1.35") for number in range(random.choice((1, 1, 2, 3)))
         ],
         "allocated": held(random, slices),
     }
@@ -117,22 +116,15 @@ def pool(random: Random, driver: str, name: str, *, lists: bool, plain: bool) ->
             spec["pool"]["resourceSliceCount"] += 1
         if random.random() < 0.03 and not plain:
             spec["pool"]["generation"] = 2
-        slices.append(
-            {"metadata": {"name": f"{driver}-{name}-{random.randint(0, 99)}-{number}"}, "spec": spec}
-        )
+        slices.append({"metadata": {"name": f"{driver}-{name}-{random.randint(0, 99)}-{number}"}, "spec": spec})
     if counters:
         shared = [
-            {
-                "name": one,
-                "counters": {key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")},
-            }
+            {"name": one, "counters": {key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")}}
             for one in counters
         ]
         spec = {"driver": driver, "pool": dict(slices[0]["spec"]["pool"]), "sharedCounters": shared}
         spec |= {
-            key: value
-            for key, value in slices[0]["spec"].items()
-            if key in ("nodeName", "allNodes", "nodeSelector")
+            key: value for key, value in slices[0]["spec"].items() if key in ("nodeName", "allNodes", "nodeSelector")
         }
         if "perDeviceNodeSelection" in slices[0]["spec"]:
             spec["allNodes"] = True
@@ -200,10 +192,7 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     requests = []
     for index in range(random.choice((1, 1, 2, 2, 3))):
         if random.random() < 0.25:
-            ways = [
-                {"name": f"w{way}", **asked(random, drivers, plain=plain)}
-                for way in range(random.randint(1, 3))
-            ]
+            ways = [{"name": f"w{way}", **asked(random, drivers, plain=plain)} for way in range(random.randint(1, 3))]
             requests.append({"name": f"r{index}", "firstAvailable": ways})
         else:
             exactly = asked(random, drivers, plain=plain)

@@ -82,10 +82,7 @@ class _Model:
             return False
         if count >= way.count:
             return self.request(claim, request + 1)
-        if (
-            sum(self.problem.ways[one].claim == claim for one, _ in self.results) + way.count - count
-            > MOST_RESULTS
-        ):
+        if sum(self.problem.ways[one].claim == claim for one, _ in self.results) + way.count - count > MOST_RESULTS:
             raise TooManyError
         if way.everything is not None:
             return self.next_of_all(claim, request, number, count, way.everything[count])
@@ -136,9 +133,7 @@ class _Model:
 
     def pays(self, device: int) -> bool:
         """Whether the first share of a device, or its only one, takes from counters."""
-        return not self.problem.is_shareable[device] or not (
-            self.problem.is_shared[device] or self.shares[device]
-        )
+        return not self.problem.is_shareable[device] or not (self.problem.is_shared[device] or self.shares[device])
 
     def take(self, claim: int, number: int, device: int) -> str:
         problem = self.problem

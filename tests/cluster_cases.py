@@ -57,9 +57,7 @@ def machine_of(random: Random) -> dict[str, Any]:
 
 def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with any policy, scope and options."""
-    policy = random.choice(
-        ["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"]
-    )
+    policy = random.choice(["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"])
     options = {"max-allowable-numa-nodes": "16"}
     if random.random() < 0.3:
         options["prefer-closest-numa-nodes"] = "true"
@@ -141,10 +139,7 @@ def annotations_of(random: Random) -> dict[str, str]:
     if random.random() < 0.8:
         return {}
     policy = random.choice(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"])
-    spec = {
-        "numaTopologyPolicy": policy,
-        "singleNUMANodeExclusive": random.choice(["", "Required", "Preferred"]),
-    }
+    spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": random.choice(["", "Required", "Preferred"])}
     return {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
 
 

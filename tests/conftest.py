@@ -20,9 +20,7 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 # the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
 os.environ.pop("COLUMNS", None)
 
-settings.register_profile(
-    "any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("any load"), max_examples=20 * QUICK)
 settings.load_profile("any load")
 

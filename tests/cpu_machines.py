@@ -82,9 +82,7 @@ def odd_machines(draw: st.DrawFn) -> Machine:
     numbered from 0, or far apart, up to 65535.
     """
     nodes = draw(st.integers(1, 6))
-    sizes = draw(
-        st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=nodes, max_size=nodes).filter(any)
-    )
+    sizes = draw(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=nodes, max_size=nodes).filter(any))
     count = sum(map(sum, sizes))
     highest = draw(st.sampled_from([count - 1, 4 * count, 65535]))
     numbers = iter(draw(st.lists(st.integers(0, highest), min_size=count, max_size=count, unique=True)))

@@ -28,9 +28,7 @@ CPU_OPTIONS = (
 def article() -> Node:
     """Return the node of the article's example."""
     entry = catalog_entries()["align-up-article"]
-    return Node.from_dict(
-        {"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices}
-    )
+    return Node.from_dict({"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices})
 
 
 def wish(uid: str, **limits: str) -> dict[str, Any]:
@@ -65,9 +63,7 @@ def node_of(nodes: int = 2, cores: int = 4, **changes: Any) -> Node:
     return Node.from_dict({"machine": machine_of(nodes, cores), "kubelet": kubelet, "devices": devices})
 
 
-def gpu_pod(
-    uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, **limits: str
-) -> dict[str, Any]:
+def gpu_pod(uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, **limits: str) -> dict[str, Any]:
     """Return a pod of one container for such a node, Guaranteed unless it requests less than its limits."""
     more = {EXAMPLE_GPU: str(gpus)} if gpus else {}
     resources: dict[str, Any] = {"limits": {"memory": "1Gi", **limits, **more}}

@@ -34,9 +34,7 @@ def _occupancy(states: Sequence[str]) -> Occupancy:
     for position, name in enumerate(states):
         if name not in ("idle", "single", "shared"):
             raise InputError.at(f"node_states[{position}]", "one of 'idle', 'single', 'shared'", name)
-    single, multi = (
-        sum(1 << i for i, state in enumerate(states) if state == word) for word in ("single", "shared")
-    )
+    single, multi = (sum(1 << i for i, state in enumerate(states) if state == word) for word in ("single", "shared"))
     return Occupancy(single, multi)
 
 
@@ -112,17 +110,11 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
         "prefilter": _status_json(verdict.prefilter),
         "filter": _status_json(verdict.filter),
         "reserve": _status_json(verdict.reserve),
-        "hints": {
-            resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()
-        },
+        "hints": {resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()},
         "affinity_after_filter": _hint_json(None if verdict.policy == BEST_EFFORT else verdict.affinity),
         "affinity": _hint_json(verdict.affinity),
         "allocation": [
-            {
-                "node": node_id,
-                "cpu_milli": amounts.get("cpu", 0),
-                "memory_bytes": amounts.get("memory", 0),
-            }
+            {"node": node_id, "cpu_milli": amounts.get("cpu", 0), "memory_bytes": amounts.get("memory", 0)}
             for node_id, amounts in verdict.allocation.items()
         ],
     }
@@ -182,12 +174,7 @@ def _hint_json(hint: ScoredHint | None) -> dict[str, Any] | None:
         return None
     mask = hint.mask
     nodes = None if mask is None else [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
-    return {
-        "nodes": nodes,
-        "preferred": hint.preferred,
-        "unsatisfied": hint.unsatisfied,
-        "score": hint.score,
-    }
+    return {"nodes": nodes, "preferred": hint.preferred, "unsatisfied": hint.unsatisfied, "score": hint.score}
 
 
 def _status_json(status: Status | None) -> dict[str, Any] | None:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAULTS", "Place"]
 
-CPU, MEMORY, DEVICES = (
-    "cpu_manager_state",
-    "memory_manager_state",
-    "device-plugins/kubelet_internal_checkpoint",
-)
+CPU, MEMORY, DEVICES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
 KINDS = {CPU: "cpu", MEMORY: "memory", DEVICES: "devices"}
 GONE = "deadbeef-0000-4000-8000-000000000001"
 
@@ -44,9 +40,7 @@ class Place:
 
     def configure(self, **fields):
         document = {**json.loads(self.config.read_text()), **fields}
-        self.config.write_text(
-            json.dumps({key: value for key, value in document.items() if value is not None})
-        )
+        self.config.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
 
 
 def wrong_checksum(name):
@@ -192,9 +186,7 @@ def foreign_owner(place):
 
 
 def other_reserved_memory(place):
-    place.configure(
-        reservedMemory=[{"numaNode": 0, "limits": {"memory": "2Gi"}}], systemReserved={"memory": "1948Mi"}
-    )
+    place.configure(reservedMemory=[{"numaNode": 0, "limits": {"memory": "2Gi"}}], systemReserved={"memory": "1948Mi"})
 
 
 FAULTS = {

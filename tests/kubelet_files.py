@@ -40,11 +40,7 @@ def guaranteed(name, *wishes, init=(), node_name="node-a"):
         amounts = {"cpu": str(wish[0]), "memory": f"{wish[1]}Gi"}
         if len(wish) > 2:
             amounts["nvidia.com/gpu"] = str(wish[2])
-        return {
-            "name": f"{prefix}{number}",
-            "image": "none",
-            "resources": {"requests": amounts, "limits": amounts},
-        }
+        return {"name": f"{prefix}{number}", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
 
     return {
         "apiVersion": "v1",
@@ -96,9 +92,7 @@ def memory_document(node):
     entries = {}
     for (uid, name), held in blocks.items():
         entries.setdefault(uid, {})[name] = held
-    reserved = {
-        (entry.numa_node, kind): size for entry in node.config.reserved_memory for kind, size in entry.limits
-    }
+    reserved = {(entry.numa_node, kind): size for entry in node.config.reserved_memory for kind, size in entry.limits}
     machine_state = {}
     for position, numa_id in enumerate(ids):
         mine = [block for held in blocks.values() for block in held if numa_id in block["numaAffinity"]]
@@ -165,8 +159,7 @@ def answers(node):
                         for b in held.memory
                     ],
                     "devices": [
-                        {"resource_name": resource, "device_ids": list(ids)}
-                        for resource, ids in held.devices.items()
+                        {"resource_name": resource, "device_ids": list(ids)} for resource, ids in held.devices.items()
                     ],
                 }
             )
@@ -206,7 +199,5 @@ def write_node(root, node, manifests):
     listed, allocatable = answers(node)
     (root / "podresources/list.json").write_text(json.dumps(listed))
     (root / "podresources/allocatable.json").write_text(json.dumps(allocatable))
-    (root / "pods.json").write_text(
-        json.dumps({"kind": "PodList", "apiVersion": "v1", "items": list(manifests)})
-    )
+    (root / "pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": list(manifests)}))
     return root

@@ -147,9 +147,7 @@ class KubeletRig:
         while time.monotonic() < deadline:
             answer = self.ask("allocatable")
             told = {
-                (one["resource_name"], identity)
-                for one in answer.get("devices", [])
-                for identity in one["device_ids"]
+                (one["resource_name"], identity) for one in answer.get("devices", []) for identity in one["device_ids"]
             }
             if told == expected:
                 return

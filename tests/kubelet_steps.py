@@ -51,8 +51,7 @@ def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return, by resource and device id, the NUMA set that a device is near."""
     return {
         resource: {
-            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"]))
-            for device in devices
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"])) for device in devices
         }
         for resource, devices in case.get("devices", {}).items()
     }
@@ -68,9 +67,7 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
             counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
     affinity = got["affinity"]
     return {
-        "affinity": None
-        if affinity is None
-        else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "affinity": None if affinity is None else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
         "cpus": got["cpus"],
         "memory": sorted(
             ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
@@ -123,9 +120,7 @@ class Picks:
         self.container = ""
 
     def plugin(self, resource: str) -> Callable[..., list[str]]:
-        def preferred_allocation(
-            available: Sequence[str], must_include: Sequence[str], size: int
-        ) -> list[str]:
+        def preferred_allocation(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
             wanted = self.expected.get(self.container, {})
             if resource in wanted.get("deviceIds", {}):
                 return wanted["deviceIds"][resource]
@@ -151,9 +146,7 @@ class Following(RecordingProvider):
         super().allocate(pod, container, affinity)
 
 
-def following_node(
-    case: dict[str, Any], attempt: int
-) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
+def following_node(case: dict[str, Any], attempt: int) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
     """Return a node with the kubelet's arbitrary picks of devices, who makes them, and what records the hints."""
     picks = Picks(case, attempt)
     if attempt:

@@ -58,11 +58,7 @@ class Shape:
             if self.nodes:
                 files[f"{NODE}/online"] = cpulist(self.nodes)
         for address, facts in self.pci.items():
-            near = (
-                {"numa_node": facts["node"]}
-                if "node" in facts
-                else {"local_cpus": mask(facts["near"]).strip()}
-            )
+            near = {"numa_node": facts["node"]} if "node" in facts else {"local_cpus": mask(facts["near"]).strip()}
             files |= pci(address, f"0x{facts['class']}00", **near)
         return {path: text.rstrip("\n") + "\n\0" for path, text in files.items()} if self.nul else files
 
@@ -81,11 +77,7 @@ class Shape:
                     if cpu in shared:
                         cache = f"{CPU}/cpu{cpu}/cache/index3"
                         files |= self.told(f"{cache}/shared_cpu_", shared, "map", "list")
-                        files |= {
-                            f"{cache}/level": "3\n",
-                            f"{cache}/type": "Unified\n",
-                            f"{cache}/size": "8K\n",
-                        }
+                        files |= {f"{cache}/level": "3\n", f"{cache}/type": "Unified\n", f"{cache}/size": "8K\n"}
         return files
 
     def told(self, path: str, cpus: list[int], as_mask: str, as_list: str) -> dict[str, str]:

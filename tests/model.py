@@ -65,9 +65,7 @@ def apart(mask: int, distances: Distances) -> int:
     return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
 
 
-def is_better(
-    new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None
-) -> bool:
+def is_better(new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None) -> bool:
     """Return whether a result replaces the best one so far, `wanted` being the size to come near to."""
     (mask, preferred), (best_mask, best_preferred) = new, best
     if preferred != best_preferred:
@@ -133,11 +131,7 @@ def best_of_folding(
 def single_nodes(lists: Iterable[Iterable[Hint]]) -> list[list[Hint]]:
     """Return the preferred hints of one node or of any node."""
     return [
-        [
-            (mask, preferred)
-            for mask, preferred in hints
-            if preferred and (mask is None or mask.bit_count() == 1)
-        ]
+        [(mask, preferred) for mask, preferred in hints if preferred and (mask is None or mask.bit_count() == 1)]
         for hints in lists
     ]
 
@@ -167,16 +161,11 @@ def hint_list(pairs: Iterable[Hint] | None) -> list[TopologyHint] | None:
     """Return the hints that pairs stand for."""
     if pairs is None:
         return None
-    return [
-        TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in pairs
-    ]
+    return [TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in pairs]
 
 
 def compiled(
-    policy: str,
-    numa_nodes: int,
-    providers: Sequence[Mapping[str, Any] | None],
-    distances: Distances | None = None,
+    policy: str, numa_nodes: int, providers: Sequence[Mapping[str, Any] | None], distances: Distances | None = None
 ) -> tuple[int | None, bool, bool]:
     """Return what the compiled merge says, in the form of `merge`."""
     options = {"max-allowable-numa-nodes": "64"}
@@ -243,11 +232,7 @@ def feasible(
 
 def smallest(numa_nodes: int, demands: Sequence[Demand], universe: int) -> int:
     """Return the size of the smallest subset of `universe` that holds every demand, 0 if none does."""
-    sizes = [
-        mask.bit_count()
-        for mask in range(1, 1 << numa_nodes)
-        if not mask & ~universe and holds(mask, demands)
-    ]
+    sizes = [mask.bit_count() for mask in range(1, 1 << numa_nodes) if not mask & ~universe and holds(mask, demands)]
     return min(sizes, default=0)
 
 

@@ -37,9 +37,7 @@ class Pick:
         self.needed -= count
 
 
-def pack(
-    topology: CpuTopology, free: int, count: int, held: int, *, spread: bool = False, by_l3: bool = False
-) -> int:
+def pack(topology: CpuTopology, free: int, count: int, held: int, *, spread: bool = False, by_l3: bool = False) -> int:
     """Return `count` of the free CPUs, on as few groups as possible; 0 when there are not so many.
 
     On a machine whose sockets, or cores, differ in size there may be CPUs among them that are not free: one

@@ -141,8 +141,7 @@ class ModelCluster:
     def _fits(self, pod: WatchedPod, name: str) -> bool:
         there = [requested(one.pod) for one in self.bound[name]]
         return all(
-            amount + sum(one.get(resource, 0) for one in there)
-            <= self.nodes[name].allocatable.get(resource, 0)
+            amount + sum(one.get(resource, 0) for one in there) <= self.nodes[name].allocatable.get(resource, 0)
             for resource, amount in requested(pod.pod).items()
         )
 

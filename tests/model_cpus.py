@@ -58,9 +58,7 @@ def deviation(values: Sequence[int]) -> float:
     return math.floor(math.sqrt(sum((x - mean) ** 2 for x in values) / len(values)) * 1000 + 0.5) / 1000
 
 
-def best_of(
-    pool: Sequence[int], sizes: Iterable[int], score: Callable[[tuple[int, ...]], float | None], *, stop: bool
-):
+def best_of(pool: Sequence[int], sizes: Iterable[int], score: Callable[[tuple[int, ...]], float | None], *, stop: bool):
     """Return the lowest score and, as the kubelet remembers it, the first choice that has it.
 
     What it remembers is the last choice tried that begins with the same 1, 2, 3, 5 or 9 members.

@@ -40,9 +40,7 @@ class Devices:
     def near(self, devices: int, mask: int) -> int:
         """Return those of the devices that are near to one of the nodes."""
         return sum(
-            1 << index
-            for index, place in enumerate(self.places)
-            if devices >> index & 1 and place and place & mask
+            1 << index for index, place in enumerate(self.places) if devices >> index & 1 and place and place & mask
         )
 
     def hints(self, request: int, reusable: int = 0, held: int | None = None) -> dict[int, bool] | None:
@@ -64,16 +62,10 @@ class Devices:
 
     def reaches(self, mask: int, reusable: int) -> bool:
         """Return whether the mask is near to each of the devices; those without a topology do not count."""
-        return all(
-            place is None or place & mask for index, place in enumerate(self.places) if reusable >> index & 1
-        )
+        return all(place is None or place & mask for index, place in enumerate(self.places) if reusable >> index & 1)
 
     def choose(
-        self,
-        request: int,
-        reusable: int,
-        mask: int | None,
-        advise: Callable[[int, int, int], int] | None = None,
+        self, request: int, reusable: int, mask: int | None, advise: Callable[[int, int, int], int] | None = None
     ) -> int | str:
         """Return the devices that a container gets, or why it gets none."""
         if not self.healthy:

@@ -68,8 +68,7 @@ class Memory:
         return [
             mask
             for mask in dict.fromkeys(self.bound)
-            if mask.bit_count() > 1
-            and all(not self.users[node] or self.bound[node] == mask for node in nodes_of(mask))
+            if mask.bit_count() > 1 and all(not self.users[node] or self.bound[node] == mask for node in nodes_of(mask))
         ]
 
     def allows(self, mask: int) -> bool:
@@ -103,19 +102,13 @@ class Memory:
 
     def best(self, hints: Mapping[int, bool], inner: int) -> tuple[int, bool] | None:
         """Return the best hint that includes some nodes: preferred, then few nodes, then low ones."""
-        found = [
-            (not preferred, mask.bit_count(), mask)
-            for mask, preferred in hints.items()
-            if mask & inner == inner
-        ]
+        found = [(not preferred, mask.bit_count(), mask) for mask, preferred in hints.items() if mask & inner == inner]
         if not found:
             return None
         not_preferred, _, mask = min(found)
         return mask, not not_preferred
 
-    def choose(
-        self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool
-    ) -> int | str:
+    def choose(self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool) -> int | str:
         """Return the nodes to take from, or why there are none.
 
         Without an affinity they are the best hint. Where the nodes have too little, the best hint that includes them.
@@ -134,9 +127,7 @@ class Memory:
             chosen, preferred = found
         return chosen
 
-    def allocate(
-        self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool
-    ) -> Held | str:
+    def allocate(self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool) -> Held | str:
         """Take the requests on the nodes, or on more; return why not where they cannot be had."""
         chosen = self.choose(requests, donors, mask, preferred=preferred)
         if isinstance(chosen, str):

@@ -21,14 +21,7 @@ HOSTILE = '<script>alert("&amp;")</script>\x00\x1b[31m\ud800漢字' + "x" * 300
 
 
 def machine(
-    numa_nodes: int,
-    cpus: int,
-    *,
-    smt: int = 1,
-    sockets: int = 1,
-    l3: int = 0,
-    first_id: int = 0,
-    gap: int = 1,
+    numa_nodes: int, cpus: int, *, smt: int = 1, sockets: int = 1, l3: int = 0, first_id: int = 0, gap: int = 1
 ) -> Machine:
     """Return a machine of so many NUMA nodes with equal numbers of CPUs.
 
@@ -95,11 +88,7 @@ MACHINES = {
 
 def pod(name: str, cpus: int, gib: int = 1, **devices: int) -> dict[str, Any]:
     """Return a manifest of one container that asks for whole CPUs, memory and devices of `example.com`."""
-    limits = {
-        "cpu": str(cpus),
-        "memory": f"{gib}Gi",
-        **{f"example.com/{one}": str(n) for one, n in devices.items()},
-    }
+    limits = {"cpu": str(cpus), "memory": f"{gib}Gi", **{f"example.com/{one}": str(n) for one, n in devices.items()}}
     containers = [{"name": "c0", "resources": {"limits": limits}}]
     return {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}}
 
@@ -162,9 +151,7 @@ class PageReader(HTMLParser):
 
     def handle_starttag(self, tag, attrs) -> None:
         self.tags.append(tag)
-        self.addresses += [
-            value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")
-        ]
+        self.addresses += [value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")]
 
     def handle_data(self, data) -> None:
         self.text += data

@@ -45,10 +45,7 @@ POD["spec"]["initContainers"] = [
     {
         "name": "i",
         "restartPolicy": "Always",
-        "resources": {
-            "requests": {"cpu": "500m", "hugepages-2Mi": "4Mi"},
-            "limits": {"hugepages-2Mi": "4Mi"},
-        },
+        "resources": {"requests": {"cpu": "500m", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}},
     }
 ]
 POD["spec"]["resources"] = {"limits": {"cpu": "8", "memory": "4Gi", "hugepages-2Mi": "4Mi"}}
@@ -73,9 +70,7 @@ CONFIG = {
     "featureGates": {"CPUManagerPolicyAlphaOptions": True},
 }
 MACHINE = leasing.machine(cores=2).to_dict()
-DEVICES = {
-    "example.com/gpu": [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1], "healthy": True}, {"id": "c"}]
-}
+DEVICES = {"example.com/gpu": [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1], "healthy": True}, {"id": "c"}]}
 API_NODE = {
     "kind": "Node",
     "metadata": {"name": "worker-a", "labels": {"zone": "z"}},
@@ -84,9 +79,7 @@ API_NODE = {
 SCENARIO = {
     "name": "s",
     "machine": MACHINE,
-    "kubelet": {
-        key: CONFIG[key] for key in CONFIG if key.startswith(("topology", "cpu", "memory", "reserved"))
-    },
+    "kubelet": {key: CONFIG[key] for key in CONFIG if key.startswith(("topology", "cpu", "memory", "reserved"))},
     "devices": DEVICES,
     "preferredSets": {"example.com/gpu": [["a", "b"]]},
     "nodeObject": API_NODE,
@@ -125,9 +118,7 @@ def json_lines_of(documents):
 
     def make(rng):
         lines = [mutated_document(one, rng) if rng.random() < 0.6 else one for one in documents]
-        return b"\n".join(
-            as_json(line, rng) if rng.random() < 0.9 else json.dumps(line).encode() for line in lines
-        )
+        return b"\n".join(as_json(line, rng) if rng.random() < 0.9 else json.dumps(line).encode() for line in lines)
 
     return make
 
@@ -179,10 +170,7 @@ def a_lease_file(rng):
     mine = leasing.record("one").process
     table = LeaseTable(
         MachineIdentity("m", "a machine"),
-        (
-            leasing.record("one", cpus=CPUSet([0, 1]), devices={"x/y": ("a",)}),
-            leasing.record("two", keeper=mine),
-        ),
+        (leasing.record("one", cpus=CPUSet([0, 1]), devices={"x/y": ("a",)}), leasing.record("two", keeper=mine)),
         (Waiter("w", mine, ("cpu",)),),
     )
     text = encode_table(table)
@@ -247,10 +235,7 @@ def evaluated(data):
 READERS = {
     "pods": (yaml_of(POD), with_pods),
     "configuration": (yaml_of(CONFIG), lambda data: load_config(data, "f")),
-    "inventory": (
-        yaml_of(DEVICES),
-        lambda data: decode_inventory(one_mapping(data), Machine.from_dict(MACHINE)),
-    ),
+    "inventory": (yaml_of(DEVICES), lambda data: decode_inventory(one_mapping(data), Machine.from_dict(MACHINE))),
     "machine": (json_of(MACHINE), File(lambda path: node_on(load_machine(str(path)).machine), "m.json")),
     "scenario": (json_of(SCENARIO), lambda data: replay(decode_json(data, "a scenario"), with_hints=True)),
     "nodes": (json_lines_of(NODES), evaluated),

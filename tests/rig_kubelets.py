@@ -59,11 +59,7 @@ class RealKubelet:
             inventory.write_text(json.dumps({"resource": resource, "devices": listed}))
             rig("kubelet", "plugin", self._directory, plugin, "--inventory", inventory)
         (self.root / "var/lib").mkdir(parents=True)
-        for name, target in (
-            ("sys", "machine/sys"),
-            ("proc", "machine/proc"),
-            ("var/lib/kubelet", "kubelet"),
-        ):
+        for name, target in (("sys", "machine/sys"), ("proc", "machine/proc"), ("var/lib/kubelet", "kubelet")):
             (self.root / name).symlink_to(self._directory / target)
         words = ["node", "publish", "--kubeconfig", self._plane.kubeconfig, "--name", self.name]
         words += ["--root", str(self.root), "--config", str(self.config), "--interval", "0.1"]
@@ -86,9 +82,7 @@ class RealKubelet:
         """Bind pods past the scheduler; return what the kubelet decided, and what their containers hold."""
         path = self._folder / "pods.jsonl"
         path.write_text("\n".join(map(json.dumps, pods)))
-        return [
-            json.loads(one) for one in self._plane.rig("kubelet", "admit", self._directory, path).splitlines()
-        ]
+        return [json.loads(one) for one in self._plane.rig("kubelet", "admit", self._directory, path).splitlines()]
 
     def said(self) -> list[tuple[str, str]]:
         """Return what the kubelet did, in order: ADD, REMOVE or DENY, and the name of the pod."""
@@ -97,11 +91,7 @@ class RealKubelet:
             if said["denied"]:
                 found.append(("DENY", said["denied"].rpartition("/")[2]))
             else:
-                found += [
-                    (said["word"], pod.strip('"').rpartition("/")[2])
-                    for pod in said["pods"].split(",")
-                    if pod
-                ]
+                found += [(said["word"], pod.strip('"').rpartition("/")[2]) for pod in said["pods"].split(",") if pod]
         return found
 
 

@@ -146,12 +146,8 @@ class Outcome:
             "never placed": sum(one.bound is None for one in pods),
             "CPUs in use": f"{self.in_use():.1%}",
             "created to running": percentiles([one.running - one.created for one in ran]),
-            "of these, placed at once": percentiles(
-                [one.running - one.created for one in ran if not one.waited]
-            ),
-            "of these, waited for room": percentiles(
-                [one.running - one.created for one in ran if one.waited]
-            ),
+            "of these, placed at once": percentiles([one.running - one.created for one in ran if not one.waited]),
+            "of these, waited for room": percentiles([one.running - one.created for one in ran if one.waited]),
             "bound to running": percentiles([one.running - one.bound for one in ran]),
             "seconds": round(self.now()),
         }

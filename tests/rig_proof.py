@@ -59,15 +59,11 @@ def run(
     with alignup("fleet", *listen, *words, ready=f"http://{here}/healthz") as fleet:
         if not extender:
             plane.schedule_with(None)
-            asyncio.run(
-                play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience)
-            )
+            asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
             return {**outcome.summary(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
         with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
             plane.schedule_with(there)
-            asyncio.run(
-                play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience)
-            )
+            asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
             found = {**outcome.summary(), **processor_time(plane, fleet=fleet.pid, extender=server.pid)}
             return {**found, **cycles(plane), "questions": questions(there)}
 
@@ -94,8 +90,7 @@ def cycles(plane: ControlPlane) -> dict[str, str]:
         text = response.read().decode()
     name = "scheduler_scheduling_algorithm_duration_seconds"
     count, total = (
-        float(re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)[0])
-        for part in ("count", "sum")
+        float(re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)[0]) for part in ("count", "sum")
     )
     return {"choices of the scheduler": f"{count:.0f}: {1000 * total / max(count, 1):.1f} ms"}
 

@@ -154,9 +154,7 @@ def wait_for_metric(server: str, name: str, value: float) -> None:
     deadline = time.monotonic() + 60
     while True:
         with urllib.request.urlopen(f"http://{server}/metrics", timeout=5) as response:
-            lines = dict(
-                line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#"
-            )
+            lines = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")
         if float(lines[name]) == value:
             return
         assert time.monotonic() < deadline, lines[name]

@@ -174,8 +174,7 @@ class _Remaining:
             for resource in wanted
         }
         self._order = {
-            resource: {identity: i for i, identity in enumerate(places)}
-            for resource, places in self._places.items()
+            resource: {identity: i for i, identity in enumerate(places)} for resource, places in self._places.items()
         }
 
     def split_cores(self) -> None:

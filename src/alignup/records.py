@@ -75,12 +75,7 @@ class _Fields:
 
         made = []
         for name, one in owner.__record_fields__.items():
-            options: dict[str, Any] = {
-                "init": one.init,
-                "repr": one.repr,
-                "hash": one.hash,
-                "compare": one.compare,
-            }
+            options: dict[str, Any] = {"init": one.init, "repr": one.repr, "hash": one.hash, "compare": one.compare}
             if one.default_factory is not None:
                 options["default_factory"] = one.default_factory
             elif one.default is not _NONE:
@@ -101,24 +96,14 @@ class _RecordType(type):
     __match_args__: tuple[str, ...]
 
     def __new__(
-        cls,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        eq: bool = True,
-        order: bool = False,
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True, order: bool = False
     ) -> _RecordType:
         fields: dict[str, _Field] = {}
         types: dict[str, str] = {}
         for base in reversed(bases):
             fields |= getattr(base, "__record_fields__", {})
             types |= getattr(base, "__record_types__", {})
-        own = [
-            key
-            for key, kind in namespace.get("__annotations__", {}).items()
-            if not kind.startswith("ClassVar")
-        ]
+        own = [key for key, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
         for key in own:
             default = namespace.pop(key, _NONE)
             fields[key] = default if isinstance(default, _Field) else _Field(default)
@@ -184,9 +169,7 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
     made: Callable[..., None] = names["__init__"]
     made.__qualname__ = f"{owner.__qualname__}.__init__"
     made.__module__ = owner.__module__
-    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {
-        "return": None
-    }
+    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {"return": None}
     return made
 
 

@@ -29,12 +29,7 @@ _CAREFUL: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _MOST_LINKS: Final = 40
 _PATIENCE: Final = 1.0
 _CREDENTIALS: Final = struct.Struct("3i")
-_KINDS: Final = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a pipe",
-}
+_KINDS: Final = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
 
 
 def why(error: Exception) -> str:

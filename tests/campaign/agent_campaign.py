@@ -157,9 +157,7 @@ def load(campaign, seconds):
             os.waitpid(pid, 0)
         ended(agent)
         took = sorted(
-            time_
-            for number in range(CLIENTS)
-            for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
+            time_ for number in range(CLIENTS) for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
         )
         found["with fsync" if durable else "without fsync"] = {
             "placements a second": round(len(took) / seconds),
@@ -177,10 +175,7 @@ class Held:
 
     def __init__(self, campaign, lease):
         self.files = []
-        for name in [
-            *(f"cpu-{cpu}" for cpu in lease.cpus),
-            *(f"nic-{one}" for one in lease.devices.get(NIC, ())),
-        ]:
+        for name in [*(f"cpu-{cpu}" for cpu in lease.cpus), *(f"nic-{one}" for one in lease.devices.get(NIC, ()))]:
             descriptor = os.open(campaign.folder / "held" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             self.files.append(descriptor)
             try:
@@ -244,9 +239,7 @@ def all_free(campaign):
         time.sleep(0.05)
     if left:
         campaign.wrong(f"leaked: {left}")
-    lease = source.acquire(
-        Claim(make_request(cpus=224), identify(os.getpid()), command="", name="all"), 10.0
-    ).lease
+    lease = source.acquire(Claim(make_request(cpus=224), identify(os.getpid()), command="", name="all"), 10.0).lease
     source.give_back(lease)
 
 
@@ -263,9 +256,7 @@ def commanding(campaign, seconds):
     while time.monotonic() < end:
         go, said = os.pipe(), os.pipe()
         command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
-        claim = Claim(
-            make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper)
-        )
+        claim = Claim(make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper))
         try:
             lease = source.acquire(claim, 5.0).lease
         except AllocationError:

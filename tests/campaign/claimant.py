@@ -14,9 +14,7 @@ from pathlib import Path
 def main():
     """Claim, hold for a while, end."""
     folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
-    names = [
-        f"gpu {device}" for device in os.environ.get("ALIGNUP_DEVICE_NVIDIA_COM_GPU", "").split(",") if device
-    ]
+    names = [f"gpu {device}" for device in os.environ.get("ALIGNUP_DEVICE_NVIDIA_COM_GPU", "").split(",") if device]
     for part in os.environ.get("ALIGNUP_CPUS", "").split(","):
         first, _, last = part.partition("-")
         names += [f"cpu {cpu}" for cpu in range(int(first), int(last or first) + 1)] if part else []

@@ -32,9 +32,7 @@ GPU, SAMPLE = "nvidia.com/gpu", "example.com/resource"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.rig,
-    pytest.mark.skipif(
-        "ALIGNUP_PLUGIN_PROGRAMS" not in os.environ, reason="ALIGNUP_PLUGIN_PROGRAMS is not set"
-    ),
+    pytest.mark.skipif("ALIGNUP_PLUGIN_PROGRAMS" not in os.environ, reason="ALIGNUP_PLUGIN_PROGRAMS is not set"),
 ]
 
 
@@ -67,9 +65,7 @@ def offer(folder, **health):
 def calls(folder):
     """Return the calls that the plugin has logged, without those before a container came."""
     lines = map(json.loads, (folder / "log").read_text().splitlines())
-    return [
-        (line["call"], line["request"]) for line in lines if line["call"] not in {"Register", "ListAndWatch"}
-    ]
+    return [(line["call"], line["request"]) for line in lines if line["call"] not in {"Register", "ListAndWatch"}]
 
 
 def pod(resource, count, uid="pod"):
@@ -122,9 +118,7 @@ def test_a_program_registers_again_after_a_restart(folder):
 
 
 KUBELET = "/var/lib/kubelet/device-plugins"
-AT_THE_KUBELETS = (
-    f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
-)
+AT_THE_KUBELETS = f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
 """The sample plugin registers in the kubelet's folder only: in its own mount namespace that is another one."""
 
 

@@ -38,10 +38,7 @@ def one(number: int) -> dict:
     """Return a pod as large as an API server's usually are, one of a few kinds."""
     found = pod_object(f"pod-{number}", f"node-{number % 1000}", cpu=1 + number % KINDS)
     found["metadata"]["labels"] = {f"label-{place}": f"value-{number}-{place}" for place in range(10)}
-    found["status"] = {
-        "phase": "Running",
-        "conditions": [{"type": str(place), "status": "True"} for place in range(5)],
-    }
+    found["status"] = {"phase": "Running", "conditions": [{"type": str(place), "status": "True"} for place in range(5)]}
     return found
 
 
@@ -66,16 +63,7 @@ def test_a_hundred_thousand_pods_take_less_than_a_gibibyte(tmp_path, capsys) -> 
             )
         )
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "alignup",
-                "extender",
-                "--kubeconfig",
-                str(config),
-                "--listen",
-                "127.0.0.1:0",
-            ),
+            *(sys.executable, "-m", "alignup", "extender", "--kubeconfig", str(config), "--listen", "127.0.0.1:0"),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

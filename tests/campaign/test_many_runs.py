@@ -175,11 +175,7 @@ def campaign(folder, rounds, seed, programs=AT_ONCE):
     made.finish()
     granted = len((folder / "granted").read_text().splitlines())
     usual = (": refused: ", "was damaged", "was removed or replaced", "waiting for the lock")
-    said = [
-        line
-        for line in (folder / "said").read_text().splitlines()
-        if not any(words in line for words in usual)
-    ]
+    said = [line for line in (folder / "said").read_text().splitlines() if not any(words in line for words in usual)]
     assert not said, said[-20:]
     assert set(made.statuses) <= {0, 125, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(set(made.statuses))
     counts = f"{granted} granted, {made.statuses.count(125)} refused, {made.killed} killed"

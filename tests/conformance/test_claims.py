@@ -42,8 +42,7 @@ def devices(result: list[dict[str, Any]] | None) -> object:
             {
                 **device,
                 "consumedCapacity": {
-                    name: parse_quantity(amount)
-                    for name, amount in device.get("consumedCapacity", {}).items()
+                    name: parse_quantity(amount) for name, amount in device.get("consumedCapacity", {}).items()
                 },
             }
             for device in claim["devices"]

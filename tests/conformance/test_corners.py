@@ -35,9 +35,7 @@ RECORDED: dict[str, Any] = json.loads(
 
 CASES = {case["name"]: case for case in corner_cases()}
 PLAIN = {
-    name: case
-    for name, case in CASES.items()
-    if "expect" in case and "scenario_as_the_kubelet_sees_it" not in case
+    name: case for name, case in CASES.items() if "expect" in case and "scenario_as_the_kubelet_sees_it" not in case
 }
 
 
@@ -84,9 +82,7 @@ def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
     """Return what an answer says of the verdict and of what an admitted pod got, in one form for both."""
     got = {}
     for name, one in containers.items() if step["admitted"] else ():
-        blocks = [
-            (tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"]) for b in one["memory"] or ()
-        ]
+        blocks = [(tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"]) for b in one["memory"] or ()]
         got[name] = (one["cpus"], sorted(blocks, key=lambda block: block[1]), one["devices"] or {})
     return {
         "admitted": step["admitted"],
@@ -105,9 +101,7 @@ def plain_hints(hints: dict[str, Any] | None) -> dict[str, Any] | None:
         and {
             resource: listed
             if listed is None
-            else sorted(
-                ([one.get("numa", one.get("numaNodes")), one["preferred"]] for one in listed), key=str
-            )
+            else sorted(([one.get("numa", one.get("numaNodes")), one["preferred"]] for one in listed), key=str)
             for resource, listed in found.items()
         }
         for provider, found in hints.items()
@@ -174,9 +168,7 @@ def test_a_recorded_corner_is_the_kubelets_but_for_what_is_recorded(name: str) -
 
 
 def test_the_table_names_each_recorded_deviation_and_no_other() -> None:
-    rows = re.findall(
-        r"^\| `([\w-]+)` \| \[[^]]+\]\(#(\w+)\) \| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `([\w-]+)` \| \[[^]]+\]\(#(\w+)\) \| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE)
     assert {name: (row, steps) for name, row, steps in rows} == {
         name: (one["row"], ", ".join(one["steps"])) for name, one in RECORDED.items()
     }

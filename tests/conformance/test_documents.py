@@ -47,8 +47,7 @@ ALIGNING = ["best-effort", "restricted", "single-numa-node"]
 def hints(pairs):
     """Return hints from masks as the documents print them, the lowest NUMA node last; None: no mask."""
     return [
-        TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred)
-        for mask, preferred in pairs
+        TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred) for mask, preferred in pairs
     ]
 
 
@@ -63,9 +62,7 @@ def merged(policy, *lists, numa_nodes=2):
 def test_the_articles_cross_product_has_its_twelve_rows():
     rows = []
     for cpu, gpu, nic in product(CPU, GPU, NIC):
-        mask, preferred = merged_permutation(
-            [(int(mask, 2), is_best) for mask, is_best in (cpu, gpu, nic)], 0b11
-        )
+        mask, preferred = merged_permutation([(int(mask, 2), is_best) for mask, is_best in (cpu, gpu, nic)], 0b11)
         rows.append((cpu[0], gpu[0], nic[0], f"{mask:02b}", preferred and mask != 0))
     assert rows == TWELVE_ROWS
 
@@ -96,9 +93,7 @@ def test_the_article_allocates_container_by_container():
     """Container0 gets {cpu: {0, 1}, gpu: 0, nic: 0}, Container1 {cpu: {4, 5}, gpu: 1, nic: 1}."""
     loaded = load_machine("align-up-article")
     admission = Node(loaded.machine, loaded.kubelet, loaded.devices).admit(loaded.pods[0])
-    got = [
-        (str(one.cpus), *(ids for (ids,) in one.devices.values())) for one in admission.containers.values()
-    ]
+    got = [(str(one.cpus), *(ids for (ids,) in one.devices.values())) for one in admission.containers.values()]
     assert got == [("0-1", "nic0", "gpu0"), ("4-5", "nic1", "gpu1")]
 
 
@@ -148,9 +143,7 @@ def article_pod(requests, limits=None, annotation=None, devices=None):
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}]}}
 
 
-@pytest.mark.parametrize(
-    ("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"]
-)
+@pytest.mark.parametrize(("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"])
 def test_the_articles_four_hints_by_release(release, other):
     node = Node.from_dict(
         {
@@ -160,10 +153,7 @@ def test_the_articles_four_hints_by_release(release, other):
             "kubeletVersion": release,
         }
     )
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]},
-    }
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]}}
     [part] = node.explain(pod, suggest=False).resources
     assert part.offered.preferred == ((0, 1),)
     assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:other]
@@ -192,9 +182,7 @@ def test_one_provider_is_enough_to_refuse():
 @pytest.mark.parametrize("release", ["1.29", "1.36"])
 def test_there_is_no_gate_topology_manager(release):
     with pytest.raises(ConfigError, match="unrecognized feature gate: TopologyManager"):
-        KubeletConfig.from_dict(
-            {"featureGates": {"TopologyManager": True}}, version=release, option_gates_on=False
-        )
+        KubeletConfig.from_dict({"featureGates": {"TopologyManager": True}}, version=release, option_gates_on=False)
 
 
 def test_a_cpu_that_two_numa_nodes_list_belongs_to_the_first():

@@ -23,18 +23,14 @@ TOO_MANY = 10**7
 
 def offered(hints: dict[str, Any]) -> list[dict[str, Any] | None]:
     """Return the hints of all providers, in the form that merges take."""
-    return [
-        resources and {name: pairs(found) for name, found in resources.items()}
-        for resources in hints.values()
-    ]
+    return [resources and {name: pairs(found) for name, found in resources.items()} for resources in hints.values()]
 
 
 def pairs(hints: list[dict[str, Any]] | None) -> Any:
     if hints is None:
         return None
     return hint_list(
-        (None if h["numaNodes"] is None else sum(1 << node for node in h["numaNodes"]), h["preferred"])
-        for h in hints
+        (None if h["numaNodes"] is None else sum(1 << node for node in h["numaNodes"]), h["preferred"]) for h in hints
     )
 
 
@@ -64,9 +60,7 @@ def check(case: dict[str, Any]) -> int:
         merges = decisions(case, answer)
         for index, (providers, affinity) in enumerate(merges):
             most = max(most, permutations(providers))
-            mask, preferred, admit = merge(
-                kubelet["topologyManagerPolicy"], 8, providers, distances, best_of_folding
-            )
+            mask, preferred, admit = merge(kubelet["topologyManagerPolicy"], 8, providers, distances, best_of_folding)
             if affinity is not None:
                 nodes = [node for node in range(8) if mask is not None and mask >> node & 1]
                 assert (nodes, preferred) == (affinity["numaNodes"], affinity["preferred"])

@@ -77,9 +77,7 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
             got = admission_dict(node, pod, admission)["containers"]
             if expected["admitted"]:
                 assert int(answer.affinity[0]) == union_of(node, expected), case["name"]
-            if any(
-                not is_same(case, got.get(name), one) for name, one in expected.get("containers", {}).items()
-            ):
+            if any(not is_same(case, got.get(name), one) for name, one in expected.get("containers", {}).items()):
                 break
     assert compared > 1000
 
@@ -90,9 +88,7 @@ def union_of(node: Node, expected: dict[str, Any]) -> int:
     for container in expected["containers"].values():
         mask = (container.get("affinity") or [None])[0] or 0
         union |= sum(
-            1 << position
-            for position, identity in enumerate(node.machine.numa_node_ids)
-            if mask >> identity & 1
+            1 << position for position, identity in enumerate(node.machine.numa_node_ids) if mask >> identity & 1
         )
     return union
 
@@ -113,9 +109,7 @@ PODS = list(vectors("versions/pods", own=True))
 
 
 @pytest.mark.parametrize("case", PODS, ids=[case["name"] for case in PODS])
-def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release(
-    case: dict[str, Any],
-) -> None:
+def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release(case: dict[str, Any]) -> None:
     """By Node, hints included; and a cluster of nodes foresees each verdict."""
     check_case(case)
     node = Node.from_dict(case)

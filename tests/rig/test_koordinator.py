@@ -49,8 +49,7 @@ class Watch:
             for one in nodes
         }
         self.specs = {
-            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}"))
-            for one in pods
+            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}")) for one in pods
         }
         self.wrong: set[str] = set()
         self.seen: set[str] = set()

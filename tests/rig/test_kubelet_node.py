@@ -133,9 +133,7 @@ def judge(rig, manifest):
         return False
     assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (status, manifest)
     if mine.admitted:
-        told = {pod.name: pod for pod in rig.read().records.listed}[
-            f"{manifest['metadata']['name']}-{NODE_NAME}"
-        ]
+        told = {pod.name: pod for pod in rig.read().records.listed}[f"{manifest['metadata']['name']}-{NODE_NAME}"]
         for one in told.containers:
             got = mine.containers[one.name]
             assert set(got.cpus or ()) == set(one.cpus)
@@ -174,9 +172,7 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
     overlay, shape = CASES[nodes]
     rng = random.Random(nodes)
     running, refused, restarted = [], [], False
-    with KubeletRig(
-        folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}
-    ) as rig:
+    with KubeletRig(folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}) as rig:
         for number in range(PODS):
             if number >= PODS // 2 and not restarted and will_start(rig):
                 running, restarted = settled(rig, running), True

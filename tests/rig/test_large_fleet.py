@@ -45,9 +45,7 @@ def pod(number: int, node: str) -> dict:
         "metadata": {"name": f"pod-{number:05}", "namespace": "default"},
         "spec": {
             "nodeName": node,
-            "containers": [
-                {"name": "a", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
-            ],
+            "containers": [{"name": "a", "image": "none", "resources": {"limits": amounts, "requests": amounts}}],
         },
     }
 

@@ -112,9 +112,7 @@ def test_accounts_may_do_what_they_need_and_nothing_else() -> None:
             "own change": server.ask("PATCH", f"{TOPOLOGIES}/a", change, **publisher),
             "own look": server.ask("GET", f"{TOPOLOGIES}?fieldSelector=metadata.name%3Da", **publisher),
             "another's change": server.ask("PATCH", f"{TOPOLOGIES}/b", change, **publisher),
-            "a token without a node": server.ask(
-                "PATCH", f"{TOPOLOGIES}/a", change, account="alignup-publish"
-            ),
+            "a token without a node": server.ask("PATCH", f"{TOPOLOGIES}/a", change, account="alignup-publish"),
             "deleting": server.ask("DELETE", f"{TOPOLOGIES}/a", **publisher),
             "a Node": server.ask("PATCH", f"{NODES}/a", change, **publisher),
         }
@@ -182,15 +180,7 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
         server = Server(plane.kubeconfig)
         server.deployed()
         fleet = free_address()
-        words = (
-            "fleet",
-            "--kubeconfig",
-            plane.kubeconfig,
-            "--nodes",
-            tmp_path / "nodes.jsonl",
-            "--listen",
-            fleet,
-        )
+        words = ("fleet", "--kubeconfig", plane.kubeconfig, "--nodes", tmp_path / "nodes.jsonl", "--listen", fleet)
         stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
         processes: dict[str, subprocess.Popen[str]] = {}
         for _ in range(3):

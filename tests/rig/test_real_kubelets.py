@@ -25,11 +25,7 @@ from rig_proof import EXTENDER, FLEET, cycles, questions
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.rig,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
 
 NODES = int(os.environ.get("ALIGNUP_RIG_NODES") or 50)
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 160)
@@ -60,9 +56,7 @@ def kubelets(plane, nodes):
 
 def spans(pod):
     """Return whether a container asks for two GPUs, for which only one of the real kubelets would have a place."""
-    return any(
-        one["resources"]["requests"].get("example.com/gpu") == "2" for one in pod["spec"]["containers"]
-    )
+    return any(one["resources"]["requests"].get("example.com/gpu") == "2" for one in pod["spec"]["containers"])
 
 
 def on_real_nodes(pod):
@@ -92,11 +86,7 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
         asked = {"questions": questions(EXTENDER), **cycles(plane)}
     placed = {one.name: outcome.bound_to(one.name) for one in kubelets}
     found = [miss for one in kubelets for miss in misses(one, placed[one.name])]
-    numbers = {
-        **outcome.summary(),
-        **asked,
-        "on real kubelets": {name: len(one) for name, one in placed.items()},
-    }
+    numbers = {**outcome.summary(), **asked, "on real kubelets": {name: len(one) for name, one in placed.items()}}
     with capsys.disabled():
         print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
     assert found == []
@@ -106,9 +96,7 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
 
 def asking(name, **amounts):
     """Return a pod of two containers alike."""
-    containers = [
-        {"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}} for one in "ab"
-    ]
+    containers = [{"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}} for one in "ab"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -83,10 +83,7 @@ def random_pod(rng, number, *, bound):
 
 
 def container(rng, name):
-    cpu, memory = (
-        rng.choice(["100m", "500m", "1", "1500m", "2", "3"]),
-        rng.choice(["64Mi", "1Gi", "2Gi", "5Gi"]),
-    )
+    cpu, memory = (rng.choice(["100m", "500m", "1", "1500m", "2", "3"]), rng.choice(["64Mi", "1Gi", "2Gi", "5Gi"]))
     if rng.random() < LARGE:
         cpu, memory = rng.choice(["7", "20", "5000", cpu]), rng.choice(["9Gi", "30Gi", "900Gi", memory])
     amounts = {"cpu": cpu, "memory": memory}

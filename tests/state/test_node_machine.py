@@ -64,8 +64,7 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
     ids = draw(st.sampled_from([list(range(count)), list(range(1, 3 * count, 3))]))
     threads = draw(st.sampled_from([1, 2, 2, 4]))
     a_node = draw(
-        st.lists(st.integers(0, 4), min_size=count, max_size=count)
-        | st.just([draw(st.integers(1, 4))] * count)
+        st.lists(st.integers(0, 4), min_size=count, max_size=count) | st.just([draw(st.integers(1, 4))] * count)
     )
     assume(sum(a_node))
     sockets = draw(st.sampled_from([1, 2, count]))
@@ -113,18 +112,14 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 4)):
         kubelet["cpuManagerPolicy"] = "static"
         kubelet["cpuManagerPolicyOptions"] = draw(st.sampled_from(CPU_OPTIONS))
-        kubelet["reservedSystemCPUs"] = ",".join(
-            map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2)))
-        )
+        kubelet["reservedSystemCPUs"] = ",".join(map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2))))
     if draw(st.integers(0, 4)):
         kubelet["memoryManagerPolicy"] = "Static"
         kubelet["reservedMemory"] = [{"numaNode": draw(st.sampled_from(ids)), "limits": {"memory": "100Mi"}}]
     places = st.none() | st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True).map(sorted)
     devices = {}
     for resource in RESOURCES[: draw(st.integers(0, 2))]:
-        found = draw(
-            st.lists(st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6)
-        )
+        found = draw(st.lists(st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6))
         devices[resource] = [
             {"id": f"{resource[-3:]}{number}", "numa": numa, "healthy": healthy}
             for number, (numa, healthy) in enumerate(found)
@@ -243,10 +238,7 @@ class NodeMachine(RuleBasedStateMachine):
 
         admission = self.node.admit(manifest)
 
-        assert (admission, admission.message) == (
-            other := self.twin.admit(reordered(manifest)),
-            other.message,
-        )
+        assert (admission, admission.message) == (other := self.twin.admit(reordered(manifest)), other.message)
         if admission.admitted:
             self.live[uid] = Pod.from_manifest(manifest)
             self.check_policy(admission)
@@ -325,9 +317,7 @@ class NodeMachine(RuleBasedStateMachine):
         for resource, devices in self.inventory().items():
             by_pod = []
             for uid, pod in self.live.items():
-                held = {
-                    c.name: set(provider.devices(uid, c.name).get(resource, ())) for c in pod.all_containers
-                }
+                held = {c.name: set(provider.devices(uid, c.name).get(resource, ())) for c in pod.all_containers}
                 self.check_inside(pod, held)
                 by_pod.append(set().union(*held.values()))
             given = set().union(*by_pod)
@@ -358,11 +348,7 @@ def test_nodes_neither_lose_nor_give_twice() -> None:
     run_state_machine_as_test(
         NodeMachine,
         settings=settings(
-            max_examples=50,
-            stateful_step_count=10,
-            deadline=None,
-            suppress_health_check=QUIET,
-            derandomize=True,
+            max_examples=50, stateful_step_count=10, deadline=None, suppress_health_check=QUIET, derandomize=True
         ),
     )
 
@@ -372,7 +358,5 @@ def test_nodes_never_lose_nor_give_twice() -> None:
     """The same, for long."""
     run_state_machine_as_test(
         NodeMachine,
-        settings=settings(
-            max_examples=1500, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
-        ),
+        settings=settings(max_examples=1500, stateful_step_count=25, deadline=None, suppress_health_check=QUIET),
     )

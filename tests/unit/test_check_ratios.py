@@ -46,10 +46,7 @@ def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
     report.write_text(json.dumps(report_of(a=100.0, b=10.0)), encoding="utf-8")
     assert check_ratios.main([str(report), "--record"]) == 0
     report.write_text(json.dumps(report_of(a=20.0, b=9.0)), encoding="utf-8")
-    for answers, status, runs in (
-        ([{"a": 30.0}, {"a": 90.0}], 0, 2),
-        ([{"a": 10.0}, {}, {"a": 49.0}], 1, 3),
-    ):
+    for answers, status, runs in (([{"a": 30.0}, {"a": 90.0}], 0, 2), ([{"a": 10.0}, {}, {"a": 49.0}], 1, 3)):
         run_again = Mock(side_effect=answers)
         monkeypatch.setattr(check_ratios, "run_again", run_again)
         assert check_ratios.main([str(report)]) == status

@@ -77,9 +77,7 @@ def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
     accounts = {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
     assert template["spec"]["serviceAccountName"] in accounts
     volumes = {one["name"] for one in template["spec"].get("volumes", ())}
-    mounts = {
-        one["name"] for found in template["spec"]["containers"] for one in found.get("volumeMounts", ())
-    }
+    mounts = {one["name"] for found in template["spec"]["containers"] for one in found.get("volumeMounts", ())}
     assert mounts == volumes
 
 
@@ -95,12 +93,7 @@ def test_every_account_is_bound_to_its_role() -> None:
 
 def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
     found = next(one for one in of_kind(kind) if one["metadata"]["name"] == role)
-    return {
-        (resource, verb)
-        for rule in found["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    return {(resource, verb) for rule in found["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
 
 def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> None:
@@ -173,18 +166,14 @@ def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> No
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) -> None:
     done = subprocess.run([DEPLOY / "certificates"], check=True, capture_output=True)  # noqa: S603  # ours
-    secrets = {
-        one["metadata"]["name"]: one["data"] for one in read_documents(done.stdout, "certificates") if one
-    }
+    secrets = {one["metadata"]["name"]: one["data"] for one in read_documents(done.stdout, "certificates") if one}
     extender = next(one for one in WORKLOADS if one["metadata"]["name"] == "alignup-extender")
     (volume,) = extender["spec"]["template"]["spec"]["volumes"]
     assert secrets.keys() == {volume["secret"]["secretName"], "alignup-scheduler-tls"}
     for name, files in secrets.items():
         for file, data in files.items():
             (tmp_path / f"{name}.{file}").write_bytes(base64.b64decode(data))
-    context = tls_context(
-        *(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt"))
-    )
+    context = tls_context(*(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt")))
     client = ssl.create_default_context(cafile=str(tmp_path / "alignup-scheduler-tls.ca.crt"))
     client.load_cert_chain(*(tmp_path / f"alignup-scheduler-tls.{one}" for one in ("tls.crt", "tls.key")))
     sides = [(ssl.MemoryBIO(), ssl.MemoryBIO())] * 2
@@ -226,11 +215,7 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
 
 def test_the_container_file_copies_what_the_build_needs() -> None:
     text = (DEPLOY / "Containerfile").read_text()
-    copied = [
-        word
-        for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
-        for word in line.split()[:-1]
-    ]
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert [word for word in copied if not (ROOT / word).exists()] == []
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "cython", "src"} <= set(copied)
     assert 'ENTRYPOINT ["alignup"]' in text

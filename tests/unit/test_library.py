@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 import alignup
-from alignup import (
-    AlignupWarning,
-    ConfigError,
-    Explanation,
-    InputError,
-    KubeletConfig,
-    Node,
-    Pod,
-    Suggestion,
-)
+from alignup import AlignupWarning, ConfigError, Explanation, InputError, KubeletConfig, Node, Pod, Suggestion
 from alignup.node.holdings import holdings_of
 from machines import busy_node, machine_of, manifest
 
@@ -90,10 +81,7 @@ def test_devices_may_be_mappings() -> None:
         lambda: Node(machine_of(1, 1), {"nonsense": 1}),
         lambda: Node.from_dict({"machine": machine_of(1, 1), "kublet": {}}),
         lambda: Pod.from_manifest(
-            {
-                "metadata": {"name": "p"},
-                "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]},
-            }
+            {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]}}
         ),
         lambda: Node({**machine_of(1, 1), "kubelet": {"maxPods": 1}}),
     ],

@@ -79,11 +79,7 @@ class Own(Record, eq=False):
 
 ARGUMENTS = st.fixed_dictionaries(
     {"x": st.integers(0, 2)},
-    optional={
-        "y": st.integers(0, 2),
-        "seen": st.lists(st.integers(0, 1), max_size=1),
-        "note": st.sampled_from("ab"),
-    },
+    optional={"y": st.integers(0, 2), "seen": st.lists(st.integers(0, 1), max_size=1), "note": st.sampled_from("ab")},
 )
 
 
@@ -144,17 +140,7 @@ def test_order_and_identity_are_asked_for() -> None:
 
 def test_a_node_is_imported_without_what_is_slow() -> None:
     """Nor are a pod and a machine; documents bring msgspec and PyYAML."""
-    slow = (
-        "numpy",
-        "msgspec",
-        "dataclasses",
-        "inspect",
-        "pathlib",
-        "yaml",
-        "importlib.metadata",
-        "click",
-        "rich",
-    )
+    slow = ("numpy", "msgspec", "dataclasses", "inspect", "pathlib", "yaml", "importlib.metadata", "click", "rich")
     code = f"from alignup import Machine, Node, Pod, make_policy; import sys; print(set({slow}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
 

@@ -54,9 +54,7 @@ def test_what_was_left_is_removed(path):
 def test_what_is_no_socket_stays(path, make, kind):
     make(path)
     for work in (clear, check_free):
-        with pytest.raises(
-            InputError, match=f"expected a socket or nothing at {path}, got {kind} at --metrics"
-        ):
+        with pytest.raises(InputError, match=f"expected a socket or nothing at {path}, got {kind} at --metrics"):
             work(path, "--metrics")
     remove(path)
     assert path.lstat()
@@ -64,9 +62,7 @@ def test_what_is_no_socket_stays(path, make, kind):
 
 def test_what_is_served_stays(path):
     with served(path):
-        with pytest.raises(
-            InputError, match=r"expected a socket that nobody serves, got .*a.sock' at --socket"
-        ):
+        with pytest.raises(InputError, match=r"expected a socket that nobody serves, got .*a.sock' at --socket"):
             clear(path, "--socket")
         remove(path)
         assert path.is_socket()
@@ -82,10 +78,7 @@ def test_what_cannot_be_looked_at_is_an_error(path):
     ("name", "words"),
     [
         ("/" + "x" * 106, ""),
-        (
-            "/" + "x" * 107,
-            r"expected a path of up to 107 bytes for a socket, got '/x+\.\.\. of 108 bytes' at --socket",
-        ),
+        ("/" + "x" * 107, r"expected a path of up to 107 bytes for a socket, got '/x+\.\.\. of 108 bytes' at --socket"),
         ("/" + "ü" * 54, "of 109 bytes"),
         ("/\udcff", "expected a path of UTF-8, got"),
         ("/a\0b", "expected a path of UTF-8, got"),

@@ -239,9 +239,7 @@ def compiled_imports() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for path in sorted([*COMPILED.rglob("*.pyx"), *COMPILED.rglob("*.pxd")]):
         name = ".".join(path.relative_to(COMPILED).with_suffix("").parts)
-        found = re.findall(
-            r"^\s*(?:from|cimport)\s+(alignup[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE
-        )
+        found = re.findall(r"^\s*(?:from|cimport)\s+(alignup[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
         graph.setdefault(name, set()).update(set(found) - {name})
     return graph
 

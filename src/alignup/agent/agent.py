@@ -174,9 +174,7 @@ class Agent:
         enclosures = Enclosures(self._cgroups())
         stack.callback(enclosures.close)
         enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), self._ownership.left)
-        service = Service(
-            ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures
-        )
+        service = Service(ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures)
         stack.push_async_callback(service.close)
         service.watch = ProcessWatch(service.ended, self._table.leases)
         stack.callback(service.watch.close)
@@ -234,9 +232,7 @@ class Agent:
         except InputError as error:
             if self._options.cgroup is not None:
                 raise
-            _LOG.info(
-                "leases of commands have no cgroups, and end with the processes that are known: %s", error
-            )
+            _LOG.info("leases of commands have no cgroups, and end with the processes that are known: %s", error)
             return None
         where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
         _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)

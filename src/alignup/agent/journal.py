@@ -136,9 +136,7 @@ def settled(
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
     words = f"line {where} of the journal cannot be read; {found or 'running processes show no other lease'}"
-    is_complete = (
-        len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
-    )
+    is_complete = len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
     if is_complete or all(_is_explained(one, reading, shown) for one in reading.damage):
         return table, words, reading.lost
     return table, words, f"line {where} of the journal cannot be read, and may have been a lease"

@@ -12,13 +12,7 @@ import msgspec
 
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
 """What may come with a record beside its message."""
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-    (0, 7),
-)
+_PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 """The least levels of syslog's priorities."""
 
 

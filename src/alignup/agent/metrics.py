@@ -106,18 +106,12 @@ class _Holdings(Collector):
 
     async def _gauges(self) -> list[GaugeMetricFamily]:
         labels = ("numa_node", "resource")
-        free = GaugeMetricFamily(
-            "alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels
-        )
-        held = GaugeMetricFamily(
-            "alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels
-        )
+        free = GaugeMetricFamily("alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels)
+        held = GaugeMetricFamily("alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels)
         for (node, resource), (is_free, is_held) in self._ledger.amounts().items():
             free.add_metric((node, resource), is_free)
             held.add_metric((node, resource), is_held)
-        leases = GaugeMetricFamily(
-            "alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases)
-        )
+        leases = GaugeMetricFamily("alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases))
         waiting = GaugeMetricFamily(
             "alignup_agent_waiting", "The number of requests that wait.", len(self._ledger.waiting)
         )

@@ -89,18 +89,14 @@ class PodResourcesView:
             ],
             cpu_ids=list(lease.cpus),
             memory=[
-                wire.ContainerMemory(
-                    memory_type=kind, size=sum(shares.values()), topology=_topology(sorted(shares))
-                )
+                wire.ContainerMemory(memory_type=kind, size=sum(shares.values()), topology=_topology(sorted(shares)))
                 for kind, shares in lease.memory_by_node.items()
             ],
         )
         return wire.PodResources(name=lease.name, namespace=self._namespace(lease), containers=[container])
 
 
-def serve_pod_resources(
-    path: Path, view: PodResourcesView, loop: asyncio.AbstractEventLoop
-) -> Callable[[], None]:
+def serve_pod_resources(path: Path, view: PodResourcesView, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
     """Serve PodResources on a unix socket, in the place of what was left there; return how to end that.
 
     Args:
@@ -111,9 +107,7 @@ def serve_pod_resources(
     Raises:
         InputError: the socket cannot be made, or there is something else, or somebody serves it.
     """
-    server = grpc.server(
-        ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"), maximum_concurrent_rpcs=16
-    )
+    server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"), maximum_concurrent_rpcs=16)
     server.add_generic_rpc_handlers((_handlers(view, loop),))
     try:
         make_folders(path.parent)
@@ -156,13 +150,9 @@ def _handlers(view: PodResourcesView, loop: asyncio.AbstractEventLoop) -> grpc.G
             lambda _, context: answer(view.listed, context), nothing, wire.ListAnswer.SerializeToString
         ),
         "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(
-            lambda _, context: answer(view.allocatable, context),
-            nothing,
-            wire.AllocatableAnswer.SerializeToString,
+            lambda _, context: answer(view.allocatable, context), nothing, wire.AllocatableAnswer.SerializeToString
         ),
-        "Get": grpc.unary_unary_rpc_method_handler(
-            get, wire.PodQuestion.FromString, wire.PodAnswer.SerializeToString
-        ),
+        "Get": grpc.unary_unary_rpc_method_handler(get, wire.PodQuestion.FromString, wire.PodAnswer.SerializeToString),
     }
     return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 

@@ -13,14 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.agent_messages import (
-    HEADER,
-    LARGEST_REQUEST,
-    Failed,
-    decode_request,
-    frame,
-    length_of,
-)
+from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, decode_request, frame, length_of
 from alignup.processes.callers import Caller
 from alignup.trusted_files import check_free, make_folders, why
 

@@ -135,9 +135,7 @@ class Service:
         self.watch: ProcessWatch
         """Set before the first request."""
 
-    def handle(
-        self, request: Request, caller: Caller, reply: Callable[[Reply], None]
-    ) -> Callable[[], object] | None:
+    def handle(self, request: Request, caller: Caller, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
         """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
 
         That function is for a user who has gone away.
@@ -193,9 +191,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ask(
-        self, request: Ask, caller: Caller, reply: Callable[[Reply], None]
-    ) -> Callable[[], object] | None:
+    def _ask(self, request: Ask, caller: Caller, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
         start = time.perf_counter()
         claim = self._claim(request, caller)
         if not (self._encloses(claim) or any(self._plugins.has(resource) for resource in request.devices)):
@@ -243,9 +239,7 @@ class Service:
         )
         own = self._ledger.node.node.config.version
         if wishes.kubelet_version not in {None, own}:
-            raise InputError.at(
-                "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
-            )
+            raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
         return Claim(
             wishes,
             holder,
@@ -363,9 +357,7 @@ class Service:
     def _tell(self, granted: Granted, seconds: float, reply: Callable[[Reply], None]) -> None:
         """Tell of a lease when it is in the journal; it took so many seconds."""
         self._observer.admitted(granted.lease, seconds)
-        self._journal.append(
-            self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(Failed(why))
-        )
+        self._journal.append(self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(Failed(why)))
 
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
@@ -397,9 +389,7 @@ class Service:
         Raises:
             InputError: it cannot be cut so.
         """
-        known = cut(
-            self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices
-        )
+        known = cut(self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices)
         return Parts(
             tuple(
                 PartShown(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(cuda))
@@ -411,9 +401,7 @@ class Service:
         """Free a lease whose processes may run."""
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
-        self._journal.append(
-            self._ledger.take_entries(), lambda: reply(Done(lease)), lambda why: reply(Failed(why))
-        )
+        self._journal.append(self._ledger.take_entries(), lambda: reply(Done(lease)), lambda why: reply(Failed(why)))
         self.changed()
         self._enclosures.discard(lease.cgroup)
 
@@ -474,9 +462,7 @@ class _Calls:
             AllocationError: too many calls wait already, or the function raises one.
         """
         if self._count >= _MOST_CALLS:
-            raise AllocationError(
-                f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it"
-            )
+            raise AllocationError(f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it")
         self._count += 1
         calling = self._threads.submit(function, *arguments)
         loop = asyncio.get_running_loop()
@@ -559,9 +545,7 @@ class PluginDevices(PluginCalls):
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """See `PluginCalls`; several plugins are asked one after the other."""
         asked = sorted(devices.items())
-        answers = [
-            await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked
-        ]
+        answers = [await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked]
         for resource, ids in asked:
             await self._of(resource).call(self._plugins.pre_start, {resource: ids})
         return join_answers(answers)

@@ -75,9 +75,7 @@ def allocate(
     return results_of(problem, node, solve(problem, most_steps))
 
 
-def solve(
-    problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
-) -> list[tuple[int, int]] | None:
+def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
 
     Raises:

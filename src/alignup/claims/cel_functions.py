@@ -356,9 +356,7 @@ def _to_uint(value: object) -> int:
 
 
 def _to_double(value: object) -> float:
-    if isinstance(value, str) and not re.fullmatch(
-        r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", value
-    ):
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", value):
         raise NotUnderstood(f"double({value!r})")
     return float(value)  # type: ignore[arg-type]
 
@@ -430,15 +428,12 @@ def check_pattern(pattern: str) -> None:
     if re.search(r"\(\?(?:<?[=!]|>|#|\()|(?<!\\)(?:\\\\)*\\[1-9]|[*+?}]\+", pattern):
         raise CompileError(f"error parsing regexp: invalid or unsupported Perl syntax: {pattern!r}")
     if re.search(
-        r"\(\?(?!:)|\[\[?:|\[[^\]]*(?:\[|&&|--|~~|\|\|)|\\[^dDwWsSntrf.\-+*?()\[\]{}|^$/\\bB]|[$^][*+?{]",
-        pattern,
+        r"\(\?(?!:)|\[\[?:|\[[^\]]*(?:\[|&&|--|~~|\|\|)|\\[^dDwWsSntrf.\-+*?()\[\]{}|^$/\\bB]|[$^][*+?{]", pattern
     ):
         raise NotUnderstood(f"the regular expression {pattern!r}")
     # a group that repeats must be of one length, so that matching takes no exponential time
     for group in re.finditer(r"\)(?:[*+]|\{)", pattern):
-        raise NotUnderstood(
-            f"the repeated group of the regular expression {pattern!r} (character {group.start() + 1})"
-        )
+        raise NotUnderstood(f"the repeated group of the regular expression {pattern!r} (character {group.start() + 1})")
     if re.search(r"[0-9]{4,}[,}]", pattern):
         raise NotUnderstood(f"so many repetitions in the regular expression {pattern!r}")
     try:
@@ -521,9 +516,7 @@ def _last_index_in_text(text: str, part: str, start: int | None = None) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    if (len(text) + 1) * len(new) > 100 * _MOST_ELEMENTS and text.count(old) * len(
-        new
-    ) > 100 * _MOST_ELEMENTS:
+    if (len(text) + 1) * len(new) > 100 * _MOST_ELEMENTS and text.count(old) * len(new) > 100 * _MOST_ELEMENTS:
         raise NotUnderstood("a value of a million elements")
     return text.replace(old, new, count)
 
@@ -534,11 +527,7 @@ def _split(text: str, separator: str, count: int = -1) -> list[str]:
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     letters = list(text)
-    return (
-        letters
-        if count < 0 or len(letters) <= count
-        else [*letters[: count - 1], "".join(letters[count - 1 :])]
-    )
+    return letters if count < 0 or len(letters) <= count else [*letters[: count - 1], "".join(letters[count - 1 :])]
 
 
 def _join(parts: list[object], separator: str = "") -> str:
@@ -573,9 +562,7 @@ def _index_in_list(elements: list[object], wanted: object) -> int:
 
 
 def _last_index_in_list(elements: list[object], wanted: object) -> int:
-    return next(
-        (place for place in reversed(range(len(elements))) if _equal_or_not(elements[place], wanted)), -1
-    )
+    return next((place for place in reversed(range(len(elements))) if _equal_or_not(elements[place], wanted)), -1)
 
 
 def _compare(one: Any, other: Any) -> int:
@@ -680,9 +667,7 @@ def _network(text: str) -> Any:
     try:
         return ipaddress.ip_interface(text)
     except ValueError as error:
-        raise EvaluationError(
-            f"network address parse error during conversion from string: {text!r}"
-        ) from error
+        raise EvaluationError(f"network address parse error during conversion from string: {text!r}") from error
 
 
 def _contains_network(outer: Any, inner: Any) -> bool:
@@ -730,9 +715,7 @@ def _arithmetic() -> dict[str, list[Overload]]:
         "_/_": _divide,
         "_%_": _remainder,
     }
-    found = {
-        name: [Overload((kind, kind), kind, call) for kind in (INT, UINT)] for name, call in signed.items()
-    }
+    found = {name: [Overload((kind, kind), kind, call) for kind in (INT, UINT)] for name, call in signed.items()}
     doubles: dict[str, Callable[[float, float], float]] = {
         "_+_": lambda one, other: one + other,
         "_-_": lambda one, other: one - other,
@@ -744,10 +727,7 @@ def _arithmetic() -> dict[str, list[Overload]]:
     plus = _repeated(lambda one, other: one + other)
     found["_+_"] += [Overload((kind, kind), kind, plus, cost=_walk_both) for kind in (STRING, BYTES)]
     found["_+_"].append(Overload((list_of(_A), list_of(_A)), list_of(_A), plus))
-    found["-_"] = [
-        Overload((INT,), INT, lambda one: _whole(-one)),
-        Overload((DOUBLE,), DOUBLE, lambda one: -one),
-    ]
+    found["-_"] = [Overload((INT,), INT, lambda one: _whole(-one)), Overload((DOUBLE,), DOUBLE, lambda one: -one)]
     return found
 
 
@@ -940,9 +920,7 @@ _GLOBAL: Final = _functions(
         "sets.equivalent",
         (_LIST, _LIST),
         BOOL,
-        lambda one, other: (
-            all(_contains(one, part) for part in other) and all(_contains(other, part) for part in one)
-        ),
+        lambda one, other: all(_contains(one, part) for part in other) and all(_contains(other, part) for part in one),
         lambda one, other, _: 2 * len(one) * len(other) + 1,
     ),
     ("lists.range", (INT,), list_of(INT), _range, lambda count, _: max(count, 0) + 1),

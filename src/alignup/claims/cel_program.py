@@ -72,18 +72,8 @@ _TYPE_NAMES: Final = {
     "map": Type("map", (DYN, DYN)),
     "type": Type("type"),
 }
-_LITERALS: Final = {
-    type(None): NULL,
-    bool: BOOL,
-    int: INT,
-    Uint: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-}
-_NULLABLE: Final = frozenset(
-    {"kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR", "optional_type"}
-)
+_LITERALS: Final = {type(None): NULL, bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
+_NULLABLE: Final = frozenset({"kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR", "optional_type"})
 
 
 class _Domains(dict[str, Any]):
@@ -148,8 +138,7 @@ class Program:
         if value is True or value is False:
             return value, state.cost
         kind = next(
-            (kind.name for base, kind in _LITERALS.items() if type(value) is base),
-            type(value).__name__.lower(),
+            (kind.name for base, kind in _LITERALS.items() if type(value) is base), type(value).__name__.lower()
         )
         raise EvaluationError(f"CEL result of type {kind} could not be converted to bool")
 
@@ -224,8 +213,7 @@ def _is_assignable(wanted: Type, given: Type, bound: dict[str, Type]) -> bool:
         wanted.name == given.name
         and (len(wanted.parameters) == len(given.parameters) or wanted.name == "type")
         and all(
-            _is_assignable(one, other, bound)
-            for one, other in zip(wanted.parameters, given.parameters, strict=False)
+            _is_assignable(one, other, bound) for one, other in zip(wanted.parameters, given.parameters, strict=False)
         )
     )
 
@@ -291,9 +279,7 @@ class _Compiler:
             NotUnderstood: it uses what is not modelled.
         """
         if isinstance(node, Call):
-            special = {"_?_:_": self._condition, "_[_]": self._index, "_[?_]": self._index}.get(
-                node.name, self._call
-            )
+            special = {"_?_:_": self._condition, "_[_]": self._index, "_[?_]": self._index}.get(node.name, self._call)
             if node.name in ("orValue", "or") and node.target is not None and len(node.arguments) == 1:
                 special = self._otherwise
             return special(node)
@@ -378,9 +364,7 @@ class _Compiler:
         elif kind == DYN:
             result = DYN
         else:
-            raise _error(
-                node, f"found no matching overload for '{node.name}' applied to '({kind}, {index.type})'"
-            )
+            raise _error(node, f"found no matching overload for '{node.name}' applied to '({kind}, {index.type})'")
         step = 1 if operand.is_attribute else 2
 
         def run(state: _State) -> Any:
@@ -395,8 +379,7 @@ class _Compiler:
         test, then, other = (self.compile(one) for one in node.arguments)
         if not _is_assignable(BOOL, test.type, {}):
             raise _error(
-                node,
-                f"found no matching overload for '_?_:_' applied to '({test.type}, {then.type}, {other.type})'",
+                node, f"found no matching overload for '_?_:_' applied to '({test.type}, {then.type}, {other.type})'"
             )
         kind = _joined((then.type, other.type), node)
 
@@ -442,9 +425,7 @@ class _Compiler:
 
     def _list(self, node: ListOf) -> _Compiled:
         items = [(self.compile(item), is_optional) for item, is_optional in node.items]
-        element = _joined(
-            (_unwrapped(one, node) if is_optional else one.type for one, is_optional in items), node
-        )
+        element = _joined((_unwrapped(one, node) if is_optional else one.type for one, is_optional in items), node)
         if all(one.is_constant and not is_optional for one, is_optional in items):
             values = [one.run(_State([], 0)) for one, _ in items]
             return _Compiled(list_of(element), lambda _: values, is_constant=True)
@@ -465,13 +446,10 @@ class _Compiler:
         return _Compiled(list_of(element), run)
 
     def _map(self, node: MapOf) -> _Compiled:
-        entries = [
-            (self.compile(key), self.compile(value), is_optional) for key, value, is_optional in node.entries
-        ]
+        entries = [(self.compile(key), self.compile(value), is_optional) for key, value, is_optional in node.entries]
         key_type = _joined((key.type for key, _, _ in entries), node)
         value_type = _joined(
-            (_unwrapped(value, node) if is_optional else value.type for _, value, is_optional in entries),
-            node,
+            (_unwrapped(value, node) if is_optional else value.type for _, value, is_optional in entries), node
         )
         if key_type == BOOL:
             raise NotUnderstood("a map whose keys are bool")
@@ -502,8 +480,7 @@ class _Compiler:
         optional, other = (self.compile(one) for one in (node.target, *node.arguments) if one is not None)
         if optional.type.name not in ("optional_type", "dyn"):
             raise _error(
-                node,
-                f"found no matching overload for '{node.name}' applied to '{optional.type}.({other.type})'",
+                node, f"found no matching overload for '{node.name}' applied to '{optional.type}.({other.type})'"
             )
         inner = optional.type.parameters[0] if optional.type.parameters else DYN
         is_value = node.name == "orValue"
@@ -521,11 +498,7 @@ class _Compiler:
 
     def _call(self, node: Call) -> _Compiled:
         name, target = node.name, node.target
-        if (
-            target is not None
-            and (path := _path(target)) is not None
-            and path.split(".")[0] not in self._scope
-        ):
+        if target is not None and (path := _path(target)) is not None and path.split(".")[0] not in self._scope:
             name, target = f"{path}.{name}", None
         if name in NOT_UNDERSTOOD or name.startswith("format."):
             raise NotUnderstood(f"the function {name}")
@@ -534,11 +507,7 @@ class _Compiler:
         nodes = node.arguments if target is None else (target, *node.arguments)
         arguments = [self.compile(one) for one in nodes]
         overloads, result = self._overloads(node, name, arguments, is_method=target is not None)
-        if (
-            name in ("matches", "find", "findAll")
-            and isinstance(nodes[1], Literal)
-            and isinstance(nodes[1].value, str)
-        ):
+        if name in ("matches", "find", "findAll") and isinstance(nodes[1], Literal) and isinstance(nodes[1].value, str):
             check_pattern(nodes[1].value)
         is_lookup = name == "@in" and arguments[1].is_constant and arguments[0].type != QUANTITY
         return _Compiled(result, _calling(overloads, [one.run for one in arguments], is_lookup=is_lookup))
@@ -586,8 +555,7 @@ class _Compiler:
         is_filtering = node.macro in ("all", "exists", "exists_one", "existsOne", "filter") or len(bodies) > 1
         if is_filtering and not _is_assignable(BOOL, bodies[0].type, {}):
             raise _error(
-                node,
-                f"found no matching overload for the predicate of {node.macro} of type '{bodies[0].type}'",
+                node, f"found no matching overload for the predicate of {node.macro} of type '{bodies[0].type}'"
             )
         return _comprehension(node, over, slots, bodies)
 
@@ -600,8 +568,7 @@ class _Compiler:
             return [over.parameters[0] if over.parameters else DYN]
         if over.name not in ("list", "map", "dyn"):
             raise _error(
-                node,
-                f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)",
+                node, f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)"
             )
         if over == DYN:
             return [DYN] * len(node.variables)
@@ -711,9 +678,7 @@ def _comprehension(node: Fold, over: _Compiled, slots: list[int], bodies: list[_
     return _collection(node, over, slots, bodies, kind)
 
 
-def _decision(
-    over: _Compiled, slots: list[int], predicate: Callable[[_State], Any], *, decisive: bool
-) -> _Compiled:
+def _decision(over: _Compiled, slots: list[int], predicate: Callable[[_State], Any], *, decisive: bool) -> _Compiled:
     """Compile `exists`, which ends with the first true, or `all`, which ends with the first false."""
 
     def run(state: _State) -> bool:
@@ -756,9 +721,7 @@ def _count(over: _Compiled, slots: list[int], predicate: Callable[[_State], Any]
     return _Compiled(BOOL, run)
 
 
-def _collection(
-    node: Fold, over: _Compiled, slots: list[int], bodies: list[_Compiled], kind: Type
-) -> _Compiled:
+def _collection(node: Fold, over: _Compiled, slots: list[int], bodies: list[_Compiled], kind: Type) -> _Compiled:
     """Compile the macros that make a list or a map."""
     predicate, transform = bodies[0].run, bodies[-1].run
     keeps, is_map = node.macro == "filter", node.macro == "transformMap"

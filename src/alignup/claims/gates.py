@@ -71,9 +71,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         if is_on.get(name):
             raise InputError(f"expected the feature gate {name} off, whose rules are not modelled, got it on")
     old = release == "1.36"
-    binding = is_on.get("DRADeviceBindingConditions", False) and is_on.get(
-        "DRAResourceClaimDeviceStatus", False
-    )
+    binding = is_on.get("DRADeviceBindingConditions", False) and is_on.get("DRAResourceClaimDeviceStatus", False)
     lists = is_on.get("DRAListTypeAttributes", False)
     fractional = is_on.get("DRAFractionalCapacityRange", False) and not old
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator

@@ -58,9 +58,7 @@ class AttributeValue(_Record, frozen=True):
     @property
     def is_list(self) -> bool:
         """Whether it is one of the list forms."""
-        return not (
-            self.ints is None and self.bools is None and self.strings is None and self.versions is None
-        )
+        return not (self.ints is None and self.bools is None and self.strings is None and self.versions is None)
 
     @property
     def kind(self) -> str:
@@ -106,9 +104,7 @@ class RequestPolicy(_Record, frozen=True):
         if self.valid_values is not None:
             values = self.valid_values if isinstance(self.valid_values, list | tuple) else [self.valid_values]
             msgspec.structs.force_setattr(
-                self,
-                "valid_values",
-                tuple(parse_quantity(value, "validValues", most=_MOST) for value in values),
+                self, "valid_values", tuple(parse_quantity(value, "validValues", most=_MOST) for value in values)
             )
 
 

@@ -60,9 +60,7 @@ def gather_pools(slices: Sequence[Slice], node: NodeFacts, gates: Gates) -> list
         # 1.36 takes the counters of a pool wherever they are
         always = [gates.is_before_37 and bool(one.shared_counters) for one in slices]
         own = [
-            one
-            for one, is_shared in zip(slices, always, strict=True)
-            if one.node_name == node.name and not is_shared
+            one for one, is_shared in zip(slices, always, strict=True) if one.node_name == node.name and not is_shared
         ]
         near: Iterable[Slice] = [
             *own,
@@ -100,9 +98,7 @@ def _is_for(one: Slice, node: NodeFacts, *, is_stable: bool, is_old: bool) -> bo
     return bool(one.per_device_node_selection) and any(device_matches(node, device) for device in one.devices)
 
 
-def _pool(
-    key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates
-) -> PoolOnNode | None:
+def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates) -> PoolOnNode | None:
     """Return a pool of the slices that the node sees; None: a newer generation takes its place."""
     generation, wanted = near[0].pool.generation, near[0].pool.resource_slice_count
     whole = near
@@ -128,9 +124,7 @@ def _pool(
         return PoolOnNode(*key, invalid=f"duplicate device name {twice}")
     if invalid:
         return PoolOnNode(*key, invalid=invalid)
-    flat = tuple(
-        (shared, name, value) for shared, values in counters.items() for name, value in values.items()
-    )
+    flat = tuple((shared, name, value) for shared, values in counters.items() for name, value in values.items())
     return PoolOnNode(*key, slices=here, elsewhere=elsewhere, counters=flat)
 
 
@@ -208,12 +202,8 @@ def _holds(one: Requirement, value: str | None) -> bool:
         case "Gt" | "Lt" if len(one.values) == 1 and _is_number(one.values[0]):
             if value is None or not _is_number(value):
                 return False
-            return (
-                int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
-            )
-    raise InputError.at(
-        "nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator
-    )
+            return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
+    raise InputError.at("nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator)
 
 
 def _is_number(text: str) -> bool:

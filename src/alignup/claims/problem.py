@@ -224,9 +224,7 @@ def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | Non
 class _Maker:
     """Fills the tables of a problem."""
 
-    def __init__(
-        self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse
-    ) -> None:
+    def __init__(self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse) -> None:
         self._problem = problem
         self._gates = problem.gates
         self._node = node
@@ -272,8 +270,7 @@ class _Maker:
         wanted = request.first_available or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:
             raise AllocationError(
-                f"claim {claim}, request {request.name}: missing device class name "
-                "(unsupported request type?)"
+                f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)"
             )
         for one in wanted:
             if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
@@ -293,14 +290,10 @@ class _Maker:
     def _way(self, number: int, claim: Claim, wanted: Subrequest, full: str, short: str) -> Way:
         where = f"claim {claim}, request {short}"
         if wanted.derived_attributes:
-            raise AllocationError(
-                f"{where}: cannot handle request with derived attributes, the feature is disabled"
-            )
+            raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
         for index, selector in enumerate(wanted.selectors):
             if selector.cel is None:
-                raise AllocationError(
-                    f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
-                )
+                raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
         if wanted.admin_access is not None and "/" not in full and not self._gates.admin_access:
             raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
         if not wanted.device_class_name:
@@ -330,9 +323,7 @@ class _Maker:
         for place, pool in enumerate(problem.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
-                raise AllocationError(
-                    f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
-                )
+                raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
             for index in offsets.get(place, ()):
                 matches = self._matches(way, index)
                 if isinstance(matches, AllocationError):
@@ -441,8 +432,7 @@ class _Maker:
         candidate = self._problem.devices[index]
         held = self._used.capacity.get(candidate.id, {})
         return all(
-            held.get(name, 0) + amount <= candidate.device.capacity[name].value
-            for name, amount in amounts.items()
+            held.get(name, 0) + amount <= candidate.device.capacity[name].value for name, amount in amounts.items()
         )
 
     def devices(self) -> None:
@@ -452,9 +442,7 @@ class _Maker:
             is_shareable = gates.consumable_capacity and candidate.device.allow_multiple_allocations
             problem.taken.append(candidate.id in used.devices)
             problem.is_shareable.append(is_shareable)
-            is_held = candidate.id in used.capacity or (
-                candidate.id in used.shared and not gates.is_before_37
-            )
+            is_held = candidate.id in used.capacity or (candidate.id in used.shared and not gates.is_before_37)
             problem.is_shared.append(is_shareable and is_held)
         overdrawn = self._counters()
         for way in problem.ways:
@@ -537,9 +525,7 @@ class _Maker:
                 units[problem.families[number]] = gcd(units[problem.families[number]], amount)
         unit_of = [units[family] for family in problem.families]
         problem.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
-        problem.uses = [
-            [(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses
-        ]
+        problem.uses = [[(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses]
         return {index for index, candidate in enumerate(problem.devices) if candidate.pool in bad}
 
     def share_counters(self) -> None:
@@ -562,9 +548,7 @@ class _Maker:
                 return
             first = problem.devices[pairs[0][1]]
             waiting.remove(first.id.pool)
-            numbers = {
-                (shared, name): at for at, (place, shared, name) in enumerate(names) if place == first.pool
-            }
+            numbers = {(shared, name): at for at, (place, shared, name) in enumerate(names) if place == first.pool}
             for index, candidate in enumerate(problem.devices):
                 if candidate.id.pool == first.id.pool:
                     problem.uses[index] = [
@@ -640,9 +624,7 @@ class _Maker:
             is_alone = found is not None and found.is_list and not self._gates.list_attributes
             keys: set[tuple[object, ...]] = set()
             if found is not None and found.kind:
-                keys = (
-                    {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
-                )
+                keys = {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
             mask = 0
             for key in keys:
                 mask |= 1 << bits.setdefault(key, len(bits))
@@ -690,9 +672,7 @@ def _outcome(program: Program, variables: Variables) -> bool | Exception:
 
 def _has_no_faults(device: Device) -> bool:
     """Return whether each attribute is such that every selector can read the device."""
-    return all(
-        value.kind not in ("", "version") and not value.is_list for value in device.attributes.values()
-    )
+    return all(value.kind not in ("", "version") and not value.is_list for value in device.attributes.values())
 
 
 def _uses(device: Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:
@@ -717,7 +697,5 @@ def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     if scaled > most:
         scaled = most + 1
     if scaled > _MOST_AMOUNT:
-        raise InputError(
-            f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}"
-        )
+        raise InputError(f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}")
     return scaled

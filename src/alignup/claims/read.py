@@ -149,16 +149,10 @@ def read_claim(document: Mapping[str, Any], place: str) -> Claim:
     """
     spec = without_nulls(_mapping(document, "spec", place))
     metadata = _mapping(document, "metadata", place)
-    wire = {
-        **_devices(spec, place),
-        "name": _name(document, place),
-        "namespace": metadata.get("namespace") or "",
-    }
+    wire = {**_devices(spec, place), "name": _name(document, place), "namespace": metadata.get("namespace") or ""}
     allocation = _mapping(_mapping(document, "status", place), "allocation", f"{place}: status")
     if allocation:
-        results = _mapping(without_nulls(allocation), "devices", f"{place}: status.allocation").get(
-            "results", []
-        )
+        results = _mapping(without_nulls(allocation), "devices", f"{place}: status.allocation").get("results", [])
         wire["allocated"] = results
         if allocation.get("nodeSelector"):
             wire["allocatedNodes"] = without_nulls(allocation["nodeSelector"])
@@ -187,10 +181,7 @@ def _devices(spec: Mapping[str, Any], place: str) -> dict[str, Any]:
     if isinstance(requests, list):
         devices["requests"] = [
             # v1beta1 has what is asked for beside the name
-            {
-                "name": request.get("name"),
-                "exactly": {key: value for key, value in request.items() if key != "name"},
-            }
+            {"name": request.get("name"), "exactly": {key: value for key, value in request.items() if key != "name"}}
             if isinstance(request, Mapping) and "exactly" not in request and "firstAvailable" not in request
             else request
             for request in requests
@@ -254,11 +245,7 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
     metadata, spec = _mapping(pod, "metadata", place), _mapping(pod, "spec", place)
     namespace = metadata.get("namespace") or ""
     statuses = _mapping(pod, "status", place).get("resourceClaimStatuses") or []
-    made = {
-        status.get("name"): status.get("resourceClaimName")
-        for status in statuses
-        if isinstance(status, Mapping)
-    }
+    made = {status.get("name"): status.get("resourceClaimName") for status in statuses if isinstance(status, Mapping)}
     claims = []
     references = spec.get("resourceClaims") or []
     if not isinstance(references, list):
@@ -284,9 +271,7 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
                 raise InputError(
                     f"expected the ResourceClaimTemplate {template!r} among the resources, which is missing ({where})"
                 )
-            claim = Claim(
-                f"{metadata.get('name') or 'pod'}-{name}", claim.namespace, claim.requests, claim.constraints
-            )
+            claim = Claim(f"{metadata.get('name') or 'pod'}-{name}", claim.namespace, claim.requests, claim.constraints)
         else:
             raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", dict(reference))
         claims.append(claim)
@@ -295,10 +280,5 @@ def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> t
 
 def _look_up(claims: tuple[Claim, ...], name: object, namespace: str) -> Claim | None:
     return next(
-        (
-            one
-            for one in claims
-            if one.name == name and (one.namespace or "default") == (namespace or "default")
-        ),
-        None,
+        (one for one in claims if one.name == name and (one.namespace or "default") == (namespace or "default")), None
     )

@@ -78,10 +78,7 @@ def answer_of(results: Sequence[ClaimResult] | None) -> list[dict[str, Any]] | N
         return None
     found = []
     for result in results:
-        one: dict[str, Any] = {
-            "claim": result.claim,
-            "devices": [_device(device) for device in result.devices],
-        }
+        one: dict[str, Any] = {"claim": result.claim, "devices": [_device(device) for device in result.devices]}
         if result.node_terms is not None:
             keys = ("matchExpressions", "matchFields")
             terms = {
@@ -101,9 +98,7 @@ def _device(device: DeviceResult) -> dict[str, Any]:
     if device.is_shared:
         found["shared"] = True
     if device.consumed_capacity:
-        found["consumedCapacity"] = {
-            name: quantity_text(amount) for name, amount in device.consumed_capacity.items()
-        }
+        found["consumedCapacity"] = {name: quantity_text(amount) for name, amount in device.consumed_capacity.items()}
     if device.binding_conditions:
         found["bindingConditions"] = list(device.binding_conditions)
     return found

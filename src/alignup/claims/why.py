@@ -122,11 +122,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
 def _state(problem: Problem, number: int) -> str:
     """Return what there is for one way to serve a request."""
     way = problem.ways[number]
-    asks = (
-        "all devices"
-        if way.wanted.allocation_mode == ALL
-        else f"{way.count} of class {way.device_class.name}"
-    )
+    asks = "all devices" if way.wanted.allocation_mode == ALL else f"{way.count} of class {way.device_class.name}"
     if not problem.devices:
         broken = [
             f"{pool} is {'invalid' if pool.invalid else 'incomplete'}"
@@ -136,9 +132,7 @@ def _state(problem: Problem, number: int) -> str:
         return f"{way.name} asks for {asks}: the node reaches no devices" + (
             f" ({', '.join(broken)})" if broken else ""
         )
-    counts = dict.fromkeys(
-        ("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0
-    )
+    counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
         if problem.taken[index] and not way.is_admin:
             counts["in use"] += 1
@@ -200,11 +194,7 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
     missing = sum(not mask for mask in masks)
     more = f", and {len(told) - _MOST_SHOWN} more values" if len(told) > _MOST_SHOWN else ""
     lacking = f"; {missing} devices lack it" if missing else ""
-    return (
-        "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking
-        if told
-        else f"no device has it{lacking}"
-    )
+    return "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking if told else f"no device has it{lacking}"
 
 
 def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
@@ -212,18 +202,14 @@ def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
     constraint = problem.constraints[number][1]
     candidate = problem.devices[index]
     value = attribute_of(
-        candidate.device,
-        candidate.id.driver,
-        constraint.match_attribute or constraint.distinct_attribute or "",
+        candidate.device, candidate.id.driver, constraint.match_attribute or constraint.distinct_attribute or ""
     )
     if value is None or value.is_list:
         return f"value {bit + 1}"
     return str(value.values[0])
 
 
-def _tolerations(
-    question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]
-) -> tuple[str, ...]:
+def _tolerations(question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
     everything = (Toleration(operator="Exists"),)
     changed = _changed(request, lambda one: msgspec.structs.replace(one, tolerations=everything))

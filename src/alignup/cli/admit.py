@@ -41,8 +41,7 @@ STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standa
 
 
 @click.command(
-    name="admit",
-    epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
+    name="admit", epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input."
 )
 @node_source_options
 @kubelet_versions_option
@@ -168,9 +167,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
         asked = requested(pod)
         short = [name for name in words if asked.get(name, 0) > there[name]]
         if short:
-            amounts = " and ".join(
-                f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short
-            )
+            amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
             yield (
                 f"{pod.namespace}/{pod.name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
                 "that check"
@@ -240,16 +237,10 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         return
-    limit = (
-        ""
-        if admission.exact
-        else " (the search for the best alignment reached its limit; this is the best found)"
-    )
+    limit = "" if admission.exact else " (the search for the best alignment reached its limit; this is the best found)"
     evicted = ""
     if admission.preempted:
-        evicted = (
-            f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
-        )
+        evicted = f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
         evicted = evicted if len(admission.preempted) == 1 else evicted.replace(" is evicted", " are evicted")
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
     table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
@@ -314,14 +305,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
         for resource, device_ids in sorted(got.devices.items())
         if device_ids
     )
-    cells = (
-        name,
-        nodes,
-        preferred,
-        "shared" if got.cpus is None else str(got.cpus),
-        memory or "-",
-        devices or "-",
-    )
+    cells = (name, nodes, preferred, "shared" if got.cpus is None else str(got.cpus), memory or "-", devices or "-")
     return tuple(safe(cell) for cell in cells)
 
 
@@ -358,16 +342,11 @@ def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) 
             for resource, listed_hints in (resources or {}).items():
                 seen = view_of(resource, listed_hints, numa_node_ids)
                 preferred = (
-                    "any"
-                    if seen.anywhere
-                    else listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
+                    "any" if seen.anywhere else listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
                 )
                 other = listed(seen.other, seen.other_count, is_whole=seen.is_whole)
                 table.add_row(
-                    "the whole pod" if name is None else safe(name),
-                    safe(resource),
-                    preferred or "-",
-                    other or "-",
+                    "the whole pod" if name is None else safe(name), safe(resource), preferred or "-", other or "-"
                 )
     if table.row_count:
         print_whole(console, table)

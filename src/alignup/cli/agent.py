@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
-@click.command(
-    name="agent",
-    epilog="Exit status: 0 ended as told to; 1 the disk failed; 2 bad usage or bad input.",
-)
+@click.command(name="agent", epilog="Exit status: 0 ended as told to; 1 the disk failed; 2 bad usage or bad input.")
 @click.option(
     "--socket",
     type=_PATH,
@@ -61,11 +58,7 @@ _PATH = click.Path(path_type=Path)
     metavar="WHAT=N",
     help="The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
 )
-@click.option(
-    "--no-fsync",
-    is_flag=True,
-    help="Let the kernel write leases to the disk when it likes.",
-)
+@click.option("--no-fsync", is_flag=True, help="Let the kernel write leases to the disk when it likes.")
 @click.option(
     "--cgroup",
     type=_PATH,
@@ -75,11 +68,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--no-cgroups", is_flag=True, help="Put commands into no cgroups.")
 @click.option("--json-log", is_flag=True, help="Log one JSON object a line.")
-@click.option(
-    "--hand-back",
-    is_flag=True,
-    help="Put the leases back into their file, and end.",
-)
+@click.option("--hand-back", is_flag=True, help="Put the leases back into their file, and end.")
 @click.option(
     "--repair",
     is_flag=True,
@@ -206,9 +195,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
     strange = [name for name in amounts if "/" not in name]
     if strange:
-        raise InputError.at(
-            "--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0]
-        )
+        raise InputError.at("--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0])
     return Limits(**known, devices=amounts)
 
 

@@ -49,12 +49,8 @@ if TYPE_CHECKING:
     metavar="NAME=true|false",
     help="A feature gate of the scheduler that is not at its release's default; repeatable.",
 )
-@click.option(
-    "--scenarios", metavar="FILE.jsonl", help="Answer recorded questions, one a line; needs --json."
-)
-@click.option(
-    "--selectors", metavar="FILE.jsonl", help="Answer questions about selectors, one a line; needs --json."
-)
+@click.option("--scenarios", metavar="FILE.jsonl", help="Answer recorded questions, one a line; needs --json.")
+@click.option("--selectors", metavar="FILE.jsonl", help="Answer questions about selectors, one a line; needs --json.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.argument("files", nargs=-1, metavar="CLAIM.yaml|POD.yaml...")
 @click.pass_context
@@ -218,9 +214,7 @@ def _say_refusal(question: Question, *, as_json: bool) -> int:
             "constraint": refusal.constraint,
             "reason": refusal.text,
         }
-        click.echo(
-            json.dumps({"node": question.node.name, "result": None, **told, "helps": list(refusal.helps)})
-        )
+        click.echo(json.dumps({"node": question.node.name, "result": None, **told, "helps": list(refusal.helps)}))
         return 1
     where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
     click.echo(one_line(f"{question.node.name}: cannot allocate all claims: {where}: {refusal.text}"))

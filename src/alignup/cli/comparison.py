@@ -109,14 +109,10 @@ def compare_versions(
             click.echo(json.dumps(one, separators=(",", ":")))
     else:
         _show(found, admitted or (), options)
-    return all(
-        "pods" in one and all(answers["admitted"] for answers in one["pods"]) for one in found.values()
-    )
+    return all("pods" in one and all(answers["admitted"] for answers in one["pods"]) for one in found.values())
 
 
-def _show(
-    found: dict[KubeletVersion, dict[str, Any]], admitted: Sequence[Pod], options: Iterable[str]
-) -> None:
+def _show(found: dict[KubeletVersion, dict[str, Any]], admitted: Sequence[Pod], options: Iterable[str]) -> None:
     """Print where the releases part."""
     for version, one in found.items():
         if "configError" in one:

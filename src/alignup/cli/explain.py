@@ -13,14 +13,7 @@ import click
 
 from alignup.cli.admit import same_refusal, say_what_is_ignored
 from alignup.cli.inputs import asked_pods, load_node, write_text
-from alignup.cli.options import (
-    files,
-    html_option,
-    json_option,
-    kubelet_version_option,
-    node_source_options,
-    svg_option,
-)
+from alignup.cli.options import files, html_option, json_option, kubelet_version_option, node_source_options, svg_option
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
 
@@ -38,8 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    name="explain",
-    epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input.",
+    name="explain", epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input."
 )
 @node_source_options
 @kubelet_version_option
@@ -56,9 +48,7 @@ if TYPE_CHECKING:
     shell_complete=files,
     help="Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
 )
-@click.option(
-    "--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows."
-)
+@click.option("--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows.")
 @json_option("a pod")
 @svg_option
 @html_option
@@ -89,9 +79,7 @@ def command(
     loaded = load_node(source, version)
     asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     rejected = [one.pod for one in asked.rejected]
-    say_what_is_ignored(
-        loaded, [*asked.pods, *rejected], is_configured=bool(source.config or source.kubelet_node)
-    )
+    say_what_is_ignored(loaded, [*asked.pods, *rejected], is_configured=bool(source.config or source.kubelet_node))
     others = None if nodes is None else OtherNodes(nodes, version)
     teller = Teller(others, product=product, as_json=as_json, quiet="-" in (svg, html))
     for pod in asked.there:
@@ -246,9 +234,7 @@ class OtherNodes:
 
 def taking_words(taking: dict[str, Any]) -> str:
     """Return the same as a line for people."""
-    names = ", ".join(
-        one["node"] + ("" if one["exact"] else " (only amounts are known)") for one in taking["best"]
-    )
+    names = ", ".join(one["node"] + ("" if one["exact"] else " (only amounts are known)") for one in taking["best"])
     more = taking["admitting"] - len(taking["best"])
     nodes = counted(taking["nodes"], "other node")
     return (

@@ -84,9 +84,7 @@ def verdict(explanation: Explanation) -> str:
 def show_step(console: Console, step: Step, *, product: bool) -> None:
     """Print one decision: what was asked, there and offered, and the rule."""
     console.print()
-    console.print(
-        "[bold]the pod as a whole[/]" if step.container is None else f"[bold]{safe(step.container)}[/]"
-    )
+    console.print("[bold]the pod as a whole[/]" if step.container is None else f"[bold]{safe(step.container)}[/]")
     if step.resources:
         show_resources(console, step.resources)
     elif step.container is not None:
@@ -146,9 +144,7 @@ def product_table(product: Product) -> Table:
 
 def rows_told(product: Product) -> str:
     """Return how many rows there are, and what "left out" means."""
-    shown = (
-        f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
-    )
+    shown = f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
     note = "; single-numa-node leaves out rows with a hint of several nodes, or one that is not preferred"
     return f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}"
 

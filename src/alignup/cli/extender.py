@@ -40,9 +40,7 @@ from alignup.errors import InputError
     is_flag=True,
     help="Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca.",
 )
-@click.option(
-    "--leader-elect", is_flag=True, help="Answer only while this process holds a Lease; others stand by."
-)
+@click.option("--leader-elect", is_flag=True, help="Answer only while this process holds a Lease; others stand by.")
 @click.option(
     "--lease",
     default="alignup/alignup-extender",
@@ -104,9 +102,7 @@ async def serve_extender(
             led = partial(label_leader, api, namespace, pod)
     try:
         answers = Answers(ClusterState(strategy), fails_open=fail == "open")
-        extender = Extender(
-            api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led
-        )
+        extender = Extender(api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led)
         app = make_app(extender, needs_certificate=client_ca is not None, binds=binds)
         runner, port = await serve(app, where, context)
         if not binds:

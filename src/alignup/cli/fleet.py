@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(name="fleet")
 @kubeconfig_option
-@click.option(
-    "--nodes", "-n", metavar="FILE", shell_complete=files, help="Nodes as JSON lines; see `alignup rank`."
-)
+@click.option("--nodes", "-n", metavar="FILE", shell_complete=files, help="Nodes as JSON lines; see `alignup rank`.")
 @click.option("--machine", "-m", metavar="NAME", help="A machine of the catalog, in place of --nodes.")
-@click.option(
-    "--count", default=1, show_default=True, type=click.IntRange(1, 100_000), help="How many of --machine."
-)
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 100_000), help="How many of --machine.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of all Node objects.")
 @click.option(
     "--duration",
@@ -32,12 +28,8 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End pods after this time, if their annotation alignup.dev/duration says nothing else.",
 )
-@click.option(
-    "--amounts-only", is_flag=True, help="Publish amounts and no holdings, as topology exporters do."
-)
-@click.option(
-    "--listen", metavar="HOST:PORT", help="Serve the state of the nodes over HTTP: /nodes, /nodes/NAME."
-)
+@click.option("--amounts-only", is_flag=True, help="Publish amounts and no holdings, as topology exporters do.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.")
 def command(
     kubeconfig: str | None,
     nodes: str | None,
@@ -84,11 +76,7 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
 
     if (nodes is None) == (machine is None):
         raise click.UsageError("give either --nodes or --machine")
-    return (
-        catalog_nodes(machine, count)
-        if machine is not None
-        else read_fleet(read_bytes(str(nodes)), str(nodes))
-    )
+    return catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
 
 
 async def serve_fleet(
@@ -107,9 +95,7 @@ async def serve_fleet(
     where = None if listen is None else address(listen)
     api = await Api.connect(kubeconfig)
     try:
-        fleet = Fleet(
-            api, nodes, labels=labels, duration=duration, with_holdings=with_holdings, complain=complain
-        )
+        fleet = Fleet(api, nodes, labels=labels, duration=duration, with_holdings=with_holdings, complain=complain)
         runner = None
         if where is not None:
             runner, port = await serve(make_app(fleet), where)

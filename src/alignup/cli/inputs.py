@@ -103,11 +103,7 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
 
 
 def read_pods(
-    names: Iterable[str],
-    *,
-    replicas: int | None = None,
-    node_name: str | None = None,
-    one_node: bool = True,
+    names: Iterable[str], *, replicas: int | None = None, node_name: str | None = None, one_node: bool = True
 ) -> list[Pod]:
     """Return the pods of all files, in order: those that have not ended.
 
@@ -156,10 +152,7 @@ class LoadedNode(Record):
         from alignup.kubernetes.policy_options import set_options
 
         config = self.node.config
-        return (
-            *set_options(config.topology_manager_policy_options),
-            *set_options(config.cpu_manager_policy_options),
-        )
+        return (*set_options(config.topology_manager_policy_options), *set_options(config.cpu_manager_policy_options))
 
     def example_pods(self, replicas: int | None = None) -> list[Pod]:
         """Return the example pods, each so many times.
@@ -215,12 +208,7 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
 
 
 def asked_pods(
-    names: Sequence[str],
-    source: NodeSource,
-    loaded: LoadedNode,
-    *,
-    chosen: str | None = None,
-    rejected: bool = False,
+    names: Sequence[str], source: NodeSource, loaded: LoadedNode, *, chosen: str | None = None, rejected: bool = False
 ) -> AskedPods:
     """Return the pods in some files; without files, the example pods of the machine, or the rejected ones of its node.
 
@@ -250,9 +238,7 @@ def asked_pods(
         found = [one for one in found if chosen in {one.pod.name, f"{one.pod.namespace}/{one.pod.name}"}]
         if not found:
             raise InputError.at("--pod", "a pod of the input, as NAMESPACE/NAME", chosen)
-    node_name = (
-        source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
-    )
+    node_name = source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}
     there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known)
@@ -276,9 +262,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.machine.load import load_machine
 
     if source.selectors or source.near_cpus:
-        raise click.UsageError(
-            "--node tells the devices; --device-resource and --near-cpus do not go with it"
-        )
+        raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)
     records = read_records(files, source.config)
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine

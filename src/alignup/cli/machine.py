@@ -42,12 +42,8 @@ if TYPE_CHECKING:
 @machine_option
 @kubelet_node_option
 @click.option("--root", metavar="DIR", help="The root of a sysfs tree; the same as --machine DIR.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object, which --machine takes, and nothing else."
-)
-@click.option(
-    "--snapshot", metavar="FILE", help="Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which --machine takes, and nothing else.")
+@click.option("--snapshot", metavar="FILE", help="Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.")
 @svg_option
 @html_option
 @device_resource_option

@@ -17,17 +17,11 @@ if TYPE_CHECKING:
     from alignup.kubelet.findings import Finding
 
 
-@click.command(
-    name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input."
-)
+@click.command(name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input.")
 @kubelet_node_options
 @json_option("a finding")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    source: KubeletSource,
-    as_json: bool,
-) -> None:
+def command(ctx: click.Context, source: KubeletSource, as_json: bool) -> None:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
 
     Each finding says what it is, what the kubelet does about it at its next start, and how to mend it. Nothing is
@@ -37,11 +31,7 @@ def command(
     from alignup.kubelet.layout import open_node
 
     files = open_node(source.root, source.kubelet_dir)
-    options = {
-        "config": source.config,
-        "machine": source.machine_record(),
-        "kubelet_version": source.version,
-    }
+    options = {"config": source.config, "machine": source.machine_record(), "kubelet_version": source.version}
     found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
     if as_json:
         for one in found:

@@ -39,9 +39,7 @@ _WORTH = {
     shell_complete=files,
     help="The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them.",
 )
-@click.option(
-    "--kubeconfig", metavar="FILE", shell_complete=files, help="Ask this cluster for pods and Node."
-)
+@click.option("--kubeconfig", metavar="FILE", shell_complete=files, help="Ask this cluster for pods and Node.")
 @click.option("--node-name", metavar="NAME", help="The Node's name in the cluster; needed with --kubeconfig.")
 @click.argument("target", metavar="OUT.tar.xz")
 def command(
@@ -104,9 +102,7 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
         node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
     finally:
         await api.close()
-    return decode_json(pods, "a List of Pods", "the API server"), decode_json(
-        node, "a Node", "the API server"
-    )
+    return decode_json(pods, "a List of Pods", "the API server"), decode_json(node, "a Node", "the API server")
 
 
 def say_missing(found: Sequence[str]) -> None:

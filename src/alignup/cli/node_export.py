@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="A NodeResourceTopology object (JSON), or Prometheus' text.",
 )
-@click.option(
-    "--node-name", metavar="NAME", help="The node's name.  [default: that of the Node, else this host's]"
-)
-def command(
-    source: KubeletSource,
-    form: str,
-    node_name: str | None,
-) -> None:
+@click.option("--node-name", metavar="NAME", help="The node's name.  [default: that of the Node, else this host's]")
+def command(source: KubeletSource, form: str, node_name: str | None) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
     found = source.read()
     if form == "prometheus":

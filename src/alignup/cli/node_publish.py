@@ -13,9 +13,7 @@ from alignup.cli.options import kubeconfig_option
 
 @click.command(name="publish")
 @kubeconfig_option
-@click.option(
-    "--name", envvar="NODE_NAME", required=True, metavar="NAME", help="Of the Node object; or in $NODE_NAME."
-)
+@click.option("--name", envvar="NODE_NAME", required=True, metavar="NAME", help="Of the Node object; or in $NODE_NAME.")
 @click.option(
     "--root",
     default="/",
@@ -37,9 +35,7 @@ from alignup.cli.options import kubeconfig_option
     help="The kubelet's configuration, where it is not in its folder and no kubelet is seen to run.",
 )
 @click.option("--once", is_flag=True, help="Publish once, and end.")
-def command(
-    kubeconfig: str | None, name: str, root: str, interval: float, config: str | None, once: bool
-) -> None:
+def command(kubeconfig: str | None, name: str, root: str, interval: float, config: str | None, once: bool) -> None:
     """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
 
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,

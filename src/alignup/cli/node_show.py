@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 )
 @svg_option
 @html_option
-def command(
-    source: KubeletSource,
-    as_json: bool,
-    watch: float | None,
-    svg: str | None,
-    html: str | None,
-) -> None:
+def command(source: KubeletSource, as_json: bool, watch: float | None, svg: str | None, html: str | None) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
     Pods that the state files know and that are gone are left out: the kubelet drops them at its next admission.
@@ -103,9 +97,7 @@ def show_amounts(console: Console, holdings: Holdings) -> None:
         for place in one.places:
             amounts = (place.allocatable, place.held, place.free)
             cells = [short_bytes(amount) if in_bytes else str(amount) for amount in amounts]
-            table.add_row(
-                safe(one.resource), nodes_text(place.numa_nodes) if place.numa_nodes else "-", *cells
-            )
+            table.add_row(safe(one.resource), nodes_text(place.numa_nodes) if place.numa_nodes else "-", *cells)
     console.print()
     print_whole(console, table)
 

@@ -21,24 +21,16 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    name="verify",
-    epilog="Exit status: 0 all sit where they should; 1 one does not; 2 bad usage or bad input.",
+    name="verify", epilog="Exit status: 0 all sit where they should; 1 one does not; 2 bad usage or bad input."
 )
 @kubelet_node_options
-@click.option(
-    "--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers."
-)
+@click.option("--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers.")
 @state_option
 @json_option("a finding")
 @click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    source: KubeletSource,
-    leases: bool,
-    state: Path | None,
-    as_json: bool,
-    pids: tuple[int, ...],
+    ctx: click.Context, source: KubeletSource, leases: bool, state: Path | None, as_json: bool, pids: tuple[int, ...]
 ) -> None:
     """Verify that running processes sit where they should: affinity, memory, device files.
 
@@ -54,16 +46,10 @@ def command(
     seats = lease_seats(state, running) if leases else seats_of_kubelet(source.read(), running)
     found = verify(Path(source.root), seats, running, pids)
     for one in found:
-        click.echo(
-            json.dumps(one.to_dict(), separators=(",", ":"))
-            if as_json
-            else one_line(f"{one.name}: {one.text}")
-        )
+        click.echo(json.dumps(one.to_dict(), separators=(",", ":")) if as_json else one_line(f"{one.name}: {one.text}"))
     if not found and not as_json:
         looked_at = len(pids) or len(seats.keys() & {one.pid for one in running})
-        click.echo(
-            f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should"
-        )
+        click.echo(f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should")
     ctx.exit(1 if found else 0)
 
 

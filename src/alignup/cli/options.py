@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
 """What an option is put on."""
 
-STRATEGIES: Final = (
-    "least-numa-nodes",
-    "least-allocated",
-    "most-allocated",
-    "balanced-allocation",
-    "document",
-)
+STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 """Those of `alignup.cluster`, which is not imported for a help text."""
 
 

@@ -119,13 +119,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
 
 @click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version",
-    "-V",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=show_version,
-    help="Show the version.",
+    "--version", "-V", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
 )
 def program() -> None:
     """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""

@@ -34,8 +34,7 @@ SHOWN_NAMES = 5
 
 
 @click.command(
-    name="rank",
-    epilog="Exit status: 0 if some node would admit a pod; 1 if none would; 2 bad usage or bad input.",
+    name="rank", epilog="Exit status: 0 if some node would admit a pod; 1 if none would; 2 bad usage or bad input."
 )
 @click.option(
     "--nodes",
@@ -56,12 +55,8 @@ SHOWN_NAMES = 5
     "CPU, memory and devices in balance, or as Koordinator's design document does.",
 )
 @click.option("--top", default=10, show_default=True, type=WholeNumber(min=0), help="How many nodes to show.")
-@click.option(
-    "--threads", default=1, show_default=True, type=WholeNumber(min=1, max=256), help="Threads to use."
-)
-@click.option(
-    "--exact", is_flag=True, help="Where amounts cannot tell, ask the node itself (JSON lines only)."
-)
+@click.option("--threads", default=1, show_default=True, type=WholeNumber(min=1, max=256), help="Threads to use.")
+@click.option("--exact", is_flag=True, help="Where amounts cannot tell, ask the node itself (JSON lines only).")
 @click.option(
     "--koordinator-profile",
     metavar="[document|scheduler]",
@@ -226,9 +221,7 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
     if ranking.unmanaged:
         named = ", ".join(ranking.unmanaged[:SHOWN_NAMES])
         more = len(ranking.unmanaged) - SHOWN_NAMES
-        console.print(
-            f"without NUMA management, so last: {safe(named)}{f' and {more} more' if more > 0 else ''}"
-        )
+        console.print(f"without NUMA management, so last: {safe(named)}{f' and {more} more' if more > 0 else ''}")
     show_refusals(console, ranking, top)
 
 
@@ -304,8 +297,7 @@ def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, to
             for one in best_of(verdicts, top)
         ],
         "refused": [
-            {"node": one.node, "reason": one.verdict.status.code.value, "message": one.message}
-            for one in refused
+            {"node": one.node, "reason": one.verdict.status.code.value, "message": one.message} for one in refused
         ],
     }
 

@@ -50,12 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
 def command(
-    kubeconfig: str | None,
-    reasons: tuple[str, ...],
-    backoff: float,
-    longest: float,
-    limit: int,
-    dry_run: bool,
+    kubeconfig: str | None, reasons: tuple[str, ...], backoff: float, longest: float, limit: int, dry_run: bool
 ) -> None:
     """Delete pods that their nodes rejected, if a controller owns them: it makes others, which may fit elsewhere.
 

@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @state_option
 @click.option("--force", is_flag=True, help="Free it even if its process runs, which goes on where it is.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print each lease that was freed as `alignup ps --json` does."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print each lease that was freed as `alignup ps --json` does.")
 @click.pass_context
-def command(
-    ctx: click.Context, names: tuple[str, ...], state: Path | None, force: bool, as_json: bool
-) -> None:
+def command(ctx: click.Context, names: tuple[str, ...], state: Path | None, force: bool, as_json: bool) -> None:
     """Free the leases of these names, as `alignup ps` shows them.
 
     A lease whose process runs is refused, exit status 1, unless forced; the others are freed all the same. The

@@ -35,9 +35,7 @@ SHOWN_PROGRESS = 200
 @json_option("a scenario")
 @click.option("--hints", "with_hints", is_flag=True, help="With --json: add what each provider offered.")
 @click.option(
-    "--fail-on-refusal",
-    is_flag=True,
-    help="Exit with status 1 if a pod is refused, or a kubelet would not start.",
+    "--fail-on-refusal", is_flag=True, help="Exit with status 1 if a pod is refused, or a kubelet would not start."
 )
 @kubelet_versions_option
 @click.option(
@@ -135,12 +133,7 @@ def answer(
 
 
 def report(
-    files: Sequence[str],
-    compare: str | None,
-    version: KubeletVersion | None,
-    html: str | None,
-    *,
-    as_json: bool,
+    files: Sequence[str], compare: str | None, version: KubeletVersion | None, html: str | None, *, as_json: bool
 ) -> bool:
     """Print a report, or several side by side, and return whether something was refused."""
     import msgspec
@@ -281,10 +274,7 @@ def container_text(name: str, container: dict[str, Any]) -> str:
     """Return what one container got, in a few words."""
     affinity = container.get("affinity") or {}
     nodes = affinity.get("numaNodes")
-    parts = [
-        f"NUMA {nodes_text(nodes)}",
-        f"CPUs {container['cpus'] or 'shared'}",
-    ]
+    parts = [f"NUMA {nodes_text(nodes)}", f"CPUs {container['cpus'] or 'shared'}"]
     parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
     return f"{name}: {', '.join(parts)}"
 
@@ -354,9 +344,7 @@ def show_report(report: Report) -> None:
     for node in report.nodes:
         if node.config_error:
             console.print(f"  {safe(node.name or 'scenario')} would not start: {safe(node.config_error)}")
-    console.print(
-        f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted"
-    )
+    console.print(f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted")
     console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
     for reason, count in sorted(total.reasons.items()):
         console.print(f"{count:8} refused: {safe(reason)}")
@@ -474,12 +462,7 @@ def show_comparison(reports: Sequence[Report]) -> None:
     table = make_table("configuration", *map(safe, numbers), numbers=tuple(map(safe, numbers)))
     for report in reports:
         total = report.total
-        cells = [
-            str(total.arrivals),
-            part(total.admitted, total.arrivals),
-            str(total.refused),
-            str(total.fitting),
-        ]
+        cells = [str(total.arrivals), part(total.admitted, total.arrivals), str(total.refused), str(total.fitting)]
         cells += [share(total.preferred_share), mean(total.mean_numa_nodes)]
         for name in resources:
             cells += [share(report.utilisation.get(name)), share(report.stranded.get(name))]

@@ -68,9 +68,7 @@ class RunCommand(click.Command):
     epilog="Exit status: the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a "
     "refusal, bad usage or bad input.",
 )
-@click.option(
-    "--cpus", type=WholeNumber(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part."
-)
+@click.option("--cpus", type=WholeNumber(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part.")
 @click.option("--memory", default="0", metavar="SIZE", help="Memory, as in 8Gi.")
 @device_option
 @click.option(
@@ -98,9 +96,7 @@ class RunCommand(click.Command):
     metavar="[SECONDS]",
     help="Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
 )
-@click.option(
-    "--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one."
-)
+@click.option("--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one.")
 @click.option(
     "--no-mounts",
     is_flag=True,
@@ -297,9 +293,7 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     from alignup.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
-        raise InputError(
-            "the agent places work on another machine, where this process cannot be bound: use --no-bind"
-        )
+        raise InputError("the agent places work on another machine, where this process cannot be bound: use --no-bind")
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)

@@ -34,30 +34,18 @@ SHOWN_PROGRESS = 2000
     shell_complete=files,
     help="Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
 )
-@click.option(
-    "--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove."
-)
-@click.option(
-    "--generate", type=WholeNumber(min=1), metavar="N", help="Make up N arrivals instead of --pods."
-)
+@click.option("--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove.")
+@click.option("--generate", type=WholeNumber(min=1), metavar="N", help="Make up N arrivals instead of --pods.")
 @click.option(
     "--strategy",
     "-s",
     metavar=f"[{'|'.join(STRATEGIES)}]",
     help="How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
 )
+@click.option("--blind", is_flag=True, help="Let the scheduler see node totals only, as the default scheduler does.")
+@click.option("--seed", default=0, show_default=True, help="Decides between equal nodes, and what --generate makes up.")
 @click.option(
-    "--blind", is_flag=True, help="Let the scheduler see node totals only, as the default scheduler does."
-)
-@click.option(
-    "--seed", default=0, show_default=True, help="Decides between equal nodes, and what --generate makes up."
-)
-@click.option(
-    "--attempts",
-    default=1,
-    show_default=True,
-    type=WholeNumber(min=1),
-    help="Nodes to try before a pod is given up.",
+    "--attempts", default=1, show_default=True, type=WholeNumber(min=1), help="Nodes to try before a pod is given up."
 )
 @kubelet_version_option
 @json_option()
@@ -85,9 +73,7 @@ def command(
         raise click.UsageError("give either --pods or --generate")
     cluster = load_cluster(nodes, version, can_admit=True)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
-    events = (
-        synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
-    )
+    events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
     if not events:
         raise InputError(f"there is no event in {pods}")
     for _ in with_progress(simulation.steps(events), events):
@@ -133,9 +119,7 @@ def show(report: dict[str, Any]) -> None:
     for one in report["causes"][:SHOWN_CAUSES]:
         console.print(f"{one['count']:8} times a node refused, {safe(one['reason'])}: {safe(one['cause'])}")
     if len(report["causes"]) > SHOWN_CAUSES:
-        console.print(
-            f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them"
-        )
+        console.print(f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them")
     numbers = ("used on average", "at most", "stranded of what was free")
     table = make_table("resource", *numbers, numbers=numbers)
     for name, mean in report["utilisation"].items():

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 @click.command(name="split")
 @click.argument("parts", type=WholeNumber(min=1), metavar="N")
 @click.option(
-    "--cpus-per-part",
-    type=WholeNumber(min=0),
-    default=0,
-    help="CPUs of each part; as many as there are if not given.",
+    "--cpus-per-part", type=WholeNumber(min=0), default=0, help="CPUs of each part; as many as there are if not given."
 )
 @device_option
 @machine_option
@@ -69,10 +66,7 @@ def command(
         from alignup.leases.local_machine import load_site  # startup counts
 
         return load_site(
-            machine,
-            resources=resources,
-            selectors=selectors,
-            devices=read_mapping(inventory) if inventory else None,
+            machine, resources=resources, selectors=selectors, devices=read_mapping(inventory) if inventory else None
         )
 
     if as_json and as_env:

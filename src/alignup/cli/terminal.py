@@ -96,9 +96,7 @@ class Table:
         """Yield the table as lines; `rule` is the letter of the line below the headings."""
         rows = [[plain(cell).split("\n") for cell in row] for row in (self.headings, *self.rows)]
         columns = range(len(self.headings))
-        widths = [
-            max(len(line) for row in rows if index < len(row) for line in row[index]) for index in columns
-        ]
+        widths = [max(len(line) for row in rows if index < len(row) for line in row[index]) for index in columns]
         for number, row in enumerate(rows):
             for parts in zip_longest(*row, fillvalue=""):
                 cells = (
@@ -199,9 +197,7 @@ def nodes_text(numa_nodes: Iterable[int] | None) -> str:
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     """Return devices in a cell of a table."""
-    return (
-        one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
-    )
+    return one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -341,23 +341,14 @@ class Cluster:
         changed = self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *views)
         self._run_at_rest(job, strategy, views, changed)
 
-    def _run_at_rest(
-        self, job: Job, strategy: str, views: list[npt.NDArray[Any]], changed: Iterable[int]
-    ) -> None:
+    def _run_at_rest(self, job: Job, strategy: str, views: list[npt.NDArray[Any]], changed: Iterable[int]) -> None:
         """Judge nodes again that changed meanwhile, each under its lock: answers are those between two operations."""
         for index in changed:
             with self._members[index].manager.lock:
-                self._board.judge(
-                    job, STRATEGIES.index(strategy), 0, 1, np.array([index]), *views, at_rest=True
-                )
+                self._board.judge(job, STRATEGIES.index(strategy), 0, 1, np.array([index]), *views, at_rest=True)
 
     def evaluate(
-        self,
-        pod: Pod | Mapping[str, Any],
-        strategy: str = "least-numa-nodes",
-        *,
-        threads: int = 1,
-        exact: bool = False,
+        self, pod: Pod | Mapping[str, Any], strategy: str = "least-numa-nodes", *, threads: int = 1, exact: bool = False
     ) -> Evaluation:
         """Return what each node would say to a pod, without changing any node.
 

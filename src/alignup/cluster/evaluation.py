@@ -10,13 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-STRATEGIES: Final = (
-    "least-numa-nodes",
-    "least-allocated",
-    "most-allocated",
-    "balanced-allocation",
-    "document",
-)
+STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 """The ways to score placements; see `Cluster.evaluate`."""
 
 REASONS: Final = (

@@ -100,9 +100,7 @@ def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[
     """Return for each node the resources of which it has too little left in sum."""
     if not cluster.nodes:
         left = {name: cluster.free(name).sum(axis=1) for name in asked if name in cluster.resources}
-        need = {
-            name: -(-amount // _THOUSANDTHS) if name == "cpu" else amount for name, amount in asked.items()
-        }
+        need = {name: -(-amount // _THOUSANDTHS) if name == "cpu" else amount for name, amount in asked.items()}
         return [
             [name for name, amount in sorted(need.items()) if name not in left or left[name][index] < amount]
             for index in range(len(cluster))
@@ -110,15 +108,9 @@ def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[
     totals = Totals(cluster.nodes)
     columns = {name: number for number, name in enumerate(totals.resources)}
     free = totals.free
-    wanted = {
-        name: amount for name, amount in sorted(asked.items()) if name in columns or name in dict(pod.devices)
-    }
+    wanted = {name: amount for name, amount in sorted(asked.items()) if name in columns or name in dict(pod.devices)}
     return [
-        [
-            name
-            for name, amount in wanted.items()
-            if name not in columns or free[index, columns[name]] < amount
-        ]
+        [name for name, amount in wanted.items() if name not in columns or free[index, columns[name]] < amount]
         for index in range(len(cluster))
     ]
 
@@ -130,16 +122,12 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
         scope = "pod" if row.pod_scope else "container"
         policy = declared_node_policy({}, [_reported(TOPOLOGY_POLICIES[row.policy], scope, rules)])
         demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
-        return evaluate(
-            pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules
-        )
+        return evaluate(pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules)
     node = cluster.nodes[index]
     config = node.config
     reported = _reported(config.topology_manager_policy, config.topology_manager_scope, rules)
     policy = declared_node_policy(node.labels, [reported])
-    holders = {
-        f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods
-    }
+    holders = {f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
     occupancy = NOTHING_HELD
     for held in holders.values():
         occupancy |= held

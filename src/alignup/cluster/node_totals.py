@@ -109,10 +109,7 @@ class Totals:
         return fits
 
     def score(
-        self,
-        request: npt.NDArray[np.int64] | None,
-        strategy: str,
-        nodes: npt.NDArray[np.int64] | None = None,
+        self, request: npt.NDArray[np.int64] | None, strategy: str, nodes: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[np.float64]:
         """Return what nodes are worth, some or all, by the parts of their CPUs and memory that would be in use.
 
@@ -134,9 +131,7 @@ class Totals:
     def by_name(self, values: npt.NDArray[np.float64]) -> Mapping[str, float]:
         """Return one value for each resource that any node has."""
         there = np.asarray(self.allocatable.any(axis=0))
-        return {
-            name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has
-        }
+        return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
 
 
 def _device_counts(node: Node) -> dict[str, int]:

@@ -85,9 +85,7 @@ def layouts_of(cluster: Cluster | None) -> Layouts:
     return Layouts(tuple(kinds), of)
 
 
-def refusal_causes(
-    cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]
-) -> list[str]:
+def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> list[str]:
     """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
     if cluster.nodes:
         return [told_by(cluster.nodes[index], pod) for index in indices.tolist()]
@@ -217,9 +215,7 @@ def refusal_texts(
             reason, layout, *found = facts[index].tolist()
             about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))
             given = layouts.kinds[layout].resources
-            by_unit = [
-                [(name, *about[name, amount]) for name, amount in unit if name in given] for unit in wanted
-            ]
+            by_unit = [[(name, *about[name, amount]) for name, amount in unit if name in given] for unit in wanted]
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
         texts.append(_PREFIX + text)
     return texts
@@ -233,9 +229,7 @@ def _needs_more(
         np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
         for found in (cluster.free(name), cluster.allocatable(name))
     )
-    return np.stack(
-        [(free < amount).sum(axis=1) > (whole < amount).sum(axis=1) for amount in amounts], axis=1
-    )
+    return np.stack([(free < amount).sum(axis=1) > (whole < amount).sum(axis=1) for amount in amounts], axis=1)
 
 
 _Fact = tuple[str, int, bool]
@@ -268,10 +262,7 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
             return _WORDS["too little"].format(_and(lacking))
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], REASONS[reason])
-    return next(
-        filter(None, (_why(unit, policy, layout) for unit in asked)),
-        _TOGETHER if several else _best(units[0]),
-    )
+    return next(filter(None, (_why(unit, policy, layout) for unit in asked)), _TOGETHER if several else _best(units[0]))
 
 
 def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:

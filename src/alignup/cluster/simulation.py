@@ -97,13 +97,7 @@ class Simulation:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        strategy: str | None = None,
-        *,
-        blind: bool = False,
-        seed: int = 0,
-        attempts: int = 1,
+        self, cluster: Cluster, strategy: str | None = None, *, blind: bool = False, seed: int = 0, attempts: int = 1
     ) -> None:
         if not cluster.nodes:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
@@ -119,9 +113,7 @@ class Simulation:
         self._attempts = attempts
         self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
         self._where = {
-            pod.uid: (index, self.totals.request(pod))
-            for index, node in enumerate(cluster.nodes)
-            for pod in node.pods
+            pod.uid: (index, self.totals.request(pod)) for index, node in enumerate(cluster.nodes) for pod in node.pods
         }
         self._nodes = cluster.nodes
         self._counts: Counter[str] = Counter()
@@ -369,9 +361,7 @@ class Candidates:
     def _judge(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
         """Ask some nodes for their verdict, None: all of them."""
         count = len(self._cluster) if nodes is None else len(nodes)
-        self._cluster.judge(
-            demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes, views=demand.views
-        )
+        self._cluster.judge(demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes, views=demand.views)
         demand.judged = len(self._changes)
 
 
@@ -405,17 +395,7 @@ class Meter:
         totals: the sums of the nodes.
     """
 
-    __slots__ = (
-        "_elapsed",
-        "_most",
-        "_samples",
-        "_strands",
-        "_there",
-        "_time",
-        "_totals",
-        "_used",
-        "_weighted",
-    )
+    __slots__ = ("_elapsed", "_most", "_samples", "_strands", "_there", "_time", "_totals", "_used", "_weighted")
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals

@@ -181,11 +181,7 @@ def _template(cluster: Cluster, part: float) -> list[Pod]:
 
 
 def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
-    limits = {
-        "cpu": str(cpus),
-        "memory": f"{gibibytes}Gi",
-        **{name: str(count) for name, count in devices.items()},
-    }
+    limits = {"cpu": str(cpus), "memory": f"{gibibytes}Gi", **{name: str(count) for name, count in devices.items()}}
     return pod_from_manifest(
         {
             "metadata": {"name": "synthetic", "uid": "synthetic"},

@@ -66,6 +66,4 @@ def join_answers(answers: Iterable[DeviceAnswer]) -> DeviceAnswer:
             mounts.setdefault(mount.container_path, mount)
         for device in answer.devices:
             devices.setdefault(device.container_path, device)
-    return DeviceAnswer(
-        environment, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(names)
-    )
+    return DeviceAnswer(environment, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(names))

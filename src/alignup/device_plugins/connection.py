@@ -127,18 +127,14 @@ class PluginConnection:
                 )
             ]
         )
-        method: grpc.UnaryUnaryMultiCallable[
-            wire.PreferredAllocationRequest, wire.PreferredAllocationResponse
-        ]
+        method: grpc.UnaryUnaryMultiCallable[wire.PreferredAllocationRequest, wire.PreferredAllocationResponse]
         method = self._stub.GetPreferredAllocation
         answer = self._call("GetPreferredAllocation", method, request, self._limits.preferred)
         try:
             return preferred_of(answer, available, must_include, size)
         except InputError as error:
             # the kubelet passes over such an answer too
-            _LOG.warning(
-                "the preferred allocation of %s makes no sense and is ignored: %s", self.resource, error
-            )
+            _LOG.warning("the preferred allocation of %s makes no sense and is ignored: %s", self.resource, error)
             return ()
 
     def allocate(self, ids: Sequence[str]) -> DeviceAnswer:
@@ -148,16 +144,12 @@ class PluginConnection:
             DevicePluginError: it did not answer in time, failed, or its answer makes no sense.
         """
         request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
-        method: grpc.UnaryUnaryMultiCallable[wire.AllocateRequest, wire.AllocateResponse] = (
-            self._stub.Allocate
-        )
+        method: grpc.UnaryUnaryMultiCallable[wire.AllocateRequest, wire.AllocateResponse] = self._stub.Allocate
         answer = self._call("Allocate", method, request, self._limits.allocate)
         try:
             return answer_of(answer)
         except InputError as error:
-            raise DevicePluginError(
-                self.resource, f"gave an answer to Allocate that makes no sense: {error}"
-            ) from None
+            raise DevicePluginError(self.resource, f"gave an answer to Allocate that makes no sense: {error}") from None
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """Let the plugin prepare devices for the start of a container, if it wants to.
@@ -167,18 +159,12 @@ class PluginConnection:
         """
         if self._needs_pre_start:
             request = wire.PreStartContainerRequest(devices_ids=ids)
-            method: grpc.UnaryUnaryMultiCallable[
-                wire.PreStartContainerRequest, wire.PreStartContainerResponse
-            ]
+            method: grpc.UnaryUnaryMultiCallable[wire.PreStartContainerRequest, wire.PreStartContainerResponse]
             method = self._stub.PreStartContainer
             self._call("PreStartContainer", method, request, self._limits.pre_start)
 
     def _call(
-        self,
-        name: str,
-        method: grpc.UnaryUnaryMultiCallable[_Question, _Answer],
-        request: _Question,
-        limit: float,
+        self, name: str, method: grpc.UnaryUnaryMultiCallable[_Question, _Answer], request: _Question, limit: float
     ) -> _Answer:
         """Return the plugin's answer to a call.
 

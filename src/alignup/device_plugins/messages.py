@@ -89,11 +89,7 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
     for index, device in enumerate(message.devices):
         if not 0 < len(device.ID) <= _LONGEST_ID:
             raise InputError.at(f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID)
-        nodes = (
-            tuple(dict.fromkeys(node.ID for node in device.topology.nodes))
-            if device.HasField("topology")
-            else None
-        )
+        nodes = tuple(dict.fromkeys(node.ID for node in device.topology.nodes)) if device.HasField("topology") else None
         found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
     return tuple(found.values())
 
@@ -105,9 +101,7 @@ def without_unknown_nodes(
 
     As in a kubelet, a device of unknown nodes only is near none, unlike one that names no nodes at all.
     """
-    strange = frozenset(
-        node for device in devices for node in device.numa_nodes or () if node not in numa_nodes
-    )
+    strange = frozenset(node for device in devices for node in device.numa_nodes or () if node not in numa_nodes)
     if not strange:
         return tuple(devices), strange
     return tuple(
@@ -119,10 +113,7 @@ def without_unknown_nodes(
 
 
 def preferred_of(
-    message: wire.PreferredAllocationResponse,
-    available: Iterable[str],
-    must_include: Iterable[str],
-    size: int,
+    message: wire.PreferredAllocationResponse, available: Iterable[str], must_include: Iterable[str], size: int
 ) -> tuple[str, ...]:
     """Return the ids that a plugin prefers; none if it has no preference.
 
@@ -163,9 +154,7 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         ),
         tuple(
             DeviceNode(
-                _path(one.container_path, "devices"),
-                _path(one.host_path, "devices"),
-                _permissions(one.permissions),
+                _path(one.container_path, "devices"), _path(one.host_path, "devices"), _permissions(one.permissions)
             )
             for one in found.devices
         ),
@@ -189,9 +178,7 @@ def _check_variables(environment: dict[str, str]) -> None:
         raise InputError.at("envs", f"up to {_MOST_VARIABLES} variables", len(environment))
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InputError.at(
-                "envs", "a name and a value that a program can be started with", f"{name}={value}"
-            )
+            raise InputError.at("envs", "a name and a value that a program can be started with", f"{name}={value}")
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if size > _LONGEST_VALUE:
         raise InputError.at("envs", f"up to {_LONGEST_VALUE} bytes", size)

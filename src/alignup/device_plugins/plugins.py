@@ -26,16 +26,8 @@ import grpc
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.device_plugins.connection import Limits, PluginConnection
-from alignup.device_plugins.device_plugin_pb2_grpc import (
-    RegistrationServicer,
-    add_RegistrationServicer_to_server,
-)
-from alignup.device_plugins.messages import (
-    SOCKET_NAME,
-    DevicePluginError,
-    registration_of,
-    without_unknown_nodes,
-)
+from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
+from alignup.device_plugins.messages import SOCKET_NAME, DevicePluginError, registration_of, without_unknown_nodes
 from alignup.errors import InputError
 from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, why
 
@@ -146,9 +138,7 @@ class DevicePlugins:
         """
         provider = node.devices
         if provider is None:
-            raise InputError(
-                "expected a node with a device provider, got one that was made without an inventory"
-            )
+            raise InputError("expected a node with a device provider, got one that was made without an inventory")
 
         def update(resource: str, devices: tuple[Device, ...]) -> None:
             known, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)
@@ -239,11 +229,7 @@ class DevicePlugins:
                 raise InputError.at("the registration", f"up to {_MOST_RESOURCES} resources", resource)
             earlier = self._connections.get(resource)
             connection = PluginConnection(
-                resource,
-                self._folder / registration.endpoint,
-                self._changed,
-                self._limits,
-                self._numa_nodes,
+                resource, self._folder / registration.endpoint, self._changed, self._limits, self._numa_nodes
             )
             self._connections[resource] = connection
         if earlier is not None:

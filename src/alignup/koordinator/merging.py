@@ -118,9 +118,7 @@ def _preferred_block(lists: HintLists, chosen: set[int], all_nodes: int) -> _Blo
     return block
 
 
-def _lengthened(
-    tails: Mapping[int, _Tail], preferred: Sequence[ScoredHint], all_nodes: int
-) -> dict[int, _Tail]:
+def _lengthened(tails: Mapping[int, _Tail], preferred: Sequence[ScoredHint], all_nodes: int) -> dict[int, _Tail]:
     """Return the tails with one more list in front, of which a mask may take itself or a null."""
     nulls: list[tuple[int, ScoredHint]] = []
     by_mask: dict[int, list[tuple[int, ScoredHint]]] = {mask: [] for mask in tails}
@@ -136,20 +134,13 @@ def _lengthened(
     return longer
 
 
-def _longer(
-    key: int, result: int, candidates: Iterable[ScoredHint], tails: Mapping[int, _Tail]
-) -> dict[int, _Tail]:
+def _longer(key: int, result: int, candidates: Iterable[ScoredHint], tails: Mapping[int, _Tail]) -> dict[int, _Tail]:
     """Return {key: its tail with one more list in front}; {} if no candidate of that list keeps it."""
     first_highest = max(candidates, key=lambda hint: _gain(hint, result), default=None)
     if first_highest is None:
         return {}
     score, unsatisfied = tails[key]
-    return {
-        key: (
-            score + _gain(first_highest, result),
-            unsatisfied or _falls_short(first_highest, result.bit_count()),
-        )
-    }
+    return {key: (score + _gain(first_highest, result), unsatisfied or _falls_short(first_highest, result.bit_count()))}
 
 
 def _best_other(lists: HintLists, all_nodes: int) -> _Outcome:
@@ -159,9 +150,7 @@ def _best_other(lists: HintLists, all_nodes: int) -> _Outcome:
     size = min((mask.bit_count() for mask in reached[-1]), default=-1)
     if size < 0:
         return start
-    tails: dict[int, _Tail] = {
-        mask: (0, False) for masks in reached for mask in masks if mask.bit_count() == size
-    }
+    tails: dict[int, _Tail] = {mask: (0, False) for masks in reached for mask in masks if mask.bit_count() == size}
     blocks: dict[int, _Block] = {}
     for hints, masks in zip(reversed(lists), reversed(reached[:-1]), strict=True):
         wider = [mask for mask in masks if mask.bit_count() > size]
@@ -187,11 +176,7 @@ def _reachable(lists: HintLists, all_nodes: int) -> list[set[int]]:
 
 
 def _block_at(
-    mask: int,
-    hints: Sequence[ScoredHint],
-    blocks: Mapping[int, _Block],
-    tails: Mapping[int, _Tail],
-    all_nodes: int,
+    mask: int, hints: Sequence[ScoredHint], blocks: Mapping[int, _Block], tails: Mapping[int, _Tail], all_nodes: int
 ) -> _Block:
     """Return the block of all combinations of the remaining lists, the first of which is `hints`.
 
@@ -325,9 +310,7 @@ def merge(
     return Merged(best, admitted=False, reasons=(reason,))
 
 
-def _best_single(
-    lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]
-) -> ScoredHint:
+def _best_single(lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
     """Return the best hint when every resource must come from one node."""
     narrow = [[hint for hint in hints if hint.preferred and _is_single(hint.mask)] for hints in lists]
     best = best_in_order(narrow, all_nodes, violates)

@@ -119,9 +119,7 @@ class ExclusiveScope:
         """The name of the scope underneath."""
         return self.scope.name
 
-    def admit(
-        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
-    ) -> Refusal | None:
+    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Decide as the scope does; under `Required` also by what the containers got."""
         refusal = self.scope.admit(pod, policy, providers, store)
         if self.ruled.exclusive != REQUIRED:
@@ -144,9 +142,7 @@ class ExclusiveScope:
 
     def _detail(self, mask: int) -> str:
         """Return the sentence for a pod that would have got these NUMA nodes."""
-        return exclusivity_sentence(
-            self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask))
-        )
+        return exclusivity_sentence(self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,7 @@ class Occupancy:
 NOTHING_HELD: Final = Occupancy()
 
 
-def pod_occupancy(
-    policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int
-) -> Occupancy:
+def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int) -> Occupancy:
     """Return which NUMA nodes a pod holds, and as which kind of pod.
 
     A pod under single-numa-node holds the nodes of all its containers as a single-node pod. Of another pod every
@@ -120,9 +118,7 @@ class OccupancyTracker:
     def holders(self, wanted: Occupancy) -> dict[str, Occupancy]:
         """Return, by uid in the order in which they came, the pods that hold any of these nodes, and what they hold."""
         return {
-            uid: held
-            for uid, held in self._by_pod.items()
-            if held.single & wanted.single or held.multi & wanted.multi
+            uid: held for uid, held in self._by_pod.items() if held.single & wanted.single or held.multi & wanted.multi
         }
 
 

@@ -155,9 +155,7 @@ class _Alignment:
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
             return offered, Status(StatusCode.UNSCHEDULABLE, reasons)
         if self.profile.refuses(merged.hint.mask or 0, exclusivity):
-            return offered, Status(
-                StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),)
-            )
+            return offered, Status(StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),))
         return replace(offered, affinity=merged.hint, allocation=given.amounts), SUCCESS
 
     def _named(self, reached: Verdict, exclusivity: Exclusivity, status: Status) -> Status:

@@ -59,9 +59,7 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     """
     version = release_of_node(files, options.get("kubelet_version"))
     found, values = _read_files(files, version)
-    records = read_records(
-        files, options.get("config"), options.get("config_dir"), lambda ids: _state(values, ids)
-    )
+    records = read_records(files, options.get("config"), options.get("config_dir"), lambda ids: _state(values, ids))
     machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
     try:
         config = config_of(records, machine, options.get("kubelet_version"))
@@ -161,9 +159,7 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
         reserved = config.reserved_system_cpus
         if machine is not None and config.reserved_cpu_count:
             reserved = CPUSet.from_int(
-                reserved_cpus(
-                    machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile
-                )
+                reserved_cpus(machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile)
             )
         yield from check_cpus(state.cpu, place(CPU_STATE), config, reserved, cpus)
     if state.memory is not None:
@@ -173,9 +169,7 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
     yield from check_stale(state, stale_entries(records), place)
     running = [one.pod for one in records.pods or () if one.phase == "Running"]
     resources = frozenset(state.devices.registered if state.devices else ())
-    yield from check_pods(
-        state, [pod.read_as(config.profile.pods) for pod in running], config, resources, place
-    )
+    yield from check_pods(state, [pod.read_as(config.profile.pods) for pod in running], config, resources, place)
 
 
 def check_cpus(
@@ -240,15 +234,12 @@ def _overlaps(state: CpuState, file: str) -> Iterator[Finding]:
                     f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default cpuset "{state.shared}"',
                 )
     pods = [
-        (uid, CPUSet(cpu for cpus in containers.values() for cpu in cpus))
-        for uid, containers in state.entries.items()
+        (uid, CPUSet(cpu for cpus in containers.values() for cpu in cpus)) for uid, containers in state.entries.items()
     ]
     for (one, mine), (other, theirs) in combinations(pods, 2):
         if int(mine) & int(theirs):
             yield finding(
-                "cpus-given-twice",
-                file,
-                f"CPUs {CPUSet(mine & theirs)} are both pod {one}'s and pod {other}'s",
+                "cpus-given-twice", file, f"CPUs {CPUSet(mine & theirs)} are both pod {one}'s and pod {other}'s"
             )
 
 
@@ -277,9 +268,7 @@ def _changed_cpus(state: CpuState, file: str, cpus: CPUSet) -> Iterator[Finding]
     )
 
 
-def check_memory(
-    state: MemoryState, file: str, config: KubeletConfig, machine: Machine | None
-) -> Iterator[Finding]:
+def check_memory(state: MemoryState, file: str, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:
     """Yield what is wrong.
 
     Args:
@@ -291,9 +280,7 @@ def check_memory(
     policy = config.memory_manager_policy
     if state.policy != policy:
         message = f'[memorymanager] configured policy "{policy}" differs from state checkpoint policy "{state.policy}"'
-        yield finding(
-            "memory-policy", file, f"written under the policy {state.policy or 'of no name'}", message
-        )
+        yield finding("memory-policy", file, f"written under the policy {state.policy or 'of no name'}", message)
         return
     if policy != "Static" or not state.nodes:
         return
@@ -358,9 +345,7 @@ def _changed_memory(state: MemoryState, file: str, fresh: Mapping[int, NumaNodeS
             else:
                 if (kind in (then.tables or {})) != (kind in (now.tables or {})):
                     yield finding(
-                        "memory-changed",
-                        file,
-                        f"NUMA node {numa_id} has {kind} in one of file and machine only",
+                        "memory-changed", file, f"NUMA node {numa_id} has {kind} in one of file and machine only"
                     )
 
 
@@ -387,10 +372,7 @@ def _books(state: MemoryState, file: str) -> Iterator[Finding]:
             free = sum(state.nodes[one].table(kind).free for one in cells)
             there = sum(state.nodes[one].table(kind).allocatable for one in cells)
             sizes = sum(
-                size
-                for blocks in held.values()
-                for one, type_, size in blocks
-                if type_ == kind and {*one} & {*cells}
+                size for blocks in held.values() for one, type_, size in blocks if type_ == kind and {*one} & {*cells}
             )
             if reserved != min(sizes, there) or free != there - reserved:
                 where = ",".join(map(str, cells))
@@ -413,9 +395,7 @@ def _held(state: MemoryState) -> dict[str, list[tuple[tuple[int, ...], str, int]
     }
 
 
-def check_devices(
-    checkpoint: DeviceCheckpoint, file: str, allocatable: Allocatable | None
-) -> Iterator[Finding]:
+def check_devices(checkpoint: DeviceCheckpoint, file: str, allocatable: Allocatable | None) -> Iterator[Finding]:
     """Yield devices that are held twice, or that no plugin reports.
 
     Args:
@@ -498,8 +478,6 @@ def check_pods(
                     yield finding("pod-without-devices", place(DEVICE_CHECKPOINT), text)
 
 
-def _not_held(
-    container: Container, held: Mapping[str, Sequence[str]], resources: frozenset[str]
-) -> list[str]:
+def _not_held(container: Container, held: Mapping[str, Sequence[str]], resources: frozenset[str]) -> list[str]:
     """Return the resources that a container asks for and has no device of."""
     return [name for name, count in container.devices if count and name in resources and not held.get(name)]

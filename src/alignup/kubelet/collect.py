@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubelet.config import read_configuration, running_kubelet
-from alignup.kubelet.layout import (
-    ALLOCATABLE,
-    CONFIG,
-    CPU_STATE,
-    DEVICE_CHECKPOINT,
-    LIST,
-    MEMORY_STATE,
-    NODE,
-    PODS,
-)
+from alignup.kubelet.layout import ALLOCATABLE, CONFIG, CPU_STATE, DEVICE_CHECKPOINT, LIST, MEMORY_STATE, NODE, PODS
 from alignup.kubelet.node_objects import STATIC_UID
 from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
 from alignup.machine.archive import write_archive
@@ -50,12 +41,7 @@ _POD: Final[_Shape] = {
     "apiVersion": None,
     "kind": None,
     "metadata": {"name": None, "namespace": None, "uid": None},
-    "spec": {
-        "nodeName": None,
-        "resources": None,
-        "containers": [_CONTAINER],
-        "initContainers": [_CONTAINER],
-    },
+    "spec": {"nodeName": None, "resources": None, "containers": [_CONTAINER], "initContainers": [_CONTAINER]},
     "status": {
         "phase": None,
         "reason": None,

@@ -90,9 +90,7 @@ def _texts(
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:
-            raise InputError(
-                f"expected the configuration of the kubelet, got no file at {files.place(named)}"
-            )
+            raise InputError(f"expected the configuration of the kubelet, got no file at {files.place(named)}")
     if config_dir is not None:
         for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
             yield str(path), _given(path)

@@ -88,9 +88,7 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
     data_checksum: int = 0
 
 
-def read_cpu_state(
-    data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST
-) -> CpuState:
+def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST) -> CpuState:
     """Return the state in a file; whether its checksum is right is left to the caller.
 
     Args:

@@ -32,13 +32,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, str]:
         """Return the finding in JSON's types."""
-        return {
-            "kind": self.kind,
-            "file": self.file,
-            "text": self.text,
-            "effect": self.effect,
-            "repair": self.repair,
-        }
+        return {"kind": self.kind, "file": self.file, "text": self.text, "effect": self.effect, "repair": self.repair}
 
 
 _STOPS: Final = "the kubelet does not start: "
@@ -71,15 +65,9 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "cpu-file-damaged": (f'{_STOPS}"could not restore state from checkpoint"', _DRAIN),
     "memory-file-damaged": (f'{_STOPS}"could not restore state from checkpoint"', _DRAIN),
-    "device-file-damaged": (
-        _DEVICES_FORGOTTEN,
-        "drain the node, or restart the pods with devices after the kubelet",
-    ),
+    "device-file-damaged": (_DEVICES_FORGOTTEN, "drain the node, or restart the pods with devices after the kubelet"),
     "cpu-checksum": (f'{_STOPS}"could not restore state from checkpoint"', _DRAIN),
-    "memory-checksum": (
-        f'{_STOPS}"could not restore state from checkpoint: checkpoint is corrupted"',
-        _DRAIN,
-    ),
+    "memory-checksum": (f'{_STOPS}"could not restore state from checkpoint: checkpoint is corrupted"', _DRAIN),
     "device-checksum": (
         f'{_DEVICES_FORGOTTEN} (err="checkpoint is corrupted")',
         "drain the node, or restart the pods with devices after the kubelet",
@@ -96,19 +84,13 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     "memory-policy": ("", _DRAIN),
     "reserved-cpus": ("", f"set the reserved CPUs back, or {_DRAIN}"),
     "cpu-overlap": ("", _DRAIN),
-    "cpus-given-twice": (
-        "the kubelet starts, and both containers keep the CPUs",
-        "remove one of the pods",
-    ),
+    "cpus-given-twice": ("the kubelet starts, and both containers keep the CPUs", "remove one of the pods"),
     "cpus-changed": ("", f"bring the CPUs back, or {_DRAIN}"),
     "memory-changed": (
         f'{_STOPS}"[memorymanager] the expected machine state is different from the real one"',
         f"set the reservations and hugepages back, or {_DRAIN}",
     ),
-    "memory-books": (
-        f'{_STOPS}"[memorymanager] the expected machine state is different from the real one"',
-        _DRAIN,
-    ),
+    "memory-books": (f'{_STOPS}"[memorymanager] the expected machine state is different from the real one"', _DRAIN),
     "memory-unknown": ("", _DRAIN),
     "device-gone": (
         (
@@ -117,18 +99,12 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
         ),
         "bring the device back, or remove the pod",
     ),
-    "device-given-twice": (
-        "the kubelet starts, and both containers keep the device",
-        "remove one of the pods",
-    ),
+    "device-given-twice": ("the kubelet starts, and both containers keep the device", "remove one of the pods"),
     "resource-gone": (
         "the kubelet starts, and refuses pods that ask for the resource until its plugin registers",
         "start the device plugin",
     ),
-    "stale-cpus": (
-        "the kubelet starts, and frees the CPUs within cpuManagerReconcilePeriod",
-        "none is needed",
-    ),
+    "stale-cpus": ("the kubelet starts, and frees the CPUs within cpuManagerReconcilePeriod", "none is needed"),
     "stale-memory": (
         "the kubelet starts, and frees the memory at the next admission of a pod",
         "none is needed; any new pod will do",

@@ -180,9 +180,7 @@ class ArchiveFiles:
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names of the files in a folder, sorted."""
-        return sorted(
-            name.removeprefix(f"{path}/") for name in self._files if name.rpartition("/")[0] == path
-        )
+        return sorted(name.removeprefix(f"{path}/") for name in self._files if name.rpartition("/")[0] == path)
 
     def place(self, path: str) -> str:
         """Return where a file is, for an error."""

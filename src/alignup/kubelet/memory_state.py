@@ -122,10 +122,7 @@ def read_memory_state(
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    what, known = (
-        "the JSON of a memory manager's state",
-        release_of(version).checkpoints["memory_manager_state"],
-    )
+    what, known = ("the JSON of a memory manager's state", release_of(version).checkpoints["memory_manager_state"])
     wire = decode_checkpoint(data, _Checkpoint, what, source)
     written, text = wire.checksum, wire.data
     is_data = bool(wire.data or wire.data_checksum) and f"V{_DATA_VERSION}" in known

@@ -49,9 +49,7 @@ def prometheus_text(found: KubeletNode) -> str:
     )
     for holding in holdings.containers:
         if holding:
-            spread.labels(*_names(holding)).set(
-                found.node.numa_nodes(holding.pod_uid, holding.container).bit_count()
-            )
+            spread.labels(*_names(holding)).set(found.node.numa_nodes(holding.pod_uid, holding.container).bit_count())
     text: bytes = generate_latest(registry)
     return text.decode()
 

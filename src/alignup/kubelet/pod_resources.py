@@ -230,8 +230,6 @@ def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]
             nodes = found.setdefault(entry.resource_name, {}).setdefault(identity, set())
             nodes.update(_nodes(entry.topology))
     return {
-        resource: tuple(
-            Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items())
-        )
+        resource: tuple(Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items()))
         for resource, ids in sorted(found.items())
     }

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST: Final = 16 << 20
-_STATUS: Final = re.compile(
-    r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE
-)
+_STATUS: Final = re.compile(r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE)
 _PAGES: Final = re.compile(r"N(\d{1,5})=(\d{1,15})")
 _PAGE_SIZE: Final = re.compile(r"kernelpagesize_kB=(\d{1,9})")
 _POD: Final = re.compile(r"pod([0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{12})")

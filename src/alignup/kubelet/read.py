@@ -73,9 +73,7 @@ def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[Kube
     """
     files = open_node(root, options.get("kubelet_dir"))
     kubelet_version = options.get("kubelet_version")
-    records = read_records(
-        files, options.get("config"), options.get("config_dir"), kubelet_version=kubelet_version
-    )
+    records = read_records(files, options.get("config"), options.get("config_dir"), kubelet_version=kubelet_version)
     machine = options.get("machine") or machine_of(files)
     return make_node(records, machine, options.get("devices"), kubelet_version)
 
@@ -130,22 +128,12 @@ def read_records(
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
-    ids = {
-        identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()
-    }
+    ids = {identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()}
     state = state_of(ids) if state_of else read_state(files, ids, release_of_node(files, kubelet_version))
     answers = find_answers(files)
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
-    return NodeRecords(
-        files,
-        configuration,
-        state,
-        pods,
-        answers.listed,
-        answers.allocatable,
-        node_object,
-    )
+    return NodeRecords(files, configuration, state, pods, answers.listed, answers.allocatable, node_object)
 
 
 def _read(files: NodeFiles, path: str, read: Any) -> Any:
@@ -238,11 +226,7 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
         found["reservedMemory"] = [
             {"numaNode": numa_id, "limits": limits}
             for numa_id, node in memory.nodes.items()
-            if (
-                limits := {
-                    k: node.table(k).system_reserved for k in memory.types if node.table(k).system_reserved
-                }
-            )
+            if (limits := {k: node.table(k).system_reserved for k in memory.types if node.table(k).system_reserved})
         ]
     return found
 
@@ -333,8 +317,7 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
         )
     return {
         resource: tuple(
-            Device(identity, tuple(sorted(near.get((resource, identity), ()))) or None)
-            for identity in sorted(ids)
+            Device(identity, tuple(sorted(near.get((resource, identity), ()))) or None) for identity in sorted(ids)
         )
         for resource, ids in checkpoint.registered.items()
     }
@@ -419,14 +402,10 @@ def _told(container: ContainerResources) -> _Holding | None:
     return container.name, int(container.cpus), memory, devices
 
 
-def _written(
-    state: KubeletState, uid: str, name: str, devices: dict[str, tuple[str, ...]]
-) -> _Holding | None:
+def _written(state: KubeletState, uid: str, name: str, devices: dict[str, tuple[str, ...]]) -> _Holding | None:
     """Return what the files say of a container, in the same form."""
     cpus = int(state.cpus(uid, name) or 0)
-    memory = tuple(
-        sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in state.blocks(uid, name))
-    )
+    memory = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in state.blocks(uid, name)))
     held = tuple(sorted((resource, ids) for resource, ids in devices.items() if ids))
     if not (cpus or memory or held):
         return None

@@ -40,8 +40,7 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
     if node.cpu is not None and state.cpu is not None:
         held = {
-            uid: {name: int(cpus) for name, cpus in containers.items()}
-            for uid, containers in state.cpu.entries.items()
+            uid: {name: int(cpus) for name, cpus in containers.items()} for uid, containers in state.cpu.entries.items()
         }
         whole = {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
         node.cpu.restore(held, int(state.cpu.shared), whole)
@@ -115,13 +114,9 @@ def _held(state: MemoryState) -> Mapping[str, Mapping[str, tuple[MemoryBlock, ..
     return {**state.entries, **{uid: {"": blocks} for uid, blocks in state.pods.items()}}
 
 
-def _parts(
-    state: MemoryState, pods: Sequence[Pod]
-) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
+def _parts(state: MemoryState, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
     """Return of pods that have memory as a whole what each container has of it, and whether it ends early."""
-    ends = {
-        (pod.uid, one.name): one.is_init and not one.is_sidecar for pod in pods for one in pod.all_containers
-    }
+    ends = {(pod.uid, one.name): one.is_init and not one.is_sidecar for pod in pods for one in pod.all_containers}
     return {
         uid: {
             name: (ends.get((uid, name), False), tuple((one.type, one.size) for one in blocks))
@@ -142,19 +137,13 @@ def _count_of_blocks(state: MemoryState) -> Counter[int]:
     )
 
 
-def _shares(
-    state: MemoryState, position: Mapping[int, int]
-) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
+def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
     """Return how many bytes each container holds on which NUMA node.
 
     The file says so only for containers of one node. Of the others it says the sum, and by node what all together
     hold; their bytes are dealt out so that both are met.
     """
-    left = {
-        (kind, numa_id): node.table(kind).reserved
-        for numa_id, node in state.nodes.items()
-        for kind in state.types
-    }
+    left = {(kind, numa_id): node.table(kind).reserved for numa_id, node in state.nodes.items() for kind in state.types}
     found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
     entries = [
         ((uid, name), block)
@@ -189,9 +178,7 @@ def held_pod(uid: str, namespace: str, name: str, containers: Iterable[str], sta
     )
 
 
-def _held_container(
-    state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]
-) -> Container:
+def _held_container(state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]) -> Container:
     cpus = len(state.cpus(uid, name) or ())
     memory = {block.type: block.size for block in state.blocks(uid, name)}
     counts = {resource: len(ids) for resource, ids in devices.items()}

@@ -77,9 +77,7 @@ def kubelet_of(pid: int, words: Sequence[str]) -> RunningKubelet:
         InputError: a flag that matters has a value that no kubelet takes.
     """
     flags = _flags(words)
-    fields = {
-        _FIELDS[name][0]: _FIELDS[name][1](value, name) for name, value in flags.items() if name in _FIELDS
-    }
+    fields = {_FIELDS[name][0]: _FIELDS[name][1](value, name) for name, value in flags.items() if name in _FIELDS}
     gates = _map(flags.get("feature-gates", ""), "feature-gates")
     return RunningKubelet(
         pid,
@@ -164,9 +162,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "eviction-hard": ("evictionHard", _eviction),
 }
 """By flag, the field that it sets, and how its value is read."""
-_KNOWN: Final = frozenset(
-    {*_FIELDS, "config", "config-dir", "root-dir", "hostname-override", "feature-gates"}
-)
+_KNOWN: Final = frozenset({*_FIELDS, "config", "config-dir", "root-dir", "hostname-override", "feature-gates"})
 _JOINED: Final = {
     "reserved-memory": ";",
     **dict.fromkeys((name for name, (_, read) in _FIELDS.items() if read in {_map, _eviction}), ","),

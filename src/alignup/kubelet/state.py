@@ -80,8 +80,7 @@ class KubeletState:
             None
             if self.devices is None
             else replace(
-                self.devices,
-                entries=tuple(one for one in self.devices.entries if not is_stale(one.pod_uid, None)),
+                self.devices, entries=tuple(one for one in self.devices.entries if not is_stale(one.pod_uid, None))
             ),
         )
 
@@ -105,11 +104,7 @@ def read_state(
         None if memory is None else read_memory_state(memory, files.place(MEMORY_STATE), version),
         None if devices is None else read_device_checkpoint(devices, files.place(DEVICE_CHECKPOINT)),
     )
-    for path, one in (
-        (CPU_STATE, state.cpu),
-        (MEMORY_STATE, state.memory),
-        (DEVICE_CHECKPOINT, state.devices),
-    ):
+    for path, one in ((CPU_STATE, state.cpu), (MEMORY_STATE, state.memory), (DEVICE_CHECKPOINT, state.devices)):
         if one is not None and not one.is_intact:
             raise InputError(
                 f"expected the checksum {one.expected_checksum} of what is written, got {one.checksum} "
@@ -178,11 +173,7 @@ def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -
                 tables={
                     **(node.tables or {}),
                     block.type: type(table)(
-                        table.total,
-                        table.system_reserved,
-                        table.allocatable,
-                        table.reserved - part,
-                        table.free + part,
+                        table.total, table.system_reserved, table.allocatable, table.reserved - part, table.free + part
                     ),
                 },
                 cells=(node_id,) if assignments == 0 else node.cells,

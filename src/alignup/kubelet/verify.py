@@ -182,9 +182,7 @@ def _misplaced(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
         return
     wanted = ",".join(map(str, sorted(seat.numa_nodes)))
     if seat.must_be_confined and process.mems and not set(process.mems) <= seat.numa_nodes:
-        text = (
-            f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA nodes {wanted}"
-        )
+        text = f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA nodes {wanted}"
         yield Misplaced("mems", process.pid, seat.name, text)
     total = sum(process.memory.values())
     away = {node: size for node, size in process.memory.items() if node not in seat.numa_nodes}

@@ -49,7 +49,7 @@ _NOT_FOLLOWED: Final = {
     "SidecarContainers": (
         False,
         "pods with restartable init containers, which that kubelet refuses, are judged as with it on",
-    ),
+    )
 }
 """Gates with the value under which kubelets decide something that is not modelled, and what is done instead."""
 

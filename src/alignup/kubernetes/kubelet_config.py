@@ -179,9 +179,7 @@ class KubeletConfig(Record):
         check_available(CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions")
         made = cls(
             topology_manager_policy=policy,
-            topology_manager_scope=_one_of(
-                TOPOLOGY_SCOPES, wire.topology_manager_scope, "topologyManagerScope"
-            ),
+            topology_manager_scope=_one_of(TOPOLOGY_SCOPES, wire.topology_manager_scope, "topologyManagerScope"),
             topology_manager_policy_options=parse_topology_options(topology_options),
             cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
             cpu_manager_policy_options=parse_cpu_options(cpu_options),
@@ -229,11 +227,7 @@ def load_config(
 
 
 def config_from_document(
-    configuration: Mapping[str, Any],
-    source: str,
-    *,
-    version: KubeletVersion | str = NEWEST,
-    lenient: bool = False,
+    configuration: Mapping[str, Any], source: str, *, version: KubeletVersion | str = NEWEST, lenient: bool = False
 ) -> KubeletConfig:
     """Return the configuration in a document, judged with the default gates of its release; see `load_config`.
 
@@ -306,9 +300,7 @@ def _reserved_cpu_count(wire: ConfigurationWire) -> int:
     kube = parse_quantity((wire.kube_reserved or {}).get("cpu", 0), "kubeReserved", "cpu")
     system = parse_quantity((wire.system_reserved or {}).get("cpu", 0), "systemReserved", "cpu")
     if kube < 0 or system < 0:
-        raise ConfigError.at(
-            "kubeReserved and systemReserved", "CPUs that are not negative", min(kube, system)
-        )
+        raise ConfigError.at("kubeReserved and systemReserved", "CPUs that are not negative", min(kube, system))
     return whole_units(thousandths(kube + system) * 10**6)
 
 
@@ -369,10 +361,7 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
 
 def _check_together(config: KubeletConfig) -> None:
     """Refuse combinations of fields that are valid by themselves but not together."""
-    if (
-        config.cpu_manager_policy_options.align_by_socket
-        and config.topology_manager_policy == "single-numa-node"
-    ):
+    if config.cpu_manager_policy_options.align_by_socket and config.topology_manager_policy == "single-numa-node":
         expected = "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
         raise ConfigError.at("topologyManagerPolicy", expected, config.topology_manager_policy)
 
@@ -424,15 +413,11 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
     where = f" in {source}" if source else ""
     for name, nearest in unknown_keys(names, KUBELET_FIELDS):
         if name in spelt:
-            raise InputError.at(
-                "the configuration", f"the field {spelt[name]}, as in a KubeletConfiguration", name
-            )
+            raise InputError.at("the configuration", f"the field {spelt[name]}, as in a KubeletConfiguration", name)
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
 
 
 def _snake(name: str) -> str:
     """Return a camel-case name as a Python name."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace(
-        "c_p_us", "cpus"
-    )
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace("c_p_us", "cpus")

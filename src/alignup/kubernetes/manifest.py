@@ -113,9 +113,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     ]
     namespace = metadata.namespace or "default"
     if spec.resource_claims:
-        warn(
-            f"the resource claims of pod {namespace}/{name} are ignored: devices of DRA drivers are not modelled"
-        )
+        warn(f"the resource claims of pod {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
     return build_pod(
         uid=metadata.uid or f"{namespace}/{name}",
         name=name,
@@ -155,8 +153,7 @@ def _constraints(spec: PodSpecWire, os_label: str, before: str) -> NodeConstrain
         os_label=os_label,
         priority=priority,
         overhead={
-            name: thousandths(amount) if name == "cpu" else whole_units(amount)
-            for name, amount in overhead.items()
+            name: thousandths(amount) if name == "cpu" else whole_units(amount) for name, amount in overhead.items()
         },
     )
 
@@ -177,9 +174,7 @@ def _required_terms(affinity: Mapping[str, Any], where: str) -> tuple[Mapping[st
     return tuple(terms)
 
 
-def _host_ports(
-    containers: Iterable[ContainerWire], *, is_host_network: bool
-) -> Iterator[tuple[str, str, int]]:
+def _host_ports(containers: Iterable[ContainerWire], *, is_host_network: bool) -> Iterator[tuple[str, str, int]]:
     """Yield the ports of the host that containers take; on the host's network, all that they declare."""
     for container in containers:
         for port in container.ports or ():
@@ -246,9 +241,7 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
             continue
         expected = None
         if is_device(resource) or is_hugepages(resource):
-            expected = (
-                "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]!r}"
-            )
+            expected = "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]!r}"
         elif limit is not None and amount > limit:
             expected = f"at most the limit, {bounds[resource]!r}"
         if expected:

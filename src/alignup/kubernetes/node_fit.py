@@ -117,11 +117,7 @@ def requests_of(pod: Pod) -> dict[str, int]:
     """
     demands = pod.constraints
     asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    asked |= {
-        name: amount
-        for name, amount in demands.requests.items()
-        if name in _POD_LEVEL or is_pinned_memory(name)
-    }
+    asked |= {name: amount for name, amount in demands.requests.items() if name in _POD_LEVEL or is_pinned_memory(name)}
     for name, amount in demands.overhead.items():
         asked[name] = asked.get(name, 0) + amount
     return {name: amount for name, amount in asked.items() if amount}
@@ -132,9 +128,7 @@ def is_critical(pod: Pod) -> bool:
     source = pod.annotations.get(_CONFIG_SOURCE, "api")
     priority = pod.constraints.priority
     return (
-        source != "api"
-        or _CONFIG_MIRROR in pod.annotations
-        or (priority is not None and priority >= CRITICAL_PRIORITY)
+        source != "api" or _CONFIG_MIRROR in pod.annotations or (priority is not None and priority >= CRITICAL_PRIORITY)
     )
 
 
@@ -226,9 +220,7 @@ def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Ite
 def _collide(port: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
     """Return whether two ports of the host are the same one."""
     return (
-        port[0] == other[0]
-        and port[2] == other[2]
-        and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
+        port[0] == other[0] and port[2] == other[2] and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
     )
 
 
@@ -252,9 +244,7 @@ def _selects(pod: Pod, node: NodeLimits) -> bool:
     demands = pod.constraints
     known = node.labels
     if not all(
-        known.get(key) == value
-        for key, value in demands.node_selector.items()
-        if node.knows_labels or key in known
+        known.get(key) == value for key, value in demands.node_selector.items() if node.knows_labels or key in known
     ):
         return False
     terms = demands.node_affinity

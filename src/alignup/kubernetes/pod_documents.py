@@ -29,8 +29,7 @@ _COUNTS: Final = ("replicas", "parallelism", "completions")
 """The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two."""
 _WORKLOADS: Final = {
     **dict.fromkeys(
-        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"),
-        ("spec", "template"),
+        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"), ("spec", "template")
     ),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
@@ -198,9 +197,7 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
     if isinstance(value, list):
         for index, item in enumerate(value):
             own = item.get("name") if isinstance(item, Mapping) else None
-            yield from _templates(
-                item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1
-            )
+            yield from _templates(item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1)
         return
     if not isinstance(value, Mapping):
         return
@@ -266,9 +263,7 @@ def _count(value: Mapping[str, Any], place: str) -> int:
 def _number(value: Mapping[str, Any], key: str, where: str) -> int:
     number = value[key]
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
-        raise InputError.at(
-            f"{where}.{key}" if where else key, f"a whole number of at most {MOST_REPLICAS}", number
-        )
+        raise InputError.at(f"{where}.{key}" if where else key, f"a whole number of at most {MOST_REPLICAS}", number)
     return number
 
 
@@ -338,11 +333,7 @@ def _generated(found: Iterable[PodDocument]) -> Iterator[PodDocument]:
 
 
 def live_pods(
-    documents: Iterable[PodDocument],
-    node_name: str | None = None,
-    *,
-    one_node: bool = True,
-    rejected: bool = False,
+    documents: Iterable[PodDocument], node_name: str | None = None, *, one_node: bool = True, rejected: bool = False
 ) -> list[PodDocument]:
     """Return the pods of one node that have not ended; the others are told in warnings.
 
@@ -391,9 +382,7 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         ]
     numbered = replicas > 1
     return [
-        _copy(one.pod, number if numbered or one.is_numbered else None)
-        for number in range(replicas)
-        for one in listed
+        _copy(one.pod, number if numbered or one.is_numbered else None) for number in range(replicas) for one in listed
     ]
 
 

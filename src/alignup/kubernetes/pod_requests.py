@@ -343,9 +343,7 @@ def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
     """
     for resource, amount in amounts:
         if amount > LARGEST:
-            raise InputError.at(
-                "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
-            )
+            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
 
 
 _COMPUTE: Final = ("cpu", "memory")

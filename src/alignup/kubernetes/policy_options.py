@@ -55,11 +55,7 @@ def option_stages(family: OptionFamily, version: KubeletVersion = NEWEST) -> Map
 
 
 def check_available(
-    family: OptionFamily,
-    options: Mapping[str, object],
-    version: KubeletVersion,
-    gates: Mapping[str, bool],
-    where: str,
+    family: OptionFamily, options: Mapping[str, object], version: KubeletVersion, gates: Mapping[str, bool], where: str
 ) -> None:
     """Refuse options that a kubelet does not start with; the first by name is reported.
 
@@ -80,9 +76,7 @@ def check_available(
         _check_one(family, name, version, gates, where)
 
 
-def _check_one(
-    family: OptionFamily, name: str, version: KubeletVersion, gates: Mapping[str, bool], where: str
-) -> None:
+def _check_one(family: OptionFamily, name: str, version: KubeletVersion, gates: Mapping[str, bool], where: str) -> None:
     stages = option_stages(family, version)
     since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
     if since is None:
@@ -141,9 +135,7 @@ CPU_OPTIONS: Final = tuple(name.replace("_", "-") for name in CpuOptions.__recor
 TOPOLOGY_OPTIONS: Final = tuple(name.replace("_", "-") for name in TopologyOptions.__record_fields__)
 
 
-def parse_topology_options(
-    options: Mapping[str, Any], where: str = "topologyManagerPolicyOptions"
-) -> TopologyOptions:
+def parse_topology_options(options: Mapping[str, Any], where: str = "topologyManagerPolicyOptions") -> TopologyOptions:
     """Return the options of a Topology Manager policy.
 
     Args:

@@ -43,9 +43,7 @@ _FORM: Final = re.compile(
 _EXPECTED: Final = "a quantity such as 2, 500m or 4Gi"
 
 
-def parse_quantity(
-    value: object, where: str = "a quantity", key: str | None = None, most: int = LARGEST
-) -> int:
+def parse_quantity(value: object, where: str = "a quantity", key: str | None = None, most: int = LARGEST) -> int:
     """Return a quantity in billionths of its unit.
 
     Args:

@@ -274,10 +274,8 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         pods=PodReading(
             pod_level,
             from_status,
-            "empty_pod_resources_ignored" in rules
-            and gates.get("PodLevelResourcesFixKubeletQOSClass", False),
-            "pod_limits_defaulted_by_api_server" in rules
-            and gates.get("PodLevelResourcesFixDefaulting", False),
+            "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False),
+            "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False),
         ),
         **{name: name in rules for name in _OWN_RULES},
     )

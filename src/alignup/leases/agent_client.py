@@ -70,12 +70,7 @@ class AgentSource:
     """
 
     def __init__(
-        self,
-        path: Path,
-        tell: Callable[[str], None],
-        patience: float = _PATIENCE,
-        *,
-        is_named: bool = False,
+        self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE, *, is_named: bool = False
     ) -> None:
         self._path = path
         self._is_named = is_named
@@ -165,9 +160,7 @@ class AgentSource:
         if isinstance(reply, Failed):
             raise InputError(reply.detail)
         if not isinstance(reply, kind):
-            raise InputError(
-                f"expected another reply of the agent, got {type(reply).__name__} at {self._path}"
-            )
+            raise InputError(f"expected another reply of the agent, got {type(reply).__name__} at {self._path}")
         return reply
 
     def _exchange(self, request: Request, limit: float | None, patience: float) -> Reply:
@@ -183,11 +176,7 @@ class AgentSource:
         while True:
             try:
                 return self._exchange_once(request, end)
-            except (
-                FileNotFoundError,
-                ConnectionError,
-                BlockingIOError,
-            ):  # the last if too many others wait for it
+            except (FileNotFoundError, ConnectionError, BlockingIOError):  # the last if too many others wait for it
                 now = time.monotonic()
                 if missing_since is None:
                     missing_since = now
@@ -195,11 +184,7 @@ class AgentSource:
                 if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
-                late = (
-                    "does not answer"
-                    if missing_since is not None
-                    else f"did not answer within {limit or 0:g} s"
-                )
+                late = "does not answer" if missing_since is not None else f"did not answer within {limit or 0:g} s"
                 raise self._missing(late) from None
             except OSError as error:
                 raise InputError(f"cannot ask the agent: {why(error)} at {self._path}") from None
@@ -253,9 +238,7 @@ class AgentSource:
         """
         _, self._server = peer(connection)
         if not self._is_named and self._server not in {0, os.geteuid()}:
-            raise InputError(
-                f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
-            )
+            raise InputError(f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}")
 
     def _say_if_silent(self, connection: socket.socket, end: float) -> None:
         """Say at a terminal what is waited for if no answer comes soon.

@@ -30,14 +30,7 @@ OWN_FAILURE: Final = 125
 CANNOT_EXECUTE: Final = 126
 NOT_FOUND: Final = 127
 _BY_SIGNAL: Final = 128
-_FORWARDED: Final = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _CHUNK: Final = 65536
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -173,9 +166,7 @@ class WaitingCommand:
         return line
 
 
-def _be_the_keeper(
-    words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]
-) -> NoReturn:
+def _be_the_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]) -> NoReturn:
     """Make the process of the command, and wait until it and all that it starts are gone. Never returns."""
     try:
         waits = os.getppid()
@@ -199,9 +190,7 @@ def _be_the_keeper(
 
 def _no_process(number: int | None) -> InputError:
     """Return the error that says that a process cannot be made."""
-    return InputError(
-        f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}"
-    )
+    return InputError(f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}")
 
 
 def _keep(command: int, waits: int, reporting: int) -> None:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
 _NOT_IN_NAMES: Final = re.compile("[^A-Za-z0-9]")
-_PCI_ADDRESS: Final = re.compile(
-    r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
-)
+_PCI_ADDRESS: Final = re.compile(r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])")
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 _NEVER: Final = re.compile(
     r"""
@@ -60,12 +58,7 @@ def may_be_set(name: str) -> bool:
 
 
 def lease_variables(
-    lease: LeaseRecord,
-    machine: MachineIdentity,
-    state: Path,
-    cuda: Mapping[str, str],
-    *,
-    is_own: bool = True,
+    lease: LeaseRecord, machine: MachineIdentity, state: Path, cuda: Mapping[str, str], *, is_own: bool = True
 ) -> dict[str, str]:
     """Return the environment variables of a command that has the lease.
 
@@ -97,10 +90,7 @@ def lease_variables(
         "ALIGNUP_STATE": str(state),
         VARIABLE: evidence_text(evidence_of(lease, machine, state)),
         **variables(
-            cpus=lease.cpus,
-            numa_nodes=lease.numa_nodes,
-            memory=sum(lease.memory_sizes.values()),
-            devices=lease.devices,
+            cpus=lease.cpus, numa_nodes=lease.numa_nodes, memory=sum(lease.memory_sizes.values()), devices=lease.devices
         ),
         **cuda,
     }

@@ -153,9 +153,7 @@ def check_release(lease: LeaseRecord | None, name: str, *, force: bool) -> tuple
             if alive is Liveness.RUNNING
             else "on another host or in another container, or cannot be looked at now"
         )
-        raise AllocationError(
-            f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it"
-        )
+        raise AllocationError(f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it")
     return lease, alive
 
 

@@ -418,9 +418,7 @@ class LeaseFile:
         if found.damage is not None:
             aside = set_aside(self.path, found.text)
             self._write(table, lock)
-            self.tell(
-                f"the file of leases was damaged and is now {aside}: {found.damage}; {words or _NOBODY}"
-            )
+            self.tell(f"the file of leases was damaged and is now {aside}: {found.damage}; {words or _NOBODY}")
         elif words:
             self._write(table, lock)
             self.tell(f"the file of leases was removed or replaced at {self.path}; {words}")

@@ -72,11 +72,7 @@ class KnownPart:
 
 
 def cut(
-    site: Site,
-    inventory: Mapping[str, Sequence[Device]],
-    count: int,
-    cpus_per_part: int,
-    devices: Mapping[str, int],
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
 ) -> list[KnownPart]:
     """Return a machine, with devices, in equal parts.
 

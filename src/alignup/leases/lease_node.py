@@ -79,9 +79,7 @@ class LeaseNode:
         self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
         sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
         config = _config(site.machine, version, has_memory=has_memory)
-        self._node = Node(
-            site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False
-        )
+        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False)
         self._policies: dict[str, tuple[Policy, Scope]] = {}
 
     @property
@@ -117,9 +115,7 @@ class LeaseNode:
             if node.cpu is not None and lease.cpus:
                 node.cpu.adopt(lease.id, _CONTAINER, int(lease.cpus))
             if node.memory is not None and lease.memory:
-                node.memory.adopt(
-                    lease.id, _CONTAINER, lease.memory_by_node, f"{_LEASE}/{id_words(lease.id)}"
-                )
+                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node, f"{_LEASE}/{id_words(lease.id)}")
             if node.devices is not None and devices:
                 node.devices.adopt(lease.id, _CONTAINER, devices)
         except AllocationError:
@@ -163,9 +159,7 @@ class LeaseNode:
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
             memory=tuple(
-                MemoryShare(numa_id, kind, size)
-                for kind, taken in shares.items()
-                for numa_id, size in taken.items()
+                MemoryShare(numa_id, kind, size) for kind, taken in shares.items() for numa_id, size in taken.items()
             ),
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
@@ -244,12 +238,7 @@ class LeaseNode:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
             container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
-            pod = Pod(
-                uid=tenant.lease_id,
-                name=id_words(tenant.lease_id),
-                namespace=_LEASE,
-                containers=(container,),
-            )
+            pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
         try:
             if node.cpu is not None:
@@ -267,9 +256,7 @@ class LeaseNode:
         """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
         machine, bits = self._site.machine, int(cpus)
         nodes = {
-            numa_id
-            for numa_id, there in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
-            if there & bits
+            numa_id for numa_id, there in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if there & bits
         }
         nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
         return tuple(sorted(nodes or self._near(devices)))
@@ -295,16 +282,12 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     for other in leases:
         twice = other.cpus & part.cpus
         if twice:
-            raise AllocationError(
-                f"expected {number} to be free, got CPUs {twice} in use by '{id_words(other.id)}'"
-            )
+            raise AllocationError(f"expected {number} to be free, got CPUs {twice} in use by '{id_words(other.id)}'")
         for resource, ids in part.devices.items():
             both = sorted(set(ids) & set(other.devices.get(resource, ())))
             if both:
                 got = f"{resource} {', '.join(both)}"
-                raise AllocationError(
-                    f"expected {number} to be free, got {got} in use by '{id_words(other.id)}'"
-                )
+                raise AllocationError(f"expected {number} to be free, got {got} in use by '{id_words(other.id)}'")
 
 
 def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:

@@ -23,17 +23,7 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.versions import NEWEST
 from alignup.leases.lease_node import LeaseNode, Tenant
-from alignup.leases.record import (
-    Entry,
-    Freed,
-    Given,
-    Joined,
-    LeaseRecord,
-    LeaseTable,
-    Left,
-    Waiter,
-    holders,
-)
+from alignup.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
 from alignup.leases.request import Claim, Question, Request, request_of
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -345,9 +335,7 @@ class Ledger:
         for resource, _ in claim.request.devices:
             if resource not in self._node.inventory or resource == _NO_RESOURCE:
                 there = ", ".join(sorted(set(self._node.inventory) - {_NO_RESOURCE})) or "none"
-                raise InputError.at(
-                    "the devices of this machine", f"a resource that it has ({there})", resource
-                )
+                raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
         ahead = self._queue.ahead_of(claim.waiter(), self._blocks) if len(self._queue) else []
         name = _free_name(self._users.of(claim.uid), claim.request.name, claim.name)
         try:
@@ -500,9 +488,7 @@ class Ledger:
             if self._questions:
                 return self._questions[0]
             detail = self._named(error.detail, claim.uid)
-            raise AllocationError(
-                f"{detail}{self._held_now(claim.uid)}{self._limit(claim)}", error.reason
-            ) from None
+            raise AllocationError(f"{detail}{self._held_now(claim.uid)}{self._limit(claim)}", error.reason) from None
         if self._questions:
             self._node.release(lease.id)
             return self._questions[0]
@@ -523,9 +509,7 @@ class Ledger:
         self._leases[lease.id] = lease
         self._users.add(self.owner_of(lease), lease)
 
-    def _prefer(
-        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> Sequence[str]:
+    def _prefer(self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
         """Return what the plugin of a resource has answered, or note that it is to be asked.
 
         Raises:
@@ -615,9 +599,7 @@ class Ledger:
         """
         request = request_of(first)
         own = {lease.id for lease in self._own_leases(first)} | {passing.id}
-        ids = [
-            one.id for one in self._leases.values() if one.id not in own and _kinds(one) & set(first.kinds)
-        ]
+        ids = [one.id for one in self._leases.values() if one.id not in own and _kinds(one) & set(first.kinds)]
         if request is None or len(ids) > _MOST_LEASES:
             return None
         state = (self._leases.keys() - {passing.id}, self._reports)

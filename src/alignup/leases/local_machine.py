@@ -89,14 +89,7 @@ def load_site(
     ask: AskDriver = "never"
     if is_here and (all_resources or GPU_RESOURCE in wanted):
         ask = "if there" if all_resources else "if missing"
-    loaded = load_with_devices(
-        source,
-        devices=devices,
-        selectors=selectors,
-        nvidia=ask,
-        near_cpus=True,
-        tell=tell,
-    )
+    loaded = load_with_devices(source, devices=devices, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell)
     machine = loaded.machine.disjoint()
     cut = reachable(machine) if is_here else machine
     return Site(
@@ -109,9 +102,7 @@ def load_site(
     )
 
 
-def _of_resources(
-    inventory: Mapping[str, Sequence[Device]], wanted: Iterable[str]
-) -> dict[str, Sequence[Device]]:
+def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[str]) -> dict[str, Sequence[Device]]:
     """Return the devices of some resources.
 
     Raises:

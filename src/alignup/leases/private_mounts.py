@@ -69,16 +69,11 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     """
     if answer is None:
         return ()
-    listed = [
-        *answer.mounts,
-        *(Mount(device.container_path, device.host_path) for device in answer.devices),
-    ]
+    listed = [*answer.mounts, *(Mount(device.container_path, device.host_path) for device in answer.devices)]
     needed = []
     for mount in listed:
         if not os.path.exists(mount.host_path):  # noqa: PTH110  # of text
-            raise InputError(
-                f"expected what a device plugin names to be there, got nothing at {mount.host_path}"
-            )
+            raise InputError(f"expected what a device plugin names to be there, got nothing at {mount.host_path}")
         target = posixpath.normpath(mount.container_path)
         if mount.read_only or target != posixpath.normpath(mount.host_path):
             needed.append(Mount(target, mount.host_path, mount.read_only))

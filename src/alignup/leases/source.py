@@ -254,10 +254,7 @@ def _no_site(_resources: list[str]) -> Site:
 
 
 def open_source(
-    state: Path | None,
-    tell: Callable[[str], None],
-    load_site: Callable[[list[str]], Site] = _no_site,
-    told: str = "",
+    state: Path | None, tell: Callable[[str], None], load_site: Callable[[list[str]], Site] = _no_site, told: str = ""
 ) -> LeaseSource:
     """Return whoever keeps the leases.
 

@@ -189,10 +189,7 @@ def _text(field: bytes | bytearray) -> str:
 
 
 def _read_members(
-    data: bytes,
-    tops: Collection[str],
-    most_bytes: Callable[[str], int | None],
-    keeps_link: Callable[[str], bool],
+    data: bytes, tops: Collection[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
 ) -> Archive:
     """Return the files and links that are wanted."""
     read = Archive({}, {})

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def make_cores(
-    groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]
-) -> tuple[Core, ...]:
+def make_cores(groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]) -> tuple[Core, ...]:
     """Return a core for each group of CPUs, by lowest CPU.
 
     The socket and the L3 cache of a core are those of its lowest CPU. A core whose CPU is in no socket is in

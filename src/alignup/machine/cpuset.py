@@ -168,9 +168,7 @@ def _part_bits(part: str, where: str) -> int:
     span, colon, stride_text = part.partition(":")
     first_text, dash, last_text = span.partition("-")
     numbers = [first_text, last_text if dash else first_text, stride_text if colon else "1"]
-    if (colon and not dash) or not all(
-        text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers
-    ):
+    if (colon and not dash) or not all(text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers):
         raise InputError.at(where, "a CPU number or range such as 8 or 0-3", part[:_SHOWN])
     first, last, stride = map(int, numbers)
     if last >= CPU_LIMIT:

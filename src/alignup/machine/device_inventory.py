@@ -42,9 +42,7 @@ class Device(Record):
     """Its plugin reported NUMA nodes, none of which the machine has; they are left out of `numa_nodes`."""
 
 
-def decode_inventory(
-    inventory: object, machine: Machine, where: str = "devices"
-) -> dict[str, tuple[Device, ...]]:
+def decode_inventory(inventory: object, machine: Machine, where: str = "devices") -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
     `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin reported no topology.
@@ -141,9 +139,7 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
     unknown: set[int] = set()
     for index, device in enumerate(devices):
         if device.id in found:
-            raise InputError.at(
-                f"{where}[{index}].id", "an id that no other device of the resource has", device.id
-            )
+            raise InputError.at(f"{where}[{index}].id", "an id that no other device of the resource has", device.id)
         strange = set(device.numa_nodes or ()) - nodes
         if strange:
             unknown |= strange
@@ -222,9 +218,7 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     return tuple(machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest)
 
 
-def near_cpu_nodes(
-    machine: Machine, inventory: Mapping[str, Sequence[Device]]
-) -> dict[str, tuple[Device, ...]]:
+def near_cpu_nodes(machine: Machine, inventory: Mapping[str, Sequence[Device]]) -> dict[str, tuple[Device, ...]]:
     """Return an inventory in which every device that is near any node is near nodes with CPUs.
 
     Args:

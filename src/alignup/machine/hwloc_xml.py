@@ -104,9 +104,7 @@ def parse_xml(data: bytes, where: str) -> Element:
     depth = 0
 
     def refuse(*_: object) -> NoReturn:
-        raise InputError(
-            f"expected a document without entities of its own, got one that declares some at {where}"
-        )
+        raise InputError(f"expected a document without entities of its own, got one that declares some at {where}")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth
@@ -194,9 +192,7 @@ def _owned_cpus(found: _Found) -> list[int]:
 def _numa_node(numa_id: int, element: Element, cores: tuple[Core, ...], row: tuple[int, ...]) -> NumaNode:
     """Return the record of a node, with the memory and the hugepages of its object."""
     memory = _attribute(element, "local_memory")
-    pages = sorted(
-        (_attribute(page, "size"), _attribute(page, "count")) for page in element.iterfind("page_type")
-    )
+    pages = sorted((_attribute(page, "size"), _attribute(page, "count")) for page in element.iterfind("page_type"))
     # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
     huge = tuple(HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE)
     return NumaNode(numa_id, memory, cores, huge, row)
@@ -206,9 +202,7 @@ def _attribute(element: Element, name: str) -> int:
     """Return an attribute that is a number; 0 if it is missing."""
     text = element.get(name, "0")
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise InputError.at(
-            f"the attribute {name} of an object of type {element.get('type')}", "a number", text
-        )
+        raise InputError.at(f"the attribute {name} of an object of type {element.get('type')}", "a number", text)
     return int(text)
 
 

@@ -93,9 +93,7 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
 
     document: Any = decode_json(text, "a machine: JSON, hwloc's XML or a snapshot", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
-        raise InputError(
-            f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}"
-        )
+        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}")
     if "numaNodes" in document:
         return described_machine(document, source)
     return machine_with_devices_from_dict(document, source)

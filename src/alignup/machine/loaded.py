@@ -10,12 +10,7 @@ from collections.abc import Mapping, Sequence  # as above
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import (
-    Device,
-    decode_inventory,
-    decode_preferred_sets,
-    inventory_to_dict,
-)
+from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets, inventory_to_dict
 from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
@@ -45,9 +40,7 @@ class LoadedMachine(Record):
     ) -> LoadedMachine:
         """Return this machine with other devices of some resources; their preferred sets go with the devices."""
         kept = {resource: sets for resource, sets in self.preferred_sets.items() if resource not in devices}
-        return replace(
-            self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})}
-        )
+        return replace(self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})})
 
     def completed(self, own: Mapping[str, Any], before: str = "") -> LoadedMachine:
         """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
@@ -63,9 +56,7 @@ class LoadedMachine(Record):
         """
         devices, sets, kubelet = self.devices, self.preferred_sets, self.kubelet
         if own.get("devices") is not None:
-            devices = decode_inventory(
-                mapping_under(own, "devices", before), self.machine, f"{before}devices"
-            )
+            devices = decode_inventory(mapping_under(own, "devices", before), self.machine, f"{before}devices")
             sets = {}
         if own.get("preferredSets") is not None:
             wanted = mapping_under(own, "preferredSets", before)

@@ -132,9 +132,7 @@ class Machine(Record):
             return self.numa_node_ids.index(numa_id)
         except ValueError:
             known = ", ".join(map(str, self.numa_node_ids))
-            raise InputError.at(
-                "the machine", f"the id of one of its NUMA nodes ({known})", numa_id
-            ) from None
+            raise InputError.at("the machine", f"the id of one of its NUMA nodes ({known})", numa_id) from None
 
     def disjoint(self) -> Machine:
         """Return this machine with every CPU in one NUMA node only: the first of those that list it.
@@ -309,8 +307,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
         numa_nodes=tuple(nodes),
         offline_cpus=tuple(sorted(set(wire.offline_cpus))),
         pci_devices=tuple(
-            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node)
-            for pci in wire.pci_devices
+            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node) for pci in wire.pci_devices
         ),
         unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
     )

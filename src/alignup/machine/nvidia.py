@@ -71,9 +71,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
             pairs = _nvlink_pairs(library, handles, uuids)
         except library.NVMLError as error:
             raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
-    devices = tuple(
-        Device(uuid, None if node is None else (node,)) for uuid, node in zip(uuids, nodes, strict=True)
-    )
+    devices = tuple(Device(uuid, None if node is None else (node,)) for uuid, node in zip(uuids, nodes, strict=True))
     return GpuInventory({resource: devices}, {resource: pairs} if pairs else {})
 
 
@@ -129,9 +127,7 @@ def _sysfs_node(library: Any, handle: Any, machine: Machine) -> int | None:
     """Return the node of the PCI device that the GPU is."""
     # the driver writes domains with eight digits, sysfs with four or more
     wanted = _address(_text(library.nvmlDeviceGetPciInfo(handle).busId))
-    return next(
-        (device.numa_node for device in machine.pci_devices if _address(device.address) == wanted), None
-    )
+    return next((device.numa_node for device in machine.pci_devices if _address(device.address) == wanted), None)
 
 
 def _address(text: str) -> tuple[int, str]:

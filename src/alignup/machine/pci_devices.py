@@ -87,9 +87,7 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
     for selector in selectors:
         chosen = [device for device in machine.pci_devices if selector.selects(device)]
         if not chosen:
-            raise InputError(
-                f"expected a PCI device for {selector.resource}, got none that matches {selector}"
-            )
+            raise InputError(f"expected a PCI device for {selector.resource}, got none that matches {selector}")
         for device in chosen:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"
@@ -97,10 +95,7 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
                 raise InputError.at("--device-resource", expected, got)
             nodes = None if device.numa_node is None else (device.numa_node,)
             inventory.setdefault(selector.resource, {})[device.address] = Device(device.address, nodes)
-    return {
-        resource: tuple(devices[address] for address in sorted(devices))
-        for resource, devices in inventory.items()
-    }
+    return {resource: tuple(devices[address] for address in sorted(devices)) for resource, devices in inventory.items()}
 
 
 PCI_KINDS: Final = (

@@ -172,9 +172,7 @@ class Holdings(Record):
     def memory_holders(self, kind: str, numa_node: int) -> list[tuple[ContainerHolding, int]]:
         """Return the containers that hold memory of a type on a NUMA node, by kernel id, and how many bytes."""
         return [
-            (holding, size)
-            for holding in self.containers
-            if (size := holding.memory.get(kind, {}).get(numa_node, 0))
+            (holding, size) for holding in self.containers if (size := holding.memory.get(kind, {}).get(numa_node, 0))
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,9 +241,7 @@ def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
         return
     allocatable, free = int(node.cpu.allocatable_cpus), int(node.cpu.free_cpus)
     places = [
-        PlaceAmounts(
-            (numa_id,), cpus.bit_count(), (cpus & allocatable).bit_count(), (cpus & free).bit_count()
-        )
+        PlaceAmounts((numa_id,), cpus.bit_count(), (cpus & allocatable).bit_count(), (cpus & free).bit_count())
         for numa_id, cpus in zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)
     ]
     yield ResourceAmounts("cpu", tuple(places))
@@ -285,9 +281,7 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
             for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
             if members
         ]
-        devices = {
-            identity: _ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)
-        }
+        devices = {identity: _ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
         sick = ((1 << len(pool.devices)) - 1) & ~pool.healthy
         yield ResourceAmounts(resource, tuple(places), dict(sorted(devices.items())), pool.ids(sick))
 

@@ -64,14 +64,10 @@ def checked_machine(machine: object) -> Machine:
     if isinstance(machine, Mapping):
         passed_over = [key for key in EXTRA_KEYS if machine.get(key)]
         if passed_over:
-            warn(
-                f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine"
-            )
+            warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine")
         return machine_from_dict(machine)
     hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
-    raise TypeError(
-        f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}"
-    )
+    raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
 
 
 def checked_config(config: object, version: KubeletVersion | str | None = None) -> KubeletConfig:

@@ -134,9 +134,7 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
-        self.node_object = (
-            decode_node_object(node_object) if isinstance(node_object, Mapping) else node_object
-        )
+        self.node_object = decode_node_object(node_object) if isinstance(node_object, Mapping) else node_object
         self.whole_verdict = whole_verdict
         """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
         amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time."""
@@ -503,9 +501,7 @@ class Node:
                 if not self.devices.devices(pod_uid, container_name):
                     self.devices.allocate(pod, container, affinity)
 
-    def resize(
-        self, pod_uid: str, containers: Mapping[str, Any], pod: Mapping[str, Any] | None = None
-    ) -> Resize:
+    def resize(self, pod_uid: str, containers: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> Resize:
         """Resize a pod in place if its kubelet would: other CPU and memory for a pod that runs.
 
         What the containers then hold is what that kubelet's managers leave them: most releases leave exclusive CPUs as

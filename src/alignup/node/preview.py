@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.errors import AllocationError
 from alignup.node.inputs import has_policy
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.scope import (
-    ANYWHERE,
-    ContainerScope,
-    NoneScope,
-    PodScope,
-    failed,
-    merged,
-)
+from alignup.topology_manager.scope import ANYWHERE, ContainerScope, NoneScope, PodScope, failed, merged
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

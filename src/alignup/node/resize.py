@@ -137,9 +137,7 @@ def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
         ("cpu", is_cpu_static, "CPU", "static", "InPlacePodVerticalScalingExclusiveCPUs"),
         ("memory", is_memory_static, "Memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"),
     ):
-        changes = any(
-            one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0) for one in resizable
-        )
+        changes = any(one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0) for one in resizable)
         if is_static and changes and not is_on(gate):
             return f'Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "{policy}"'
     return ""

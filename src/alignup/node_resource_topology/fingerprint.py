@@ -36,8 +36,7 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
             "expected xxhash for the fingerprint of pods, which is not installed: pip install 'alignup[kubelet]'"
         ) from error
     hashes = sorted(
-        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode()))
-        for namespace, name in pods
+        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode())) for namespace, name in pods
     )
     whole = xxhash.xxh64(b"".join(one.to_bytes(8, "little") for one in hashes))
     return f"{_PREFIX}{whole.hexdigest()}"

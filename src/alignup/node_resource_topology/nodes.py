@@ -49,18 +49,14 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     machine, reserved_cpus = _machine(known)
     inventory = {
         resource: tuple(
-            Device(f"zone-{zone}-{number}", (zone,))
-            for zone, count in enumerate(totals)
-            for number in range(count)
+            Device(f"zone-{zone}-{number}", (zone,)) for zone, count in enumerate(totals) for number in range(count)
         )
         for resource, (totals, _) in known.devices.items()
     }
     node = Node(machine, _config(known, reserved_cpus, version), inventory)
     taken = {
         resource: [
-            f"zone-{zone}-{number}"
-            for zone in range(known.numa_nodes)
-            for number in range(totals[zone] - free[zone])
+            f"zone-{zone}-{number}" for zone in range(known.numa_nodes) for number in range(totals[zone] - free[zone])
         ]
         for resource, (totals, free) in known.devices.items()
     }
@@ -100,10 +96,7 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
 
 def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) -> KubeletConfig:
     """Return the configuration under which exactly what is free can be given away."""
-    kubelet: dict[str, Any] = {
-        "topologyManagerPolicy": known.policy,
-        "topologyManagerScope": known.scope,
-    }
+    kubelet: dict[str, Any] = {"topologyManagerPolicy": known.policy, "topologyManagerScope": known.scope}
     if known.numa_nodes > DEFAULT_MAXIMUM:
         maximum = {"max-allowable-numa-nodes": str(known.numa_nodes)}
         kubelet["topologyManagerPolicyOptions"] = maximum

@@ -79,9 +79,7 @@ class Topology:
 
 
 def read_topologies(
-    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
-    *,
-    skip_bad: bool = False,
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]], *, skip_bad: bool = False
 ) -> list[Topology]:
     """Return the nodes that the objects describe, in order; see `Cluster.from_node_resource_topologies`.
 
@@ -190,9 +188,7 @@ def _bytes(name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise InputError(
-            f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}"
-        ) from error
+        raise InputError(f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}") from error
 
 
 def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
@@ -277,14 +273,10 @@ def _known(wire: _Object, what: str, word: str, words: Sequence[str], otherwise:
 
 
 def _warn_unknown(wire: _Object, what: str, word: str, otherwise: str) -> None:
-    warn(
-        f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken"
-    )
+    warn(f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken")
 
 
-def _known_amounts(
-    count: int, columns: Columns, policy: str, scope: str, distances: Distances
-) -> NodeAmounts:
+def _known_amounts(count: int, columns: Columns, policy: str, scope: str, distances: Distances) -> NodeAmounts:
     """Return what is known of the node."""
     memory, devices = {}, {}
     for name in sorted(columns):

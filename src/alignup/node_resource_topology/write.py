@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
 
-_POLICY_NAMES: Final = {
-    "single-numa-node": "SingleNUMANode",
-    "restricted": "Restricted",
-    "best-effort": "BestEffort",
-}
+_POLICY_NAMES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
 """The first part of the words of `topologyPolicies`; the scope is the second."""
 
 
@@ -61,10 +57,7 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
 def _signature(pods: Iterable[Any]) -> dict[str, str]:
     """Return the attributes of the fingerprint, by which schedulers tell of which pods an object knows."""
     try:
-        return {
-            ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods),
-            METHOD_ATTRIBUTE: METHOD,
-        }
+        return {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods), METHOD_ATTRIBUTE: METHOD}
     except InputError as error:
         warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
         return {}
@@ -105,8 +98,6 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
     if node.devices is not None:
         free_ids, numa_id = node.devices.free, machine.numa_node_ids[position]
         for resource, pool in node.devices.pools.items():
-            here = [
-                one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes
-            ]
+            here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]
             healthy = set(pool.ids(pool.healthy)).intersection(here)
             yield resource, len(here), len(healthy), len(healthy.intersection(free_ids[resource]))

@@ -68,9 +68,7 @@ class Cgroups:
         if not is_cgroup:
             raise InputError(f"expected a cgroup of version 2, got another folder at {place}")
 
-    def enclose(
-        self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None
-    ) -> str:
+    def enclose(self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None) -> str:
         """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
 
         Args:
@@ -159,9 +157,7 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
     if before is not None:
         with suppress(OSError):
             _move(process.pid, before)
-            _LOG.warning(
-                "pid %d is in the cgroup again that it was in: it is another process now", process.pid
-            )
+            _LOG.warning("pid %d is in the cgroup again that it was in: it is another process now", process.pid)
     raise ProcessLookupError
 
 
@@ -200,9 +196,7 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
         lines = (proc / process / "cgroup").read_text("utf-8", "replace").splitlines()
         mounts = (proc / "self" / "mountinfo").read_text("utf-8", "replace").splitlines()
     except OSError as error:
-        raise InputError(
-            f"cannot read which cgroup a process is in: {why(error)} at {proc / process}"
-        ) from error
+        raise InputError(f"cannot read which cgroup a process is in: {why(error)} at {proc / process}") from error
     own = next((line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED)), None)
     if own is None:
         raise InputError("expected cgroups of version 2, got none")

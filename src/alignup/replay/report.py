@@ -83,16 +83,7 @@ class Counts:
         """Count what another counted too."""
         self.reasons.update(other.reasons)
         self.resources.update(other.resources)
-        for name in (
-            "steps",
-            "arrivals",
-            "admitted",
-            "fitting",
-            "aligned",
-            "preferred",
-            "placed",
-            "numa_nodes",
-        ):
+        for name in ("steps", "arrivals", "admitted", "fitting", "aligned", "preferred", "placed", "numa_nodes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def to_dict(self) -> dict[str, Any]:

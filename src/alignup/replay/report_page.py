@@ -40,24 +40,17 @@ def comparison_page(reports: Sequence[Report]) -> str:
         bars("pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals]),
     ]
     refused = [(name, one.fitting, str(one.fitting)) for name, one in totals]
-    parts += [
-        heading("Pods refused although the node had enough of every resource in total"),
-        bars("refused", refused),
-    ]
+    parts += [heading("Pods refused although the node had enough of every resource in total"), bars("refused", refused)]
     preferred = [(name, one.preferred_share, share(one.preferred_share)) for name, one in totals]
     parts += [heading("Containers whose affinity is preferred"), bars("preferred", preferred, whole=1)]
     spread = [(name, one.mean_numa_nodes, f"{one.mean_numa_nodes or 0:.2f}") for name, one in totals]
     parts += [heading("NUMA nodes a container"), bars("NUMA nodes a container", spread)]
     for resource in dict.fromkeys(name for report in reports for name in report.utilisation):
         rows = [
-            (one.configuration, one.utilisation.get(resource), share(one.utilisation.get(resource)))
-            for one in reports
+            (one.configuration, one.utilisation.get(resource), share(one.utilisation.get(resource))) for one in reports
         ]
         parts += [heading(f"{resource}: held on average"), bars(resource, rows, whole=1)]
-        rows = [
-            (one.configuration, one.stranded.get(resource), share(one.stranded.get(resource)))
-            for one in reports
-        ]
+        rows = [(one.configuration, one.stranded.get(resource), share(one.stranded.get(resource))) for one in reports]
         parts += [heading(f"{resource}: stranded"), bars(resource, rows, whole=1)]
     return page("Policies compared", parts)
 
@@ -117,12 +110,10 @@ def _report_parts(report: Report) -> Iterator[Element]:
     if total.reasons:
         yield heading("Refusals")
         yield bars(
-            "refusals by reason",
-            [(one, count, f"{count} pods") for one, count in sorted(total.reasons.items())],
+            "refusals by reason", [(one, count, f"{count} pods") for one, count in sorted(total.reasons.items())]
         )
         yield bars(
-            "refusals by resource",
-            [(one, count, f"{count} pods") for one, count in sorted(total.resources.items())],
+            "refusals by resource", [(one, count, f"{count} pods") for one, count in sorted(total.resources.items())]
         )
     yield heading("Stranded capacity")
     yield paragraph(STRANDED)
@@ -144,11 +135,7 @@ def _use_over_time(node: NodeReport) -> Iterator[Element]:
         rows = []
         for use in uses:
             ids = use.place.numa_nodes
-            label = (
-                f"NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-                if ids
-                else "no NUMA node"
-            )
+            label = f"NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}" if ids else "no NUMA node"
             rows.append((label, use.curve, f"mean {share(use.mean)}, peak {share(use.peak)}"))
         yield scrolling(areas(resource, rows))
 

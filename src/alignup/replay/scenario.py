@@ -32,10 +32,7 @@ MOST_SHOWN_HINTS = 4096
 
 
 def replay(
-    scenario: Mapping[str, Any],
-    *,
-    with_hints: bool = False,
-    kubelet_version: KubeletVersion | str | None = None,
+    scenario: Mapping[str, Any], *, with_hints: bool = False, kubelet_version: KubeletVersion | str | None = None
 ) -> dict[str, Any]:
     """Return the answer to each step of a scenario.
 

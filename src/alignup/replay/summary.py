@@ -217,19 +217,11 @@ class Meter:
                 continue
             pool = node.devices.pools[one.resource]
             for place in one.places:
-                near = [
-                    bit
-                    for bit, device in enumerate(pool.devices)
-                    if one.devices[device.id] == place.numa_nodes
-                ]
+                near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
                 self._members.append((one.resource, bit_set(near)))
-        ordered = sorted(
-            held.resources, key=lambda one: (one.resource != "cpu", one.resource not in self._kinds)
-        )
+        ordered = sorted(held.resources, key=lambda one: (one.resource != "cpu", one.resource not in self._kinds))
         self.places = [
-            Place(one.resource, place.numa_nodes, place.allocatable)
-            for one in ordered
-            for place in one.places
+            Place(one.resource, place.numa_nodes, place.allocatable) for one in ordered for place in one.places
         ]
         self._totals = [0] * len(self.places)
         self._least = [place.allocatable for place in self.places]
@@ -275,13 +267,9 @@ class Meter:
         """Return what was held; places that pods can have nothing of are left out."""
         count = max(1, self._count)
         found = []
-        for index, (place, total, least) in enumerate(
-            zip(self.places, self._totals, self._least, strict=True)
-        ):
+        for index, (place, total, least) in enumerate(zip(self.places, self._totals, self._least, strict=True)):
             if place.allocatable > 0:
                 whole = place.allocatable
                 curve = tuple(1 - free[index] / whole for free in self._curves)
-                found.append(
-                    Use(place, 1 - total / count / whole if self._count else 0.0, 1 - least / whole, curve)
-                )
+                found.append(Use(place, 1 - total / count / whole if self._count else 0.0, 1 - least / whole, curve))
         return tuple(found)

@@ -13,14 +13,7 @@ from xml.etree.ElementTree import Element
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.layout import lay_out
-from alignup.node.pictures.overlay import (
-    Sign,
-    amounts_layer,
-    holding_layer,
-    places_of,
-    reserved_layer,
-    sign_of,
-)
+from alignup.node.pictures.overlay import Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
 from alignup.node.pictures.page import containers_table, heading, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
@@ -137,10 +130,7 @@ class _Film:
 
 
 def timeline(
-    number: int,
-    scenario: Mapping[str, Any],
-    steps: Sequence[Step],
-    kubelet_version: KubeletVersion | str | None = None,
+    number: int, scenario: Mapping[str, Any], steps: Sequence[Step], kubelet_version: KubeletVersion | str | None = None
 ) -> tuple[list[Element], str]:
     """Return the elements of a scenario's timeline, and the rules of CSS that it needs besides `STYLE`.
 
@@ -155,9 +145,7 @@ def timeline(
         InputError: the scenario is malformed, or a step cannot be.
     """
     node = Node.from_dict(scenario, kubelet_version=kubelet_version)
-    devices = (
-        {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
-    )
+    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
     boxes = lay_out(node.machine, devices)
     film = _Film(number, node, places_of(boxes))
     film.layers.append(reserved_layer(film.places, holdings_of(node).reserved_cpus))
@@ -218,9 +206,7 @@ def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> 
     refusals = [index for index, frame in enumerate(frames) if frame.kind == "refused"]
     chosen = refusals[0] if refusals else len(frames) - 1
     for index, frame in enumerate(frames):
-        button = add(
-            section, "input", type="radio", class_="step", name=f"t{number}", id=f"t{number}s{index}"
-        )
+        button = add(section, "input", type="radio", class_="step", name=f"t{number}", id=f"t{number}s{index}")
         button.set("aria-label", f"step {index}: {frame.kind}")
         if index == chosen:
             button.set("checked", "checked")

@@ -77,9 +77,7 @@ class Answers:
         found = Filtered(list(compress(names, takes.tolist())))
         refuses = known & ~takes
         if refuses.any():
-            self._sort_refused(
-                pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found
-            )
+            self._sort_refused(pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found)
         for name in [] if known.all() else compress(names, (~known).tolist()):
             self._unknown(name, found)
         uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else frozenset()
@@ -124,9 +122,7 @@ class Answers:
             if member is None:
                 if self.fails_open:
                     found[name] = list(chosen)
-            elif not isinstance(
-                member, ExactMember
-            ):  # which amounts an eviction frees, and where, is unknown
+            elif not isinstance(member, ExactMember):  # which amounts an eviction frees, and where, is unknown
                 found[name] = list(chosen)
             else:
                 needed = self._victims(pod, member, chosen)

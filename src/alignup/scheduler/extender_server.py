@@ -56,26 +56,15 @@ class _Counts:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.seconds = Histogram(
-            "alignup_extender_request_seconds",
-            "Time to answer.",
-            ["verb"],
-            buckets=_BUCKETS,
-            registry=self.registry,
+            "alignup_extender_request_seconds", "Time to answer.", ["verb"], buckets=_BUCKETS, registry=self.registry
         )
         self.refused = Counter(
-            "alignup_extender_refused_nodes",
-            "Nodes refused for a pod.",
-            ["resolvable"],
-            registry=self.registry,
+            "alignup_extender_refused_nodes", "Nodes refused for a pod.", ["resolvable"], registry=self.registry
         )
-        self.errors = Counter(
-            "alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry
-        )
+        self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
         self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
         self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
-        self.waiting = Gauge(
-            "alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry
-        )
+        self.waiting = Gauge("alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry)
         self.lists = Gauge("alignup_extender_lists", "Lists of all objects so far.", registry=self.registry)
 
 
@@ -199,9 +188,7 @@ class _Bodies:
             HTTPException: it is packed, too long, too slow, ends too early, or others leave no room for it.
         """
         encoding = request.headers.get("Content-Encoding", "identity")
-        if (
-            encoding != "identity"
-        ):  # no scheduler packs its questions, and a small packed body can be a huge one
+        if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
             raise web.HTTPUnsupportedMediaType(
                 text=f"expected a body without Content-Encoding, got {one_line(encoding[:_SHOWN_LETTERS])}"
             )

@@ -16,16 +16,7 @@ import msgspec
 
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
-from alignup.scheduler.api_client import (
-    BINDING,
-    MERGE,
-    NODES,
-    TOPOLOGIES,
-    Api,
-    ApiError,
-    object_path,
-    pod_path,
-)
+from alignup.scheduler.api_client import BINDING, MERGE, NODES, TOPOLOGIES, Api, ApiError, object_path, pod_path
 from alignup.scheduler.objects import NodeObject, PodReader, WatchedPod, decode_node, decode_pod
 from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.watch import Follower, Pauses
@@ -163,14 +154,7 @@ class Extender:
                 pauses=pauses,
                 complain=complain,
             ),
-            Follower(
-                api,
-                TOPOLOGIES,
-                decode_report,
-                _Reports(self.state, clock),
-                pauses=pauses,
-                complain=complain,
-            ),
+            Follower(api, TOPOLOGIES, decode_report, _Reports(self.state, clock), pauses=pauses, complain=complain),
         )
 
     @property

@@ -110,15 +110,7 @@ MOST_NAMES: Final = 20_000
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
-        *(
-            "Pod",
-            "Nodes",
-            "NodeNames",
-            "NodeNameToVictims",
-            "NodeNameToMetaVictims",
-            "Pods",
-            "NumPDBViolations",
-        ),
+        *("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims", "Pods", "NumPDBViolations"),
         *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
     )
 }
@@ -180,9 +172,7 @@ def _check_count(what: str, count: int) -> None:
         raise InputError(f"expected at most {MOST_NAMES} {what}, got {count}")
 
 
-def _decoded(
-    data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]
-) -> _T:
+def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]) -> _T:
     """Return the decoded question, with keys of any case.
 
     Args:
@@ -200,9 +190,7 @@ def _decoded(
             return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
         except _NOT_DECODED:
             why = "values are nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(
-                f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {why}"
-            ) from error
+            raise InputError(f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {why}") from error
     with suppress(*_NOT_DECODED):
         return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
     return found
@@ -223,9 +211,7 @@ def _victims(fields: Mapping[str, Any]) -> dict[str, Any]:
     found = {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
     if isinstance(found.get("Pods"), list):
         found["Pods"] = [
-            {_GO_KEYS.get(key.lower(), key): value for key, value in one.items()}
-            if isinstance(one, dict)
-            else one
+            {_GO_KEYS.get(key.lower(), key): value for key, value in one.items()} if isinstance(one, dict) else one
             for one in found["Pods"]
         ]
     return found

@@ -91,9 +91,7 @@ class Fleet:
         self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
-        self._follower = Follower(
-            api, "/api/v1/pods", decode_pod, self, query=query, pauses=pauses, complain=complain
-        )
+        self._follower = Follower(api, "/api/v1/pods", decode_pod, self, query=query, pauses=pauses, complain=complain)
 
     @property
     def is_synced(self) -> bool:
@@ -411,10 +409,7 @@ def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
         InputError: there is no such machine.
     """
     return list(
-        _made(
-            (f"--machine {machine}", {"name": f"{machine}-{number}", "machine": machine})
-            for number in range(count)
-        )
+        _made((f"--machine {machine}", {"name": f"{machine}-{number}", "machine": machine}) for number in range(count))
     )
 
 
@@ -452,14 +447,10 @@ def make_app(fleet: Fleet) -> web.Application:
 
     async def health(_request: web.Request) -> web.Response:
         ready = fleet.is_synced
-        return web.Response(
-            text="ok" if ready else "nodes are being registered", status=200 if ready else 503
-        )
+        return web.Response(text="ok" if ready else "nodes are being registered", status=200 if ready else 503)
 
     async def names(_request: web.Request) -> web.Response:
-        return _json(
-            {"nodes": [{"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()]}
-        )
+        return _json({"nodes": [{"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()]})
 
     async def one(request: web.Request) -> web.Response:
         node = fleet.nodes.get(request.match_info["name"])

@@ -69,9 +69,7 @@ class FleetNode:
         try:
             admission = self.node.admit(pod)
         except AlignupError as error:
-            return Rejection(
-                "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
-            )
+            return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
         if not admission:
             return _rejection(admission)
         lacking = self._lacking(pod)
@@ -96,11 +94,7 @@ class FleetNode:
 
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
         """Return the Node object, without its status."""
-        common = {
-            "kubernetes.io/hostname": self.name,
-            "kubernetes.io/os": "linux",
-            "alignup.dev/fleet": "true",
-        }
+        common = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "alignup.dev/fleet": "true"}
         return {
             "apiVersion": "v1",
             "kind": "Node",
@@ -165,10 +159,7 @@ def _rejection(admission: Admission) -> Rejection:
 
 def _device_counts(node: Node, *, healthy: bool) -> dict[str, int]:
     pools = {} if node.devices is None else node.devices.pools
-    return {
-        resource: pool.healthy.bit_count() if healthy else len(pool.devices)
-        for resource, pool in pools.items()
-    }
+    return {resource: pool.healthy.bit_count() if healthy else len(pool.devices) for resource, pool in pools.items()}
 
 
 def _allocatable(node: Node) -> dict[str, int]:
@@ -237,8 +228,7 @@ def ended_status(phase: str, moment: str) -> dict[str, Any]:
     """Return the status of a pod whose containers have ended, as `Succeeded` or `Failed`."""
     types = ("Ready", "ContainersReady")
     conditions = [
-        {"type": one, "status": "False", "reason": "PodCompleted", "lastTransitionTime": moment}
-        for one in types
+        {"type": one, "status": "False", "reason": "PodCompleted", "lastTransitionTime": moment} for one in types
     ]
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
     return {"phase": phase, "conditions": [*conditions, scheduled]}

@@ -46,9 +46,7 @@ class ExactMember:
 
     __slots__ = ("_leaving", "_reported", "name", "node", "pods", "template")
 
-    def __init__(
-        self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None
-    ) -> None:
+    def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
@@ -197,11 +195,7 @@ def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[s
     return {
         (name, kind)
         for name, one in held.containers.items()
-        for kind in (
-            *(["cpu"] if one.cpus else []),
-            *(() if name in without_memory else one.memory),
-            *one.devices,
-        )
+        for kind in (*(["cpu"] if one.cpus else []), *(() if name in without_memory else one.memory), *one.devices)
     }
 
 
@@ -274,9 +268,7 @@ class AmountsMember:
         pending pods is taken to be in it.
         """
         pending = list(self._pending)
-        others = [
-            (one.pod.namespace, one.pod.name) for uid, one in self.pods.items() if uid not in self._pending
-        ]
+        others = [(one.pod.namespace, one.pod.name) for uid, one in self.pods.items() if uid not in self._pending]
         for known in range(len(pending), -1, -1):
             some = [self.pods[uid].pod for uid in pending[:known]]
             if fingerprint([*others, *[(pod.namespace, pod.name) for pod in some]]) == signature:

@@ -147,14 +147,10 @@ class PodReader:
         metadata, spec = found.metadata, found.spec
         annotations = metadata.annotations or {}
         kept = {
-            key: value
-            for key, value in annotations.items()
-            if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
+            key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
         uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
-        pod = self._template(spec).renamed(
-            uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept
-        )
+        pod = self._template(spec).renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,
@@ -172,9 +168,7 @@ class PodReader:
         try:
             return self._known_template(spec)
         except RecursionError as error:
-            raise InputError.at(
-                "resources", "amounts by name", "values that are nested too deeply"
-            ) from error
+            raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
 
     def _known_template(self, spec: PodSpec) -> Pod:
         asked = (spec.containers, spec.init_containers, spec.resources)

@@ -140,9 +140,7 @@ class Reconciler:
         if delay is None:
             self._known[metadata.uid] = None
             limit = self._rules.limit
-            self._complain(
-                f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour"
-            )
+            self._complain(f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour")
             return
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
 

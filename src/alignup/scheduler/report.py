@@ -145,9 +145,7 @@ class Description:
         return self._templates[key]
 
     def _made(self, text: str, labels: Mapping[str, str]) -> Node:
-        described = decode_json(
-            text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode
-        )
+        described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode)
         named = {**described, "name": "node", "pods": []}
         if labels:
             own = described.get("labels") or {}
@@ -240,6 +238,4 @@ def _by_id(shares: Mapping[str, int]) -> dict[int, int]:
 
 def _unknown_pod(held: PodHolding) -> Pod:
     """Return a pod of which only the holdings are known."""
-    return Pod(
-        held.uid, held.name, held.namespace, containers=tuple([Container(name) for name in held.containers])
-    )
+    return Pod(held.uid, held.name, held.namespace, containers=tuple([Container(name) for name in held.containers]))

@@ -67,9 +67,7 @@ def tls_context(certificate: str | None, key: str | None, client_ca: str | None)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            f"expected a certificate and its key in {certificate} and {key}, got: {error}"
-        ) from error
+        raise InputError(f"expected a certificate and its key in {certificate} and {key}, got: {error}") from error
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)

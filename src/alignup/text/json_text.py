@@ -27,10 +27,7 @@ _STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 
 
 def decode_json(
-    text: str | bytes | msgspec.Raw,
-    expected: str,
-    where: str = "",
-    decode: Callable[[Any], _T] = msgspec.json.decode,
+    text: str | bytes | msgspec.Raw, expected: str, where: str = "", decode: Callable[[Any], _T] = msgspec.json.decode
 ) -> _T:
     """Return the value in a JSON text.
 
@@ -81,9 +78,7 @@ _INK: Final = re.compile(r"\S[^\n]*")
 _INK_BYTES: Final = re.compile(rb"\S[^\n]*")
 
 
-def numbered_lines(
-    lines: str | bytes | Iterable[str | bytes], source: str
-) -> Iterator[tuple[str, str | bytes]]:
+def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
     """Yield each line that is not blank, without white space around it, and before it its place: `source:number`.
 
     Args:

@@ -82,9 +82,7 @@ class _Loader(_SafeLoader):
         merged: list[tuple[Node, Node]] = []
         for source in reversed(sources):
             if not isinstance(source, MappingNode):
-                raise ConstructorError(
-                    None, None, "found a merge of something else than a mapping", source.start_mark
-                )
+                raise ConstructorError(None, None, "found a merge of something else than a mapping", source.start_mark)
             self.flatten_mapping(source)
             self.merged_left -= len(source.value) + 1
             if self.merged_left < 0:
@@ -145,9 +143,7 @@ def read_yaml(text: str, source: str) -> list[object]:
         while loader.check_data():  # type: ignore[no-untyped-call]  # the stubs miss it
             documents.append(loader.get_data())
         if "&" in text and any(_expands(document) for document in documents):
-            raise InputError(
-                f"expected aliases that add little, got ones that expand beyond measure in {source}"
-            )
+            raise InputError(f"expected aliases that add little, got ones that expand beyond measure in {source}")
     except yaml.YAMLError as error:
         raise InputError(f"expected YAML or JSON, but {_problem(error)} of {source}") from None
     finally:
@@ -161,11 +157,7 @@ def _problem(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context
-        return (
-            f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
-            if mark
-            else f"{problem} in some line"
-        )
+        return f"{problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else f"{problem} in some line"
     if isinstance(error, yaml.reader.ReaderError):
         return f"found the character {chr(error.character)!r} at offset {error.position}"
     return f"{' '.join(str(error).split())} in some line"

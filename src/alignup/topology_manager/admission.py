@@ -57,9 +57,7 @@ def blocks_list(blocks: Sequence[MemoryBlock]) -> list[dict[str, Any]]:
     return [{"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size} for block in blocks]
 
 
-def affinity_dict(
-    hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None
-) -> dict[str, Any] | None:
+def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any] | None:
     """Return a hint in JSON's types, with NUMA node ids where they are known; None for no hint."""
     if hint is None:
         return None

@@ -128,9 +128,7 @@ class TopologyManager:
             if refusal is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
             affinities = self.affinities(pod.uid)
-            return Admission(
-                True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()}
-            )
+            return Admission(True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()})
 
     def decide(self, pod: Pod, policy: Policy, scope: Scope, *, observed: bool = True) -> Refusal | None:
         """Admit or refuse under a given policy and scope; None means admitted.
@@ -325,9 +323,7 @@ class ManagerLock:
             RuntimeError: one is already, so that it is a provider that calls.
         """
         if self._is_changing:
-            raise RuntimeError(
-                "expected no call from within a provider, got one while a pod is admitted or removed"
-            )
+            raise RuntimeError("expected no call from within a provider, got one while a pod is admitted or removed")
         self._is_changing = True
 
     def end_change(self) -> None:

@@ -51,9 +51,7 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
     lists: list[HintList] = []
     for resources in providers_hints:
         if type(resources) is not dict and not isinstance(resources, Mapping | None):
-            raise TypeError(
-                f"expected a mapping of resources to hints, or None, got {resources!r} from a provider"
-            )
+            raise TypeError(f"expected a mapping of resources to hints, or None, got {resources!r} from a provider")
         if not resources:
             lists.append(NO_PREFERENCE)
             continue
@@ -158,9 +156,7 @@ def make_policy(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
             f'raise the policy option "max-allowable-numa-nodes" (up to {MAX_NUMA_NODES}) to allow more'
         )
-    merger = Merger(
-        numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None
-    )
+    merger = Merger(numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None)
     if name == BestEffortPolicy.name:
         return BestEffortPolicy(merger)
     return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)

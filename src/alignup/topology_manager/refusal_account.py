@@ -47,8 +47,7 @@ class MemoryAccount(Record):
         if self.free is None:
             return f"{asked}, the machine has none"
         there = ", ".join(
-            f"{node}: {amount_in(unit, free)}"
-            for node, free in zip(self.numa_node_ids, self.free, strict=True)
+            f"{node}: {amount_in(unit, free)}" for node, free in zip(self.numa_node_ids, self.free, strict=True)
         )
         return f"{asked}, free on NUMA node {there}{''.join(map(_tie_words, self.ties()))}"
 

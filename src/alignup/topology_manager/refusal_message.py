@@ -118,12 +118,7 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         for resource, hints in sorted((resources or {}).items())
     ]
     return Explanation(
-        refusal.reason,
-        refusal.policy,
-        refusal.container,
-        refusal.detail,
-        tuple(views),
-        tuple(numa_node_ids or ()),
+        refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views), tuple(numa_node_ids or ())
     )
 
 
@@ -164,11 +159,7 @@ def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[
 def ids_of(mask: int, numa_node_ids: Sequence[int] | None) -> NodeSet:
     """Return the ids of those nodes of a mask that the machine has."""
     bits = BitMask.from_int(mask).bits()
-    return (
-        bits
-        if numa_node_ids is None
-        else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
-    )
+    return bits if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
@@ -187,9 +178,7 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
         if refusal.best is None or refusal.best.exact
         else " (search limit reached: not every set of NUMA nodes was tried)"
     )
-    return one_line(
-        f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}"
-    )
+    return one_line(f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}")
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:
@@ -200,9 +189,7 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:
             " and ".join(offer.resources),
             offer.hints,
             numa_node_ids,
-            "; ".join(
-                told(name, accounts, len(offer.resources) > 1) for name in offer.resources if name in accounts
-            ),
+            "; ".join(told(name, accounts, len(offer.resources) > 1) for name in offer.resources if name in accounts),
         )
         for offer in blamed(refusal)
     ]
@@ -258,9 +245,7 @@ def no_single_node(views: Sequence[ResourceView]) -> str:
             for view in spread
         )
     return "no NUMA node has everything: " + "; ".join(
-        f"{view.resource} from {listed(view.single_nodes)}{accounted(view)}"
-        for view in views
-        if not view.anywhere
+        f"{view.resource} from {listed(view.single_nodes)}{accounted(view)}" for view in views if not view.anywhere
     )
 
 

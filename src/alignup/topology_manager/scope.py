@@ -76,9 +76,7 @@ class Scope(Protocol):
     def name(self) -> str:
         """The kubelet's name for the scope."""
 
-    def admit(
-        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
-    ) -> Refusal | None:
+    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Decide, store and allocate for each container; None means admitted.
 
         After a refusal the caller takes back what earlier containers were given.
@@ -180,9 +178,7 @@ class ContainerScope(Record):
 
     name: ClassVar[str] = "container"
 
-    def admit(
-        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
-    ) -> Refusal | None:
+    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
         for container in pod.all_containers:
             best, refusal = merged(pod, container, policy, providers)
@@ -199,9 +195,7 @@ class PodScope(Record):
 
     name: ClassVar[str] = "pod"
 
-    def admit(
-        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
-    ) -> Refusal | None:
+    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Ask and merge once, then store and allocate for each container, or at once where the pod has resources."""
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:

@@ -103,9 +103,7 @@ def running(machine, **commands):
 
 
 def is_active(machine, *units):
-    return machine.run(f"systemctl is-active {' '.join(units)}", check=False).out.split() == ["active"] * len(
-        units
-    )
+    return machine.run(f"systemctl is-active {' '.join(units)}", check=False).out.split() == ["active"] * len(units)
 
 
 def log(machine):
@@ -288,9 +286,7 @@ def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, d
         eventually(lambda: is_active(machine, AGENT))
     assert leases(machine) == {}
     check_log(machine)
-    machine.run(
-        "systemd-run --quiet --collect --uid=anna --unit=a alignup run --name a --cpus 5 -- sleep 100000"
-    )
+    machine.run("systemd-run --quiet --collect --uid=anna --unit=a alignup run --name a --cpus 5 -- sleep 100000")
     eventually(lambda: "a" in leases(machine))
     machine.close()
     with VirtualMachine(image, disk, Layout((2, 2), (1024, 1024))) as other:

@@ -81,16 +81,7 @@ class VirtualMachine:
         self.console = disk.with_suffix(".console")
         address = disk.with_suffix(".agent")
         accelerator = os.environ.get("ALIGNUP_VM_ACCEL", "tcg")
-        command = [
-            "nice",
-            "qemu-system-x86_64",
-            "-M",
-            "q35",
-            "-accel",
-            accelerator,
-            "-cpu",
-            "max,vendor=GenuineIntel",
-        ]
+        command = ["nice", "qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", "max,vendor=GenuineIntel"]
         command += [*layout.options(), "-nodefaults", "-display", "none"]
         command += ["-kernel", image / "kernel", "-initrd", image / "initrd"]
         command += ["-append", "root=/dev/vda rw console=ttyS0 quiet"]

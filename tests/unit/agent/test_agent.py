@@ -47,9 +47,7 @@ def me():
 
 
 def claim(holder=None, keeper=None, show=None, **wishes):
-    return Claim(
-        make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show
-    )
+    return Claim(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
 
 
 def sleeper():
@@ -138,9 +136,7 @@ def test_a_lease_is_released_by_its_name(folder):
     with running_agent(folder):
         source = client(folder)
         source.acquire(claim(cpus=16, name="big"))
-        with pytest.raises(
-            AllocationError, match=r"lease 'big' is held by pid \d+, which is running; --force"
-        ):
+        with pytest.raises(AllocationError, match=r"lease 'big' is held by pid \d+, which is running; --force"):
             source.release("big", force=False)
         assert source.release("big", force=True).lease.name == "big"
         source.acquire(claim(cpus=16))
@@ -240,9 +236,7 @@ def test_who_waited_waits_on_after_a_restart(folder):
     got = []
     with running_agent(folder):
         first = client(folder).acquire(claim(cpus=16)).lease
-        thread = threading.Thread(
-            target=lambda: got.append(client(folder).acquire(claim(cpus=4), math.inf).lease)
-        )
+        thread = threading.Thread(target=lambda: got.append(client(folder).acquire(claim(cpus=4), math.inf).lease))
         thread.start()
         eventually(lambda: waiting(folder) == 1)
     assert waiting(folder) == 1
@@ -372,10 +366,7 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
     (lease,) = table.leases
     gone = msgspec.structs.replace(me(), start_time=1)
     earlier = msgspec.structs.replace(gone, boot_id="earlier")
-    leases = [
-        msgspec.structs.replace(lease, id=str(n), process=one)
-        for n, one in enumerate((gone, earlier, earlier))
-    ]
+    leases = [msgspec.structs.replace(lease, id=str(n), process=one) for n, one in enumerate((gone, earlier, earlier))]
     was = msgspec.structs.replace(table.machine, description="9 CPUs, 9 NUMA nodes")
     write_journal(folder / "leases.json.journal", LeaseTable(was, tuple(leases)))
     with running_agent(folder) as agent:
@@ -428,11 +419,7 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
         grant = source.acquire(claim(devices={NIC: 1, leasing.GPU: 1}))
         assert grant.lease.devices == {NIC: ("nic2",), leasing.GPU: ("gpu0",)}
         assert grant.environment()["NICS"] == "nic2"
-        assert [name for name, *_ in plugin.calls] == [
-            "GetPreferredAllocation",
-            "Allocate",
-            "PreStartContainer",
-        ]
+        assert [name for name, *_ in plugin.calls] == ["GetPreferredAllocation", "Allocate", "PreStartContainer"]
         # only one is left near
         source.acquire(claim(devices={NIC: 1}), 1.0)
         plugin.answer = lambda _: 1 / 0
@@ -514,9 +501,7 @@ def test_a_file_that_somebody_removes_is_made_again(folder, monkeypatch, caplog,
     with running_agent(folder):
         client(folder).acquire(claim(show=show if is_shown else None, cpus=2))
         (folder / "leases.json").unlink()
-        beside = (
-            FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
-        )
+        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
         eventually(lambda: "given beside the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
         assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown
@@ -564,11 +549,7 @@ def what_nobody_may(folder, roots):
     source = client(folder)
     lease = source.acquire(claim(cpus=3, name="roots")).lease
     shown = {known.lease.name: known.lease for known in source.overview().leases}
-    if (
-        set(shown) != {"(user 0)", "roots"}
-        or shown["(user 0)"].process.pid
-        or lease.cpus & shown["(user 0)"].cpus
-    ):
+    if set(shown) != {"(user 0)", "roots"} or shown["(user 0)"].process.pid or lease.cpus & shown["(user 0)"].cpus:
         return 2
     source.give_back(roots)
     if len(source.overview().leases) != 2 or source.release("roots", force=True).lease.id != lease.id:
@@ -593,9 +574,7 @@ def test_a_failure_of_the_agent_is_one_requests_only(folder, monkeypatch, caplog
         client(folder).acquire(claim(cpus=16))
 
 
-@pytest.mark.parametrize(
-    "wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}]
-)
+@pytest.mark.parametrize("wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}])
 def test_what_is_far_too_much_is_refused(folder, wishes):
     with running_agent(folder), pytest.raises(AllocationError):
         client(folder).acquire(claim(**wishes))

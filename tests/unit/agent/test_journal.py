@@ -54,11 +54,7 @@ def path(tmp_path):
 def test_what_is_written_is_read(path, durable):
     one, two = leasing.record("one"), leasing.record("two")
     waiter, other = Waiter("w", ME, ("cpu",)), Waiter("x", ME)
-    batches = [
-        [Given(one), Joined(waiter)],
-        [Given(two), Freed(one.id), Freed("unknown")],
-        [Joined(other), Left("w")],
-    ]
+    batches = [[Given(one), Joined(waiter)], [Given(two), Freed(one.id), Freed("unknown")], [Joined(other), Left("w")]]
     _, told, _ = written(path, batches, durable=durable)
     assert told == 3
     assert read_journal(path) == (LeaseTable(MACHINE, (two,), (other,)), "")
@@ -111,9 +107,7 @@ def test_other_files_are_no_journals(path):
 
 
 @pytest.mark.parametrize(
-    "found",
-    [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20],
-    ids=["empty", "a line's end", "zeros", "garbage"],
+    "found", [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20], ids=["empty", "a line's end", "zeros", "garbage"]
 )
 def test_a_journal_without_its_table_is_damaged(path, found):
     """Its first line comes with the file, so that this is no torn end, and is not read as no leases."""
@@ -159,9 +153,7 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_it(path):
         raise ValueError("no frame")
 
     async def work():
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: errors.append(context["exception"])
-        )
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
         journal = Journal(path, LeaseTable, pytest.fail)
         for name in ("b", "c"):
             is_told = asyncio.Event()

@@ -35,9 +35,7 @@ def claim(chance, number, **wishes):
 def by_id():
     """Return all leases that there ever were."""
     return {
-        entry.lease.id: entry.lease
-        for line in history()[1]
-        if isinstance(entry := module._entry_of(line[:-1]), Given)
+        entry.lease.id: entry.lease for line in history()[1] if isinstance(entry := module._entry_of(line[:-1]), Given)
     }
 
 
@@ -88,9 +86,7 @@ def check(text, shown, promised=None):
     known = {lease.id: lease for lease in table.leases}
     missing = [lease for lease in held if known.get(lease.id) != lease]
     assert not missing or lost, "a lease is forgotten, and its CPUs may be given again"
-    assert words or set(known) == {lease.id for lease in held}, (
-        "something is not as it was, and nobody is told"
-    )
+    assert words or set(known) == {lease.id for lease in held}, "something is not as it was, and nobody is told"
     if all(by_id().get(lease.id) == lease for lease in table.leases):
         restored(tuple(lease.id for lease in table.leases), bool(lost) and "it may have been a lease")
     else:

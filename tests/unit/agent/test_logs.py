@@ -68,9 +68,6 @@ def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
         found = os.fstat(log.fileno())
         named = f"{found.st_dev}:{found.st_ino}" if stream == "its own" else stream
         subprocess.run(  # noqa: S603  # ours
-            [sys.executable, "-c", program],
-            stderr=log,
-            check=True,
-            env={**os.environ, "JOURNAL_STREAM": named},
+            [sys.executable, "-c", program], stderr=log, check=True, env={**os.environ, "JOURNAL_STREAM": named}
         )
     assert (tmp_path / "log").read_text() == line

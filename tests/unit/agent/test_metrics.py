@@ -61,10 +61,7 @@ def test_what_is_free_and_held_and_decided():
     assert found["alignup_agent_held", "0", "cpu"] == 3
     assert found["alignup_agent_held", "0", "memory"] == leasing.GI
     assert found["alignup_agent_free", "1", "memory"] == 16 * leasing.GI
-    assert (found["alignup_agent_free", "0", leasing.GPU], found["alignup_agent_held", "0", leasing.GPU]) == (
-        1,
-        1,
-    )
+    assert (found["alignup_agent_free", "0", leasing.GPU], found["alignup_agent_held", "0", leasing.GPU]) == (1, 1)
     assert (found["alignup_agent_leases_held",], found["alignup_agent_waiting",]) == (1, 0)
     assert found["alignup_agent_admissions_total", "", "admitted"] == 1
     assert found["alignup_agent_admissions_total", "UnexpectedAdmissionError", "refused"] == 1
@@ -98,9 +95,7 @@ def test_a_place_that_cannot_be_is_an_error(where):
 def test_a_file_at_the_path_stays():
     with short_folder() as folder:
         (folder / "m").write_text("precious")
-        with pytest.raises(
-            InputError, match=r"^expected a socket or nothing at .*/m, got a file at --metrics"
-        ):
+        with pytest.raises(InputError, match=r"^expected a socket or nothing at .*/m, got a file at --metrics"):
             serve_metrics(str(folder / "m"), CollectorRegistry())
         assert (folder / "m").read_text() == "precious"
 

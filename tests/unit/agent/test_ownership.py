@@ -87,9 +87,7 @@ def test_a_journal_that_was_written_before_the_file_said_so_does_not_count(file,
     assert ownership.take_over(MACHINE, socket, pytest.fail).leases == (leasing.record("one"),)
 
 
-@pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda journal: journal.write_bytes(b"")], ids=["gone", "empty"]
-)
+@pytest.mark.parametrize("damage", [Path.unlink, lambda journal: journal.write_bytes(b"")], ids=["gone", "empty"])
 def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, damage):
     """Its file is as it was, and says that an agent has the leases."""
     lease = leasing.record("shown")

@@ -13,16 +13,7 @@ import pytest
 from alignup.agent import server as module
 from alignup.agent.server import AgentServer
 from alignup.errors import InputError
-from alignup.leases.agent_messages import (
-    HEADER,
-    LARGEST_REQUEST,
-    Cut,
-    Done,
-    Failed,
-    List,
-    decode_reply,
-    frame,
-)
+from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Cut, Done, Failed, List, decode_reply, frame
 from fake_plugins import LONG, short_folder
 
 

@@ -27,14 +27,7 @@ def test_users_see_what_they_may():
     for lease_id, uid in (("a", 1000), ("b", 1001)):
         ledger.keep(
             ledger.ask(
-                Claim(
-                    make_request(cpus=2, name=lease_id),
-                    me(),
-                    command="secret",
-                    name="x",
-                    id=lease_id,
-                    uid=uid,
-                )
+                Claim(make_request(cpus=2, name=lease_id), me(), command="secret", name="x", id=lease_id, uid=uid)
             ).id
         )
     own, other = (one.lease for one in shown(ledger, 1000, running).leases)
@@ -48,15 +41,7 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
     """Every field is either what is held, or is not shown."""
     ledger = Ledger(leasing.site(), Limits(), 500)
     ledger.ask(
-        Claim(
-            make_request(cpus=2, name="secret"),
-            me(),
-            command="secret",
-            name="x",
-            keeper=me(),
-            id="secret",
-            uid=1000,
-        )
+        Claim(make_request(cpus=2, name="secret"), me(), command="secret", name="x", keeper=me(), id="secret", uid=1000)
     )
     ledger.keep("secret", DeviceAnswer({"TOKEN": "secret"}), "/secret")
     (other,) = shown(ledger, 1001, running).leases

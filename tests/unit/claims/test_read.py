@@ -115,9 +115,7 @@ def test_what_decides_nothing_is_ignored_and_taint_rules_are_named() -> None:
         "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: {devices: {requests: 3}}",
         "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: {devices: {requests: [{}]}}",
         "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nstatus: {allocation: {devices: 1}}",
-        "kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: "
-        + "[" * 60
-        + "]" * 60,
+        "kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: " + "[" * 60 + "]" * 60,
     ],
 )
 def test_what_is_malformed_is_refused_in_one_line(text) -> None:

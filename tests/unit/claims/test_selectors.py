@@ -23,13 +23,7 @@ DEVICE: dict[str, Any] = {
 
 def ask(expression: str, device: dict[str, Any] = DEVICE) -> Any:
     """Return whether a device matches, or the first word for why there is no answer."""
-    line = {
-        "name": "n",
-        "expression": expression,
-        "driver": "gpu.example.com",
-        "device": device,
-        "listGate": True,
-    }
+    line = {"name": "n", "expression": expression, "driver": "gpu.example.com", "device": device, "listGate": True}
     answer = answer_selector(line, "line")
     name, key = answer
     assert name == "name"
@@ -96,10 +90,4 @@ def test_expressions_are_bounded() -> None:
 
 @given(st.text(max_size=40) | st.from_regex(r"[a-z0-9.?:()\[\]{}&|<>=!+*/%'\"` -]{0,40}", fullmatch=True))
 def test_any_text_has_an_answer(text) -> None:
-    assert ask(text.encode("utf-8", "replace").decode()) in (
-        True,
-        False,
-        "error",
-        "compileError",
-        "notUnderstood",
-    )
+    assert ask(text.encode("utf-8", "replace").decode()) in (True, False, "error", "compileError", "notUnderstood")

@@ -119,17 +119,9 @@ def test_memory_and_shared_cpus_in_the_table(alignup, write) -> None:
 
 
 def test_odd_bytes_are_shown_as_they_are(alignup, write) -> None:
-    config = {
-        "memoryManagerPolicy": "Static",
-        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}],
-    }
+    config = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}]}
     ended = alignup(
-        "admit",
-        "-m",
-        write("m.json", MACHINE),
-        "-c",
-        write("c.json", config),
-        write("p.json", pod(memory="1025")),
+        "admit", "-m", write("m.json", MACHINE), "-c", write("c.json", config), write("p.json", pod(memory="1025"))
     )
 
     assert "memory 1025 @ 0" in ended.out
@@ -140,9 +132,7 @@ def test_pci_devices_can_be_a_resource(alignup, write) -> None:
     """--device-resource takes them by vendor and device, or class."""
     machine, config = write("m.json", MACHINE), write("c.json", STATIC)
     pods = write("p.json", pod(**{"nvidia.com/gpu": "1", "cpu": "2"}))
-    ended = alignup(
-        "admit", "-m", machine, "-c", config, "--device-resource", "nvidia.com/gpu=10de:*", "--json", pods
-    )
+    ended = alignup("admit", "-m", machine, "-c", config, "--device-resource", "nvidia.com/gpu=10de:*", "--json", pods)
 
     assert ended.lines[0]["containers"]["c0"]["devices"] == {"nvidia.com/gpu": ["0000:00:00.0"]}
     assert alignup("admit", "-m", machine, "--device-resource", "bogus", pods).complains("bogus", "10de:*")
@@ -222,10 +212,7 @@ def test_quantities_that_are_none(alignup, write, limits: dict[str, Any], parts:
             ["topologyManagerPolicyOptions", "'bogus'"],
         ),
         ({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"bogus": "true"}}, ["'bogus'"]),
-        (
-            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,77"},
-            ["reservedSystemCPUs", "0-7", "'0,77'"],
-        ),
+        ({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,77"}, ["reservedSystemCPUs", "0-7", "'0,77'"]),
         ({"memoryManagerPolicy": "BestEffort"}, ["memoryManagerPolicy", "BestEffort"]),
         ([1], ["c.json"]),
     ],
@@ -272,9 +259,7 @@ def test_machines_that_cannot_be(alignup, write) -> None:
         ("no-such-machine", ["--machine", "align-up-article"]),
     ):
         assert alignup("admit", "-m", machine, pods).complains(*parts)
-    ended = alignup(
-        "admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods
-    )
+    ended = alignup("admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods)
     assert ended.complains("1 to 8 NUMA nodes", "got 9", "max-allowable-numa-nodes")
 
 
@@ -309,8 +294,7 @@ def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, wri
 
     assert ended.status == 0
     assert (
-        ended.err
-        == "alignup: no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing\n"
+        ended.err == "alignup: no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing\n"
     )
     assert "; policy none, CPU manager none" in ended.out
     assert "no KubeletConfiguration" not in alignup("admit", "-m", "align-up-article").err
@@ -366,9 +350,7 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
         "spec": {"replicas": 60, "template": {"metadata": {}, "spec": spec}},
     }
     file = write("d.json", made)
-    config = write(
-        "k.yaml", "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}"
-    )
+    config = write("k.yaml", "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}")
     words = ("-m", "xeon-2s", "-c", config, file)
     for command in ("admit", "explain"):
         ended = alignup(command, *words)
@@ -383,14 +365,10 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
 def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
     limits = {"nvidia.com/gpus": "1", "example.com/rdma": "1"}
     pod = write(
-        "p.json",
-        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}},
+        "p.json", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     )
     err = alignup("admit", "-m", "align-up-article", pod).err
-    assert (
-        "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; is nvidia.com/gpu meant?\n"
-        in err
-    )
+    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; is nvidia.com/gpu meant?\n" in err
     assert "example.com/rdma is not on this machine; ignored, as a kubelet does\n" in err
 
 
@@ -407,12 +385,7 @@ def test_deployments_and_live_pods(alignup, write) -> None:
     assert len(alignup("admit", "-m", "xeon-2s", "--json", "--replicas", 2, file).lines) == 2
 
     pods = [
-        {
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {**SPEC, "nodeName": node},
-            "status": {"phase": phase},
-        }
+        {"kind": "Pod", "metadata": {"name": name}, "spec": {**SPEC, "nodeName": node}, "status": {"phase": phase}}
         for name, node, phase in (("a", "n1", "Running"), ("b", "n1", "Succeeded"), ("c", "n2", "Running"))
     ]
     listed = write("l.json", {"kind": "List", "items": pods})
@@ -425,10 +398,7 @@ def test_deployments_and_live_pods(alignup, write) -> None:
 
 def test_memory_that_an_init_container_handed_on_is_not_shown(alignup, write) -> None:
     """The container after it has it now."""
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {"initContainers": [{**SPEC["containers"][0], "name": "i"}], **SPEC},
-    }
+    pod = {"metadata": {"name": "p"}, "spec": {"initContainers": [{**SPEC["containers"][0], "name": "i"}], **SPEC}}
     ended = alignup("admit", "-m", "xeon-2s", write("p.json", pod))
 
     assert ended.status == 0

@@ -36,9 +36,7 @@ def test_releases_that_agree_are_one_line(alignup) -> None:
     ended = alignup(*ARTICLE, "--kubelet-version", "1.33,1.36")
 
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.startswith(
-        "default/numa-aligned: the same, admitted, numa-aligned-container0: NUMA 0, CPUs 0-1"
-    )
+    assert ended.out.startswith("default/numa-aligned: the same, admitted, numa-aligned-container0: NUMA 0, CPUs 0-1")
 
 
 def test_one_object_a_release(alignup, write) -> None:
@@ -130,9 +128,7 @@ def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) ->
 
 def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:
     nodes = "\n".join(
-        json.dumps(
-            {"name": name, "machine": "align-up-article", "kubelet": STRICT, "kubeletVersion": version}
-        )
+        json.dumps({"name": name, "machine": "align-up-article", "kubelet": STRICT, "kubeletVersion": version})
         for name, version in (("old", "1.31"), ("new", "v1.35.2"))
     )
     file, pod = write("n.jsonl", nodes), write("p.json", json.dumps(POD))

@@ -42,15 +42,7 @@ def alignup(*arguments, **variables):
 
 def started(folder, *options, machine="dgx-h100"):
     """Start an agent, and return it when it serves."""
-    arguments = [
-        "agent",
-        "--state",
-        folder / "s.json",
-        "--socket",
-        folder / "a.sock",
-        "--machine",
-        machine,
-    ]
+    arguments = ["agent", "--state", folder / "s.json", "--socket", folder / "a.sock", "--machine", machine]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(folder / "notify"))
         notify.settimeout(3 * LONG)
@@ -72,10 +64,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     agent = started(folder, "--no-device-plugins", "--json-log")
     assert alignup(*words).stdout == "0,112\n"
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
-    assert (
-        refused.returncode,
-        refused.stderr.startswith("alignup: refused: expected 999 free CPUs, got 224"),
-    ) == (
+    assert (refused.returncode, refused.stderr.startswith("alignup: refused: expected 999 free CPUs, got 224")) == (
         125,
         True,
     )
@@ -107,8 +96,7 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     agent.wait()
     agent.stderr.close()
     waiting = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"],
-        stderr=subprocess.DEVNULL,
+        [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"], stderr=subprocess.DEVNULL
     )
     again = started(folder, "--no-device-plugins")
     held, *queue = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
@@ -124,9 +112,7 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
 
 def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent = started(folder, "--no-device-plugins", machine="/")
-    told = alignup(
-        "run", "--state", str(folder / "s.json"), "--cpus", "1", "--", "sh", "-c", "echo $ALIGNUP_CPUS"
-    )
+    told = alignup("run", "--state", str(folder / "s.json"), "--cpus", "1", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
     assert (told.returncode, told.stdout.strip().isdigit()) == (0, True), told
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
@@ -224,9 +210,7 @@ def test_options_that_exclude_each_other_are_bad_usage():
 
 
 def test_limits_are_read():
-    assert limits_of(("cpus=4", "memory=1Gi", "leases=1", "waiting=2", "a/b=3")) == Limits(
-        1, 2, 4, 1 << 30, {"a/b": 3}
-    )
+    assert limits_of(("cpus=4", "memory=1Gi", "leases=1", "waiting=2", "a/b=3")) == Limits(1, 2, 4, 1 << 30, {"a/b": 3})
     for wrong in ("cpus", "cpus=x", "=4", "cores=4", "memory=much"):
         with pytest.raises(InputError):
             limits_of((wrong,))
@@ -244,7 +228,5 @@ def test_the_socket_is_the_systems_or_ones_own(monkeypatch):
 
 
 def test_what_cannot_be_is_said_in_a_line(folder):
-    bad = alignup(
-        "agent", "--state", str(folder / "s"), "--machine", "dgx-h100", "--socket", str(folder / ("x" * 100))
-    )
+    bad = alignup("agent", "--state", str(folder / "s"), "--machine", "dgx-h100", "--socket", str(folder / ("x" * 100)))
     assert (bad.returncode, "a path of up to 107 bytes" in bad.stderr) == (2, True)

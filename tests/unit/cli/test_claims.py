@@ -41,9 +41,7 @@ def resources(*devices: dict[str, Any], driver: str = "gpu.example.com") -> list
 
 
 def claim(*requests: tuple[str, str, int], name: str = "c", **more: Any) -> dict[str, Any]:
-    asked = [
-        {"name": one, "exactly": {"deviceClassName": cls, "count": count}} for one, cls, count in requests
-    ]
+    asked = [{"name": one, "exactly": {"deviceClassName": cls, "count": count}} for one, cls, count in requests]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -54,9 +52,7 @@ def claim(*requests: tuple[str, str, int], name: str = "c", **more: Any) -> dict
 
 @pytest.fixture
 def run(tmp_path):
-    def call(
-        known: list[dict[str, Any]], *asked: dict[str, Any], options: tuple[str, ...] = ()
-    ) -> tuple[int, str]:
+    def call(known: list[dict[str, Any]], *asked: dict[str, Any], options: tuple[str, ...] = ()) -> tuple[int, str]:
         (tmp_path / "resources.json").write_text(json.dumps({"kind": "List", "items": known}))
         (tmp_path / "asked.json").write_text(json.dumps({"kind": "List", "items": asked}))
         files = ["--resources", str(tmp_path / "resources.json"), str(tmp_path / "asked.json")]
@@ -82,9 +78,7 @@ def test_devices_are_told_with_their_numa_nodes(run) -> None:
 def test_a_constraint_is_named(run) -> None:
     known = [*resources(device("g0", 0), device("g1", 0)), *resources(device("n0", 1), driver=NIC)]
     status, output = run(
-        known,
-        claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]),
-        options=("--json",),
+        known, claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]), options=("--json",)
     )
     told = json.loads(output)
     assert status == 1
@@ -97,15 +91,11 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
     held = {
         **claim(("r", GPU, 1), name="held"),
         "status": {
-            "allocation": {
-                "devices": {"results": [{"request": "r", "driver": GPU, "pool": "node-a", "device": "g0"}]}
-            }
+            "allocation": {"devices": {"results": [{"request": "r", "driver": GPU, "pool": "node-a", "device": "g0"}]}}
         },
     }
     known = [
-        *resources(
-            device("g0", 0), device("g1", 0, taints=[{"key": "k", "effect": "NoExecute"}]), device("g2", 1)
-        ),
+        *resources(device("g0", 0), device("g1", 0, taints=[{"key": "k", "effect": "NoExecute"}]), device("g2", 1)),
         held,
     ]
     status, output = run(known, claim(("gpu", GPU, 2)), options=("--json",))
@@ -126,12 +116,7 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
         claim(("b", GPU, 2), name="two"),
     ]
     references = [{"name": name, "resourceClaimName": name} for name in ("one", "two")]
-    pod = {
-        "kind": "Pod",
-        "apiVersion": "v1",
-        "metadata": {"name": "p"},
-        "spec": {"resourceClaims": references},
-    }
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"resourceClaims": references}}
     for one in known[2:]:
         del one["metadata"]["namespace"]
     status, output = run(known, pod)
@@ -202,9 +187,7 @@ def test_scenarios_are_answered_in_the_oracles_form(tmp_path) -> None:
         ["class", "error", "ms", "name", "result"],
         ["ms", "name", "result"],
     ]
-    assert told[0]["result"][0]["devices"] == [
-        {"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}
-    ]
+    assert told[0]["result"][0]["devices"] == [{"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}]
     assert told[1]["result"] is told[2]["result"] is None
 
 
@@ -247,10 +230,5 @@ def test_hostile_lines_are_refused_in_one_line(tmp_path, question) -> None:
 
 
 def test_options_that_contradict_each_other() -> None:
-    for options in (
-        [],
-        ["--scenarios", "a"],
-        ["--scenarios", "a", "--selectors", "b", "--json"],
-        ["--resources", "a"],
-    ):
+    for options in ([], ["--scenarios", "a"], ["--scenarios", "a", "--selectors", "b", "--json"], ["--resources", "a"]):
         assert CliRunner().invoke(program, ["claims", *options]).exit_code == 2

@@ -9,11 +9,7 @@ from alignup.cli.program import program
 
 def completed(words: str) -> list[str]:
     """Return the answers to a command line whose last word is being typed: kind and value, one a line."""
-    asked = {
-        "_ALIGNUP_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
+    asked = {"_ALIGNUP_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     return CliRunner().invoke(program, env=asked, prog_name="alignup").output.split()
 
 

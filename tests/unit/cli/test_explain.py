@@ -46,8 +46,7 @@ def test_the_first_line_is_the_cause(conflict: str) -> None:
 
     assert done.exit_code == 1
     assert refused[0] == (
-        f"default/new: {GPU} can only come from node 1, cpu only from node 0; "
-        "single-numa-node needs one node for both"
+        f"default/new: {GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both"
     )
     assert refused[1] == (
         "refused with TopologyAffinityError; policy single-numa-node, scope container; the pod is Guaranteed"
@@ -78,9 +77,7 @@ def test_json_is_one_object_a_line(conflict: str) -> None:
 
 def test_wide_machines_and_many_pods_are_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "pods.json"
-    path.write_text(
-        json.dumps({"kind": "List", "items": [pod(f"p{number}", cpu="1") for number in range(26)]})
-    )
+    path.write_text(json.dumps({"kind": "List", "items": [pod(f"p{number}", cpu="1") for number in range(26)]}))
     done = CliRunner().invoke(program, ["explain", "-m", "dgx-h100", str(path)])
 
     assert "and 5 more containers" in done.stdout
@@ -127,9 +124,7 @@ def test_admit_shows_hints_too() -> None:
     assert done.exit_code == 0
     rows = [line.split("  ") for line in done.stdout.splitlines() if "nodes 0+1" in line]
     assert len(rows) == 6
-    told = json.loads(
-        CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout
-    )
+    told = json.loads(CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout)
     first = told["containers"]["numa-aligned-container0"]["hints"]
     assert first["cpu"]["cpu"][-1] == {"numaNodes": [0, 1], "preferred": False}
     words = ["admit", "-m", "align-up-article", "--hints", "--kubelet-version", "1.33,1.36"]
@@ -139,11 +134,7 @@ def test_admit_shows_hints_too() -> None:
 def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> None:
     """Also where the pod is judged as a whole."""
     config = tmp_path / "kubelet.json"
-    fields = {
-        "topologyManagerPolicy": "restricted",
-        "topologyManagerScope": "pod",
-        "cpuManagerPolicy": "static",
-    }
+    fields = {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "cpuManagerPolicy": "static"}
     config.write_text(json.dumps({**fields, "reservedSystemCPUs": "0"}))
     words = ["admit", "-m", "align-up-article", "--hints", "-c", str(config)]
 

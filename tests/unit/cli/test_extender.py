@@ -39,14 +39,9 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
     try:
         said = process.stdout.readline()
         assert said.startswith("listening on 127.0.0.1:")
-        args = {
-            "Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
-            "NodeNames": ["a"],
-        }
+        args = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, "NodeNames": ["a"]}
         request = urllib.request.Request(
-            f"http://{said.split()[-1]}/filter",
-            json.dumps(args).encode(),
-            {"Content-Type": "application/json"},
+            f"http://{said.split()[-1]}/filter", json.dumps(args).encode(), {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
             assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}

@@ -8,14 +8,7 @@ import sys
 
 import pytest
 
-from alignup.cli.inputs import (
-    load_node,
-    open_input,
-    read_bytes,
-    read_lines,
-    read_mapping,
-    read_pods,
-)
+from alignup.cli.inputs import load_node, open_input, read_bytes, read_lines, read_mapping, read_pods
 from alignup.cli.options import NodeSource
 from alignup.errors import ConfigError, InputError
 from alignup.machine.machine import Machine

@@ -65,9 +65,7 @@ def test_a_machine_at_a_glance(alignup, tree) -> None:
     assert "network Mellanox 15b3:2330 any 1 0000:01:00.0" in text
     assert "NVMe - 0 1 0000:02:00.0" in text
     assert "0000:03:00.0" not in text
-    assert text.endswith(
-        "distance 0 1 ──────────────────── 0 10 21 1 21 10".replace("─" * 20, text.split()[-7])
-    )
+    assert text.endswith("distance 0 1 ──────────────────── 0 10 21 1 21 10".replace("─" * 20, text.split()[-7]))
 
 
 def test_pictures_and_pages_are_files(alignup, tree, tmp_path) -> None:
@@ -137,9 +135,7 @@ def test_snapshots_are_machines(alignup, tree, tmp_path) -> None:
 
 
 def test_only_sysfs_can_be_packed(alignup, tree, tmp_path) -> None:
-    assert alignup("machine", "-m", "gb200", "--snapshot", tmp_path / "x.tar.xz").complains(
-        "--snapshot", "gb200"
-    )
+    assert alignup("machine", "-m", "gb200", "--snapshot", tmp_path / "x.tar.xz").complains("--snapshot", "gb200")
     assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "x.zip").complains(".tar.xz")
     assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "no" / "x.tgz").complains("write")
 
@@ -168,10 +164,7 @@ def test_what_is_no_machine(alignup, tmp_path, write) -> None:
     assert alignup("machine", "--root", "align-up-article").complains("align-up-article")
     assert alignup("machine", "-m", write("m.json", '{"numaNodes": [')).complains("m.json")
     assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
-    devices = {
-        "machine": Machine.catalog()["xeon-2s"].to_dict(),
-        "devices": {"a/b": [{"id": "d", "numa": ["7"]}]},
-    }
+    devices = {"machine": Machine.catalog()["xeon-2s"].to_dict(), "devices": {"a/b": [{"id": "d", "numa": ["7"]}]}}
     assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
     assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=8086:*").complains("8086:*")
 
@@ -217,10 +210,7 @@ def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
 def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
     """--near-cpus moves them to the closest nodes that have CPUs."""
     catalog = Machine.catalog()["gb200"].to_dict()
-    scenario = {
-        "machine": catalog,
-        "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]},
-    }
+    scenario = {"machine": catalog, "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]}}
     file = write("m.json", scenario)
 
     assert "a/gpu 10 1 g" in words(alignup("machine", "-m", file).out)
@@ -245,9 +235,7 @@ def test_nodes_that_are_alike_share_a_line(capsys) -> None:
 
 def test_what_is_unusual_is_said(capsys) -> None:
     """Offline CPUs, CPUs of no node or of several, and names that look like markup."""
-    machine = replace(
-        Machine((node(0, 0, 1), node(1, 1, 2))), offline_cpus=(5, 6), unassigned_cores=(Core((4,), 0),)
-    )
+    machine = replace(Machine((node(0, 0, 1), node(1, 1, 2))), offline_cpus=(5, 6), unassigned_cores=(Core((4,), 0),))
     show_machine("[red]", LoadedMachine(machine))
     text = capsys.readouterr().out
 

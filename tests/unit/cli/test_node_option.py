@@ -33,10 +33,7 @@ def test_devices_and_release_can_be_given(alignup, tmp_path):
     words = ("--node", ARCHIVE, "--devices", tmp_path / "devices.json", "--kubelet-version", "1.33", "--json")
     ended = alignup("admit", *words, tmp_path / "pod.yaml")
     assert ended.status == 0
-    assert ended.lines[0]["containers"]["c0"]["devices"] == {
-        "example.com/nic": ["n"],
-        "nvidia.com/gpu": ["g"],
-    }
+    assert ended.lines[0]["containers"]["c0"]["devices"] == {"example.com/nic": ["n"], "nvidia.com/gpu": ["g"]}
 
 
 def test_options_that_do_not_go_together_are_wrong_usage(alignup):
@@ -87,9 +84,7 @@ def test_pods_that_are_there_already_are_told_apart(alignup, write):
     assert [one["pod"] for one in ended.lines if not one.get("isThere")] == ["new"]
     held = next(one for one in ended.lines if one["pod"] == "p51-04-node-real")
     assert (held["admitted"], held["containers"]["c0"]["cpus"]) == (True, "5")
-    assert (
-        "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored" in ended.err
-    )
+    assert "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored" in ended.err
 
     shown = alignup("admit", "--node", ARCHIVE, file).out
     assert shown.index("default/p51-04-node-real/c0") < shown.index("✓ default/new admitted")
@@ -110,12 +105,7 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     for name, cpus, started in (("old", "1", "2026-01-01T00:00:00Z"), ("big", "40", "2099-01-01T00:00:00Z")):
         dead = pending(name, cpus)
         dead["spec"]["nodeName"] = "node-real"
-        dead["status"] = {
-            "phase": "Failed",
-            "reason": "TopologyAffinityError",
-            "message": "why",
-            "startTime": started,
-        }
+        dead["status"] = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "why", "startTime": started}
         listed["items"].append(dead)
     (tmp_path / "pods.json").write_text(json.dumps(listed))
     ended = alignup("explain", "--node", tmp_path, "--json")

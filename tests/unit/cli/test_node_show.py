@@ -28,9 +28,7 @@ def test_json_is_one_line(alignup):
 
 
 def test_pictures_are_written(alignup, tmp_path):
-    ended = alignup(
-        "node", "show", "--node", ARCHIVE, "--svg", tmp_path / "x.svg", "--html", tmp_path / "x.html"
-    )
+    ended = alignup("node", "show", "--node", ARCHIVE, "--svg", tmp_path / "x.svg", "--html", tmp_path / "x.html")
     assert ended.status == 0
     assert "p51-01-node-real" in (tmp_path / "x.svg").read_text()
     assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
@@ -83,7 +81,5 @@ def test_options_that_do_not_go_together_are_wrong_usage(alignup, tmp_path):
     ended = alignup("node", "collect", "--node", ARCHIVE, "--kubeconfig", "k", target)
     assert ended.status == 2
     assert "--node-name" in ended.err
-    assert alignup("node", "collect", "--node", ARCHIVE, "--pods", tmp_path / "none", target).complains(
-        "none"
-    )
+    assert alignup("node", "collect", "--node", ARCHIVE, "--pods", tmp_path / "none", target).complains("none")
     assert not target.exists()

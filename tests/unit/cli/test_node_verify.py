@@ -24,9 +24,7 @@ def root(tmp_path):
 def process(root, pid, cpus, identity):
     folder = root / "proc" / str(pid)
     folder.mkdir(parents=True)
-    (folder / "status").write_text(
-        f"Name:\twork\nPPid:\t1\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
-    )
+    (folder / "status").write_text(f"Name:\twork\nPPid:\t1\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n")
     uid = f"{UID[:8]}-{UID[8:12]}-{UID[12:16]}-{UID[16:20]}-{UID[20:]}"
     (folder / "cgroup").write_text(f"0::/kubepods/pod{uid}/{identity}\n")
 

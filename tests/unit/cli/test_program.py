@@ -23,9 +23,7 @@ SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus"
 ANSWER = b'{"name":"","steps":[]}\n'
 SCRIPT = Path(sys.executable).with_name("alignup")
 
-installed = pytest.mark.skipif(
-    not SCRIPT.exists(), reason="the script alignup is not installed beside this Python"
-)
+installed = pytest.mark.skipif(not SCRIPT.exists(), reason="the script alignup is not installed beside this Python")
 
 
 def test_every_subcommand_has_help(alignup) -> None:
@@ -54,9 +52,7 @@ def test_the_version(alignup) -> None:
 
 
 def test_the_package_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "alignup", "--version"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "alignup", "--version"], capture_output=True, text=True, check=True)
 
     assert done.stdout.startswith("alignup ")
 
@@ -72,9 +68,7 @@ def test_no_help_leaves_a_value_open(alignup, name: str) -> None:
     assert "TEXT" not in alignup(name, "--help").out
 
 
-@pytest.mark.parametrize(
-    "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
-)
+@pytest.mark.parametrize("words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]])
 def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
     """Click's own words on standard error, and nothing on standard output."""
     ended = alignup(*words)
@@ -109,9 +103,7 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
     assert exit_status(click.Command("failing", callback=fail)) == status
 
 
-@pytest.mark.parametrize(
-    ("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
-)
+@pytest.mark.parametrize(("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")])
 def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException, words: str) -> None:
     """Where no reader noticed it before."""
 
@@ -126,9 +118,7 @@ def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException,
 
 def test_streams_can_be_other_peoples() -> None:
     """Only what would raise an error is changed."""
-    ours, theirs = (
-        io.TextIOWrapper(io.BytesIO(), "ascii", errors=errors) for errors in ("strict", "backslashreplace")
-    )
+    ours, theirs = (io.TextIOWrapper(io.BytesIO(), "ascii", errors=errors) for errors in ("strict", "backslashreplace"))
     for stream in (ours, theirs, io.StringIO(), None):
         let_write_anything(stream)
 
@@ -184,9 +174,7 @@ def test_closed_input_is_said() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize(
-    "words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")]
-)
+@pytest.mark.parametrize("words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")])
 def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...]) -> None:
     """They are lost, it is not."""
     assert run_in_shell("2>/dev/full", *words).returncode == run_in_shell("", *words).returncode > 0
@@ -194,10 +182,7 @@ def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...
 
 def test_too_few_files_may_be_open(tmp_path: Path) -> None:
     """One line, whichever import or file it is that cannot be opened."""
-    ways = (
-        ("machine", "--machine", "dgx-h100"),
-        ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"),
-    )
+    ways = (("machine", "--machine", "dgx-h100"), ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"))
     for limit in (5, 7):  # with fewer, the interpreter itself does not start
         for words in ways:
             done = run_in_shell("", *words, before=f"ulimit -n {limit};")
@@ -318,14 +303,10 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
         (("node", "publish", "--name", "n"), "xxhash", "cluster"),
     ],
 )
-def test_a_missing_extra_is_named(
-    alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str
-) -> None:
+def test_a_missing_extra_is_named(alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str) -> None:
     """In one line, before anything is done."""
     monkeypatch.setattr(failures, "find_spec", lambda name: None if name == missing else find_spec(name))
-    assert alignup(*words).complains(
-        f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'"
-    )
+    assert alignup(*words).complains(f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'")
 
 
 def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:

@@ -29,9 +29,7 @@ def state(tmp_path):
         memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
         devices={leasing.GPU: ("gpu0", "gpu1")},
     )
-    gone = msgspec.structs.replace(
-        leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1)
-    )
+    gone = msgspec.structs.replace(leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1))
     other = msgspec.structs.replace(
         leasing.record("other"), process=msgspec.structs.replace(mine.process, boot_id="x", host="x")
     )

@@ -88,11 +88,7 @@ def test_exact_answers_ask_the_nodes(files):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        ("{}\n", "nodes.*name"),
-        ("kind: Pod\n", "NodeResourceTopology"),
-        ("\n", "NodeResourceTopology"),
-    ],
+    [("{}\n", "nodes.*name"), ("kind: Pod\n", "NodeResourceTopology"), ("\n", "NodeResourceTopology")],
 )
 def test_a_file_of_something_else_is_an_error(tmp_path, files, content, message):
     """The error says which file and what was expected."""
@@ -116,17 +112,13 @@ def test_koordinators_scheduler_filters_and_scores(files):
     assert result.exit_code == 0
     assert "default/new: 2 of 3 nodes pass" in result.output
     assert "small: Unschedulable: Insufficient cpu" in result.output
-    found = json.loads(
-        run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output
-    )
+    found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output)
     # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller placement is worth more
     assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [("empty", [0]), ("full", [1])]
     assert found["refused"] == [{"node": "small", "reason": "Unschedulable", "message": "Insufficient cpu"}]
     assert found["refusals"] == {"Unschedulable": 1}
     assert found["exact"]
-    found = json.loads(
-        run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output
-    )
+    found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output)
     assert {one["policy"] for one in found["best"]} == {""}
 
 
@@ -179,9 +171,7 @@ def test_nodes_without_numa_management_are_named(alignup, files):
     plain = json.dumps({**json.loads(node_line("plain")), "kubelet": {}})
     nodes.write_text(f"{plain}\n{nodes.read_text()}")
 
-    assert (
-        "without NUMA management, so last: plain" in alignup("rank", "--nodes", nodes, pod).out.splitlines()
-    )
+    assert "without NUMA management, so last: plain" in alignup("rank", "--nodes", nodes, pod).out.splitlines()
     [answer] = alignup("rank", "--nodes", nodes, "--json", pod).lines
     assert (answer["best"][-1]["node"], answer["unmanaged"]) == ("plain", ["plain"])
 
@@ -215,9 +205,7 @@ def test_amounts_from_standard_input_cannot_be_filled(files):
 def test_nodes_that_refuse_alike_are_told_once(tmp_path):
     """In text with the sentence of the first of them, in JSON with all of their names."""
     nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.json"
-    nodes.write_text(
-        "\n".join(node_line(f"n{index}", pods=[pod_manifest(f"old{index}", 5)]) for index in range(7))
-    )
+    nodes.write_text("\n".join(node_line(f"n{index}", pods=[pod_manifest(f"old{index}", 5)]) for index in range(7)))
     pod.write_text(json.dumps(pod_manifest("new", 9)))
     shown = run("rank", "--nodes", nodes, pod).output
     told = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)

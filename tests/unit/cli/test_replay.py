@@ -49,9 +49,7 @@ GPU = {"a/gpu": "1"}
 
 def test_every_documented_key(alignup, write) -> None:
     """NUMA nodes by the kernel's ids, CPUs as lists, memory in bytes, devices by resource."""
-    file = write(
-        "s.jsonl", scenario(manifest("p", cpu="2", **GPU), manifest("q"), manifest("r", cpu="3"), "p")
-    )
+    file = write("s.jsonl", scenario(manifest("p", cpu="2", **GPU), manifest("q"), manifest("r", cpu="3"), "p"))
 
     ended = alignup("replay", "--json", file)
 
@@ -118,17 +116,10 @@ def test_hints_of_pods(alignup, write) -> None:
 def test_a_null_affinity(alignup, write) -> None:
     """A container that asks for nothing may be anywhere; under policy none nothing is decided."""
     nothing = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
-    file = write(
-        "s.jsonl", scenario(nothing) + "\n" + scenario(nothing, kubelet={"topologyManagerPolicy": "none"})
-    )
+    file = write("s.jsonl", scenario(nothing) + "\n" + scenario(nothing, kubelet={"topologyManagerPolicy": "none"}))
     aligned, none = (line["steps"][0]["containers"]["c0"] for line in alignup("replay", "--json", file).lines)
 
-    assert aligned == {
-        "affinity": {"numaNodes": None, "preferred": True},
-        "cpus": None,
-        "memory": [],
-        "devices": {},
-    }
+    assert aligned == {"affinity": {"numaNodes": None, "preferred": True}, "cpus": None, "memory": [], "devices": {}}
     assert none["affinity"] is None
 
 
@@ -189,9 +180,7 @@ def test_a_flood_of_warnings_ends(alignup, write) -> None:
 
 
 def test_machines_of_the_catalog_go_by_name(alignup, write) -> None:
-    line = json.dumps(
-        {"machine": "align-up-article", "steps": [{"admit": manifest("p", **{"nvidia.com/gpu": "1"})}]}
-    )
+    line = json.dumps({"machine": "align-up-article", "steps": [{"admit": manifest("p", **{"nvidia.com/gpu": "1"})}]})
     [answer] = alignup("replay", "--json", write("s.jsonl", line)).lines
 
     assert answer["steps"][0]["containers"]["c0"]["devices"] == {"nvidia.com/gpu": ["gpu0"]}
@@ -234,9 +223,7 @@ def test_a_refused_pod_may_be_removed(alignup, write) -> None:
     """The conformance vectors do: there is nothing to take back. Once."""
     refused = manifest("p", cpu="9")
     assert alignup("replay", "--json", write("s.jsonl", scenario(refused, "p"))).status == 0
-    assert alignup("replay", "--json", write("t.jsonl", scenario(refused, "p", "p"))).complains(
-        "steps[2]", "'p'"
-    )
+    assert alignup("replay", "--json", write("t.jsonl", scenario(refused, "p", "p"))).complains("steps[2]", "'p'")
 
 
 def test_a_container_that_starts_is_said(alignup, write) -> None:

@@ -50,9 +50,7 @@ def test_a_command_runs_on_the_one_cpu_that_it_was_given(state):
     """On this very machine."""
     done = alignup(state, "--cpus", "1", "--", "python3", "-c", "import os; print(os.sched_getaffinity(0))")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout.replace("{", "[").replace("}", "]")) in [
-        [cpu] for cpu in os.sched_getaffinity(0)
-    ]
+    assert json.loads(done.stdout.replace("{", "[").replace("}", "]")) in [[cpu] for cpu in os.sched_getaffinity(0)]
     assert leases(state) == ()
 
 
@@ -255,9 +253,7 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
     """And nothing is held."""
     devices, proof = tmp_path / "devices.json", tmp_path / "proof"
     devices.write_text('{"nvidia.com/gpu": [{"id": "0000:ff:1f.7", "numa": [0]}]}')
-    done = alignup(
-        state, *DGX, "--devices", str(devices), "--device", "nvidia.com/gpu=1", "--", "touch", str(proof)
-    )
+    done = alignup(state, *DGX, "--devices", str(devices), "--device", "nvidia.com/gpu=1", "--", "touch", str(proof))
     assert done.returncode == 125
     assert done.stderr.splitlines() == [
         "alignup: expected a GPU that CUDA can number, got '0000:ff:1f.7' at the devices of nvidia.com/gpu"
@@ -269,9 +265,7 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
 def test_what_the_command_leaves_running_keeps_the_lease(state):
     """Its status comes at once; who waits gets what it had when it ends."""
     wish = (*DGX, "--cpus", "224")
-    done = alignup(
-        state, *wish, "--name", "n", "--", "sh", "-c", "setsid sleep 60 >&- 2>&- & echo $!; exit 4"
-    )
+    done = alignup(state, *wish, "--name", "n", "--", "sh", "-c", "setsid sleep 60 >&- 2>&- & echo $!; exit 4")
     assert done.returncode == 4
     left = int(done.stdout)
     try:
@@ -306,19 +300,7 @@ def test_names_and_arguments_need_not_be_utf8(tmp_path):
     """They come from the file system."""
     state = os.fsencode(tmp_path) + b"/\xff.json"
     done = subprocess.run(  # noqa: S603  # ours
-        [
-            *ALIGNUP,
-            "run",
-            b"--state",
-            state,
-            *DGX,
-            "--cpus",
-            "1",
-            "sh",
-            "-c",
-            b'printf %s "$ALIGNUP_STATE$0"',
-            b"\xfe",
-        ],
+        [*ALIGNUP, "run", b"--state", state, *DGX, "--cpus", "1", "sh", "-c", b'printf %s "$ALIGNUP_STATE$0"', b"\xfe"],
         capture_output=True,
         check=False,
     )
@@ -362,8 +344,6 @@ def test_closed_streams_change_nothing(state, closed):
 )
 def test_the_managers_of_a_release_decide(state, version, status, words):
     """Kubelets up to 1.30 know no option for more than 8 NUMA nodes."""
-    done = alignup(
-        state, "--machine", "gb200", "--no-bind", "--kubelet-version", version, "--cpus", "1", "--", "true"
-    )
+    done = alignup(state, "--machine", "gb200", "--no-bind", "--kubelet-version", version, "--cpus", "1", "--", "true")
     assert done.returncode == status
     assert words in done.stderr

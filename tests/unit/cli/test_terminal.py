@@ -35,14 +35,11 @@ def test_no_column_is_lost_where_there_is_no_room(monkeypatch, capsys, columns: 
     monkeypatch.setenv("COLUMNS", columns)
     print_table(("rank", "NUMA nodes", "CPUs"), [("0", "1,2,3", "0-31,64-95")])
 
-    assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(
-        capsys.readouterr().out.split()
-    )
+    assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
-    ("encoding", "good", "bad"),
-    [("utf-8", "✓", "✗"), ("ascii", "ok", "no"), ("cp437", "ok", "no")],
+    ("encoding", "good", "bad"), [("utf-8", "✓", "✗"), ("ascii", "ok", "no"), ("cp437", "ok", "no")]
 )
 def test_marks_are_words_where_signs_cannot_be_written(encoding: str, good: str, bad: str) -> None:
     console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))

@@ -164,8 +164,7 @@ def test_what_does_not_fit_one_numa_node(kinds):
     shared = [
         node
         for _, node in kinds
-        if 4 <= len(node.machine.numa_nodes) <= 8
-        and node.manager.policy.name in {"best-effort", "restricted"}
+        if 4 <= len(node.machine.numa_nodes) <= 8 and node.manager.policy.name in {"best-effort", "restricted"}
     ][:60]
     cluster = Cluster.from_nodes(shared)
     several = 0
@@ -187,10 +186,7 @@ def alike_containers(random, resource):
     """Return a pod of runs of containers that ask for the same: one run, or two, or a run with others around it."""
     containers = []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        limits = {
-            "cpu": str(random.choice([1, 1, 2, 2, 4])),
-            "memory": f"{random.choice([128, 512, 1500])}Mi",
-        }
+        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
         if random.random() < 0.5:
             limits[resource] = str(random.choice([1, 1, 2]))
         if random.random() < 0.1:
@@ -227,13 +223,8 @@ def test_containers_that_are_alike(seed):
 def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
     """A single node that has enough is preferred on a wide machine too, wherever the other devices are."""
     nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(10)]
-    inventory = {
-        RESOURCES[0]: [{"id": f"d{n}", "numa": near} for n, near in enumerate(([0], [1, 9], [2], [2, 3]))]
-    }
-    kubelet = {
-        "topologyManagerPolicy": policy,
-        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"},
-    }
+    inventory = {RESOURCES[0]: [{"id": f"d{n}", "numa": near} for n, near in enumerate(([0], [1, 9], [2], [2, 3]))]}
+    kubelet = {"topologyManagerPolicy": policy, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"}}
     node = Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": inventory})
     containers = [{"name": "c0", "image": "i", "resources": {"limits": {RESOURCES[0]: str(wish)}}}]
     pod = Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
@@ -285,9 +276,7 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
 @pytest.mark.parametrize(
     ("places", "policy", "wishes"),
     [
-        pytest.param(
-            [[0], [0, 1], [1], [0]], "best-effort", (2, 2), id="near two nodes between those of one"
-        ),
+        pytest.param([[0], [0, 1], [1], [0]], "best-effort", (2, 2), id="near two nodes between those of one"),
         pytest.param([[1], [0, 1], [1]], "restricted", (2, 1), id="near two nodes second"),
     ],
 )
@@ -300,8 +289,7 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
         {"machine": {"numaNodes": nodes}, "kubelet": {"topologyManagerPolicy": policy}, "devices": inventory}
     )
     containers = [
-        {"name": f"c{index}", "resources": {"limits": {name: str(count)}}}
-        for index, count in enumerate(wishes)
+        {"name": f"c{index}", "resources": {"limits": {name: str(count)}}} for index, count in enumerate(wishes)
     ]
     pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers}})
     cluster = Cluster.from_nodes([node])

@@ -42,9 +42,7 @@ def test_the_public_name():
 
 def test_resources_by_node_and_numa_node():
     """Free and allocatable amounts are arrays; a device near to no node counts nowhere."""
-    cluster = cluster_of(
-        node_line("a", pods=[pod_manifest("old", cpus=3, memory="4Gi", gpu=1)]), node_line("b")
-    )
+    cluster = cluster_of(node_line("a", pods=[pod_manifest("old", cpus=3, memory="4Gi", gpu=1)]), node_line("b"))
     assert cluster.names == ("a", "b")
     assert len(cluster) == 2
     assert cluster.resources == ("cpu", "memory", "example.com/any", "example.com/gpu")
@@ -125,11 +123,7 @@ def last_first(available, must_include, size):
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {"providers": [offering(1)]},
-        {"wrap": Wrapped},
-        {"plugins": {"example.com/gpu": last_first}},
-    ],
+    [{"providers": [offering(1)]}, {"wrap": Wrapped}, {"plugins": {"example.com/gpu": last_first}}],
     ids=["a provider of a user", "wrapped providers", "a device plugin"],
 )
 def test_nodes_that_others_take_part_in_are_exact_too(more):
@@ -141,10 +135,7 @@ def test_nodes_that_others_take_part_in_are_exact_too(more):
         assert answer.exact.all()
         for index, node in enumerate(nodes):
             admission = node.admit(manifest)
-            assert (answer.admitted[index], REASONS[answer.reason[index]]) == (
-                admission.admitted,
-                admission.reason,
-            )
+            assert (answer.admitted[index], REASONS[answer.reason[index]]) == (admission.admitted, admission.reason)
             if not admission.admitted:
                 continue
             affinity = admission.containers["c0"].affinity
@@ -278,10 +269,7 @@ def test_json_lines_name_the_line_of_an_error():
         ("[]", r"nodes:2: expected a node as a JSON object"),
         ('{"name": "b"}', r"nodes:2: .*machine"),
         (node_line("a"), r"nodes:2: expected a name that no other node has"),
-        (
-            node_line("b", pods=[pod_manifest("p", cpus=9)]),
-            r"nodes:2: .*TopologyAffinityError.* at pods\[0\]",
-        ),
+        (node_line("b", pods=[pod_manifest("p", cpus=9)]), r"nodes:2: .*TopologyAffinityError.* at pods\[0\]"),
         (node_line("b", preferredSets={"example.com/gpu": [["x"]]}), r"nodes:2: .*device ids"),
     ):
         with pytest.raises(InputError, match=message):
@@ -307,8 +295,7 @@ LABEL = "node.koordinator.sh/numa-topology-policy"
 def test_the_label_of_a_node_is_its_policy():
     """In a cluster as on the node itself: a pod too large for one NUMA node is refused where the label says so."""
     cluster = cluster_of(
-        node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}),
-        node_line("plain", policy="none"),
+        node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}), node_line("plain", policy="none")
     )
     answer = cluster.evaluate(pod_manifest("large", cpus=9))
     assert answer.admitted.tolist() == [False, True]
@@ -316,10 +303,7 @@ def test_the_label_of_a_node_is_its_policy():
 
 def test_a_cluster_has_one_default_of_exclusivity():
     """It is an argument of the scheduler, and there is one scheduler."""
-    lines = [
-        node_line(name, singleNUMANodeExclusive=value)
-        for name, value in (("a", "Required"), ("b", "Preferred"))
-    ]
+    lines = [node_line(name, singleNUMANodeExclusive=value) for name, value in (("a", "Required"), ("b", "Preferred"))]
     with pytest.raises(InputError, match="the same value for every node of a cluster"):
         cluster_of(*lines)
 
@@ -344,10 +328,7 @@ def annotated(uid, cpus, policy, exclusive=""):
 )
 def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
     """A pod across NUMA nodes, a SingleNUMANode pod in node 1, another pod, and nobody."""
-    nodes = [
-        Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"cpuManagerPolicy": "static"}})
-        for _ in range(4)
-    ]
+    nodes = [Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"cpuManagerPolicy": "static"}}) for _ in range(4)]
     nodes[0].admit(annotated("wide", 9, "Restricted"))
     nodes[1].admit(pod_manifest("filler", cpus=8))
     nodes[1].admit(annotated("single", 2, "SingleNUMANode"))

@@ -105,10 +105,7 @@ def test_topologies_are_judged_by_their_amounts():
     wide = Pod.from_manifest(pod("new", 4, "SingleNUMANode"))
     assert judge_nodes(cluster, wide, "scheduler")[0].numa_nodes == (1,)
     assert judge_nodes(cluster, Pod.from_manifest(pod("new", 99)))[0].message == "Insufficient cpu"
-    assert (
-        judge_nodes(cluster, Pod.from_manifest(pod("new", 1, none=1)))[0].message
-        == "Insufficient example.com/none"
-    )
+    assert judge_nodes(cluster, Pod.from_manifest(pod("new", 1, none=1)))[0].message == "Insufficient example.com/none"
 
 
 def test_what_a_pod_must_not_ask_is_an_error_of_each_node():

@@ -105,21 +105,12 @@ def test_why_each_node_refuses() -> None:
 def test_nodes_known_by_amounts_only() -> None:
     """What their zones do not count is missing; why they refuse is told as far as amounts tell."""
     zones = [
-        {
-            "name": f"node-{number}",
-            "type": "Node",
-            "resources": [{"name": "cpu", "capacity": "8", "available": "6"}],
-        }
+        {"name": f"node-{number}", "type": "Node", "resources": [{"name": "cpu", "capacity": "8", "available": "6"}]}
         for number in range(2)
     ]
     head = {"kind": "NodeResourceTopology", "apiVersion": "topology.node.k8s.io/v1alpha2"}
     objects = [
-        {
-            **head,
-            "metadata": {"name": "bare"},
-            "topologyPolicies": ["SingleNUMANode"],
-            "zones": [{"name": "node-0"}],
-        },
+        {**head, "metadata": {"name": "bare"}, "topologyPolicies": ["SingleNUMANode"], "zones": [{"name": "node-0"}]},
         {**head, "metadata": {"name": "full"}, "topologyPolicies": ["SingleNUMANode"], "zones": zones},
     ]
     cluster = Cluster.from_node_resource_topologies(objects)
@@ -128,10 +119,7 @@ def test_nodes_known_by_amounts_only() -> None:
     assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
     assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {"Insufficient cpu": 2}
     [bare, full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
-    assert (bare.message, full.message) == (
-        "20 asked, 0 free in sum",
-        "Insufficient cpu: 20 asked, 12 free in sum",
-    )
+    assert (bare.message, full.message) == ("20 asked, 0 free in sum", "Insufficient cpu: 20 asked, 12 free in sum")
     [_, full] = ranked(cluster, pod({"cpu": "8", "memory": "1"})).refused
     assert full.message == "Insufficient memory: 1 asked, 0 free in sum"
     nothing = ranked(cluster, pod({}))

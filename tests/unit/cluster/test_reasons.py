@@ -65,9 +65,7 @@ def check(words: str, causes) -> None:
         assert WORDS[kind] in words, (words, kind, sentence)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20)]]
-)
+@pytest.mark.parametrize("seed", [*range(4), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20)]])
 def test_a_ranking_blames_what_the_node_blames(seed) -> None:
     for node, pod, causes in pairs(seed, PAIRS // 20):
         cluster = Cluster.from_nodes({"n": node})
@@ -101,9 +99,7 @@ def test_a_simulation_and_an_extender_blame_what_the_node_blames(seed) -> None:
 
 def line(name: str, machine: str, **kubelet: Any) -> str:
     return json.dumps(
-        {"name": name, "machine": machine, "kubelet": kubelet}
-        if kubelet
-        else {"name": name, "machine": machine}
+        {"name": name, "machine": machine, "kubelet": kubelet} if kubelet else {"name": name, "machine": machine}
     )
 
 
@@ -114,9 +110,7 @@ def pod(**limits: str) -> Pod:
 
 def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
     cluster = Cluster.from_json_lines("\n".join(lines))
-    return {
-        one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
-    }
+    return {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
 
 
 def test_a_neighbour_with_a_memory_manager_puts_no_blame_on_memory() -> None:
@@ -143,10 +137,7 @@ def zones(policy: str, resource: str, *available: int, capacity: int = 8, **othe
                 "type": "Node",
                 "resources": [
                     {"name": resource, "capacity": str(capacity), "available": str(free)},
-                    *(
-                        {"name": name, "capacity": str(most), "available": str(most)}
-                        for name, most in others.items()
-                    ),
+                    *({"name": name, "capacity": str(most), "available": str(most)} for name, most in others.items()),
                 ],
             }
             for number, free in enumerate(available)
@@ -162,9 +153,7 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
     ]
     cluster = Cluster.from_node_resource_topologies(objects)
     asked = pod(cpu="4", memory="1Mi")
-    found = {
-        one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
-    }
+    found = {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
     assert found["RestrictedContainerLevel-cpu"] == "cpu only on more nodes than needed"
     assert found["RestrictedContainerLevel-memory"] == "no set of nodes is best for cpu and memory"
     wide = pod(cpu="9", memory="1Mi")
@@ -188,8 +177,7 @@ def test_a_simulation_takes_requests_of_exbibytes(blind) -> None:
     sizes = ("9Ei", "8Ei", "1E", "9.2e18", "1Gi")
     pods = [pod(cpu="1", memory=size) for size in sizes] + [pod(cpu="9Ei", memory="1Gi"), pod(cpu="9e18")]
     events = [
-        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0)
-        for number, one in enumerate(pods)
+        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0) for number, one in enumerate(pods)
     ]
     report = Simulation(cluster, blind=blind).run(events)
     assert (report.placed, report.no_room) == (1, len(pods) - 1)

@@ -145,15 +145,10 @@ def test_amounts_are_judged_by_a_release_too():
         "zones": zones,
     }
     limits = {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}
-    manifest = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
-    }
+    manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}}
     affinity = {
         version: int(
-            Cluster.from_node_resource_topologies(topology, kubelet_version=version)
-            .evaluate(manifest)
-            .affinity[0]
+            Cluster.from_node_resource_topologies(topology, kubelet_version=version).evaluate(manifest).affinity[0]
         )
         for version in ("1.35", "1.36")
     }
@@ -195,9 +190,7 @@ def topology_named(name, policy="BestEffort"):
 
 ACROSS = {
     "metadata": {"name": "p"},
-    "spec": {
-        "containers": [{"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}]
-    },
+    "spec": {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}]},
 }
 
 
@@ -223,12 +216,8 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
 
 def test_node_objects_that_do_not_help_are_named():
     with pytest.warns(AlignupWarning, match="Node objects without a NodeResourceTopology are ignored: b, c"):
-        Cluster.from_node_resource_topologies(
-            [api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")]
-        )
-    with pytest.raises(
-        InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"
-    ):
+        Cluster.from_node_resource_topologies([api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")])
+    with pytest.raises(InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"):
         Cluster.from_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
     with pytest.raises(InputError, match="expected at least one NodeResourceTopology, got none"):
         Cluster.from_node_resource_topologies([api_node("a", "v1.33.1")])
@@ -244,10 +233,7 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
     limits = {"cpu": "5", "memory": "1Gi"}
     manifest = {
         "metadata": {"name": "p"},
-        "spec": {
-            "resources": {"limits": limits},
-            "containers": [{"name": "c0", "resources": {"limits": limits}}],
-        },
+        "spec": {"resources": {"limits": limits}, "containers": [{"name": "c0", "resources": {"limits": limits}}]},
     }
     for order in (objects, objects[2:] + objects[:2]):
         cluster = Cluster.from_node_resource_topologies(order)

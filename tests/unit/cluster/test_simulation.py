@@ -47,10 +47,7 @@ def test_a_trace_is_read_in_order():
     [
         (["{"], "trace:1: expected an event"),
         (['{"time": 0}'], 'either "admit" or "remove"'),
-        (
-            ['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'],
-            "trace:2: expected a time not before 1",
-        ),
+        (['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'], "trace:2: expected a time not before 1"),
         ([json.dumps({"time": 0, "admit": pod_manifest("a")})] * 2, "uid that has not come yet"),
         ([json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": -1})], "duration"),
         ([json.dumps({"time": 0, "admit": {"metadata": {"name": "a"}, "spec": {}}})], "containers"),
@@ -101,9 +98,7 @@ def test_blind_scores():
     request = totals.request(Pod.from_manifest(pod_manifest("new", cpus=3, memory="31.5Gi")))
     assert totals.score(request, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
     assert totals.score(request, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
-    assert totals.score(request, "balanced-allocation").tolist() == [
-        pytest.approx(100 * (1 - np.std([0.2, 0.5])))
-    ]
+    assert totals.score(request, "balanced-allocation").tolist() == [pytest.approx(100 * (1 - np.std([0.2, 0.5])))]
     strange = totals.request(Pod.from_manifest(pod_manifest("strange", tpu=1)))
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):
@@ -165,8 +160,7 @@ def test_answers_kept_are_forgotten_together(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("events", "message"),
-    [([Removal(0, "x")], "a pod that has come"), ([arrival("a"), arrival("a")], "not there yet")],
+    ("events", "message"), [([Removal(0, "x")], "a pod that has come"), ([arrival("a"), arrival("a")], "not there yet")]
 )
 def test_a_trace_that_makes_no_sense(events, message):
     with pytest.raises(InputError, match=message):

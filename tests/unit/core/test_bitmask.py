@@ -74,12 +74,7 @@ def test_comparisons_agree_with_sets(of_masks, of_sets) -> None:
 def test_a_mask_describes_itself_as_a_set_does() -> None:
     """Size, truth, membership, iteration and integer value agree for all 256 masks of 8 positions."""
     for value, (mask, bits) in enumerate(zip(MASKS, SETS, strict=True)):
-        assert (len(mask), mask.count(), bool(mask), mask.is_empty()) == (
-            len(bits),
-            len(bits),
-            bool(bits),
-            not bits,
-        )
+        assert (len(mask), mask.count(), bool(mask), mask.is_empty()) == (len(bits), len(bits), bool(bits), not bits)
         assert list(mask) == list(mask.bits()) == sorted(bits)
         assert [bit for bit in range(-2, 70) if bit in mask] == sorted(bits)
         assert [bit for bit in range(-2, 70) if mask.is_set(bit)] == sorted(bits)
@@ -106,14 +101,7 @@ def test_all_64_positions_work_alike(one: int, other: int) -> None:
 def test_a_mask_cannot_be_changed() -> None:
     """There is nothing to assign to, and words that change a mask in the KEP return another one."""
     mask = BitMask([1])
-    changed = [
-        mask.add(2),
-        mask.remove(1),
-        mask.clear(),
-        mask.fill(3),
-        mask.and_(BitMask([2])),
-        mask.or_(BitMask([2])),
-    ]
+    changed = [mask.add(2), mask.remove(1), mask.clear(), mask.fill(3), mask.and_(BitMask([2])), mask.or_(BitMask([2]))]
 
     assert [int(other) for other in changed] == [6, 0, 0, 7, 0, 6]
     assert int(mask) == 2

@@ -22,16 +22,12 @@ def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[A
     """Up to 8 nodes: the same masks, the same preference, narrowest first."""
     numa_nodes, wanted, options = case
 
-    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(
-        numa_nodes, wanted, **options
-    )
+    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(numa_nodes, wanted, **options)
 
 
 @examples(50)
 @given(WIDE)
-def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
-    case: tuple[int, list[Any], dict[str, Any]],
-) -> None:
+def test_wide_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
     """Beyond 8 nodes a description is walked, sampled, counted and searched as the enumeration says."""
     numa_nodes, wanted, options = case
     expected = model.feasible(numa_nodes, wanted, **options)
@@ -57,10 +53,7 @@ def test_the_smallest_size_is_that_of_a_plain_enumeration(case: tuple[int, list[
 
 def test_places_beyond_the_machine_hold_nothing() -> None:
     """A device near nodes that a machine does not have is near none."""
-    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [
-        (1, True),
-        (3, False),
-    ]
+    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [(1, True), (3, False)]
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 9])
@@ -91,9 +84,7 @@ def test_the_number_of_nodes_is_1_to_64(numa_nodes: int) -> None:
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 9])
-@pytest.mark.parametrize(
-    "demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)]
-)
+@pytest.mark.parametrize("demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)])
 def test_what_is_no_demand_is_refused(numa_nodes: int, demand: Any) -> None:
     """Wrong types, and amounts beyond 64 bits, never reach the kernels."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
@@ -192,9 +183,7 @@ def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(numa_nodes: int, o
         if home is not None:
             home[0] = Growing(home)
 
-    found = feasible_hints(
-        numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1
-    )
+    found = feasible_hints(numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1)
 
     assert found.best() == (1, True)
     assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 1)], 3) == 1
@@ -217,11 +206,6 @@ def test_the_largest_amounts_and_requests_are_compared_exactly(numa_nodes: int) 
     """Requests up to 64 bits simply do not fit, or are met by anything."""
     amounts = [0] * numa_nodes
     amounts[1] = 1 << 56
-    for request, best in [
-        (1 << 56, (2, True)),
-        ((1 << 56) + 1, None),
-        ((1 << 63) - 1, None),
-        (-(1 << 63), (1, True)),
-    ]:
+    for request, best in [(1 << 56, (2, True)), ((1 << 56) + 1, None), ((1 << 63) - 1, None), (-(1 << 63), (1, True))]:
         found = feasible_hints(numa_nodes, [(None, amounts, request)], universe=3, preferred_size=1)
         assert found.best() == best

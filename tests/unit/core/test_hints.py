@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import model
-from alignup.topology_manager.hints import (
-    IMPOSSIBLE,
-    NO_PREFERENCE,
-    BitMask,
-    HintList,
-    TopologyHint,
-    feasible_hints,
-)
+from alignup.topology_manager.hints import IMPOSSIBLE, NO_PREFERENCE, BitMask, HintList, TopologyHint, feasible_hints
 from strategies import cases, examples, pairs
 
 NARROW = cases(1, 8)
@@ -123,9 +116,9 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
     everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
 
     assert everything.total() == 2**34 - 1
-    assert [model.pair(hint) for hint in everything.sample(35)] == [
-        (1 << node, True) for node in range(34)
-    ] + [(3, False)]
+    assert [model.pair(hint) for hint in everything.sample(35)] == [(1 << node, True) for node in range(34)] + [
+        (3, False)
+    ]
     assert everything.best() == (1, True)
     assert everything.best_containing(0b110) == (0b110, False)
     assert repr(everything) == (
@@ -142,9 +135,7 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
 def test_a_list_too_varied_to_count_says_so() -> None:
     """Nodes that all differ are not counted one by one: no total is known, and a sample is still there."""
     amounts = [3**node % 1009 + 1 for node in range(40)]
-    varied = feasible_hints(
-        40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
-    )
+    varied = feasible_hints(40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9)
 
     assert varied.total() is None
     with pytest.raises(OverflowError, match="got too many to count"):
@@ -158,9 +149,7 @@ def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: in
     """Masks of several nodes of which one is avoided are left out; single nodes stay, and so does any node."""
     numa_nodes, wanted, options = case
     offered = model.feasible(numa_nodes, wanted, **options)
-    expected = [
-        (mask, preferred) for mask, preferred in offered if mask.bit_count() < 2 or not mask & avoided
-    ]
+    expected = [(mask, preferred) for mask, preferred in offered if mask.bit_count() < 2 or not mask & avoided]
 
     assert feasible_hints(numa_nodes, wanted, **options).avoiding(avoided).pairs() == expected
     assert hints_of((None, True), *offered).avoiding(avoided).pairs() == [(None, True), *expected]
@@ -201,9 +190,7 @@ def arrays_of(hints: HintList) -> list[tuple[int, bool]]:
 
 
 @given(st.lists(pairs(8) | pairs(20), max_size=12).map(lambda some: [one for one in some if one[0] != 0]))
-def test_arrays_hold_each_hint_once_in_ascending_order(
-    given_pairs: list[tuple[int | None, bool]],
-) -> None:
+def test_arrays_hold_each_hint_once_in_ascending_order(given_pairs: list[tuple[int | None, bool]]) -> None:
     """0 stands for any node and comes first; a preferred hint comes before the other of its mask."""
     hints = hints_of(*given_pairs)
     expected = sorted({(mask or 0, not preferred) for mask, preferred in given_pairs})

@@ -12,20 +12,12 @@ def test_answers_are_joined_in_order():
         [
             DeviceAnswer({"A": "1", "B": "1"}, (Mount("/a", "/first"),), (), {"n": "1"}, ("v/c=0",)),
             DeviceAnswer(
-                {"B": "2"},
-                (Mount("/a", "/second"),),
-                (DeviceNode("/d", "/d"),),
-                {"n": "2"},
-                ("v/c=0", "v/c=1"),
+                {"B": "2"}, (Mount("/a", "/second"),), (DeviceNode("/d", "/d"),), {"n": "2"}, ("v/c=0", "v/c=1")
             ),
         ]
     )
     assert joined == DeviceAnswer(
-        {"A": "1", "B": "2"},
-        (Mount("/a", "/first"),),
-        (DeviceNode("/d", "/d"),),
-        {"n": "2"},
-        ("v/c=0", "v/c=1"),
+        {"A": "1", "B": "2"}, (Mount("/a", "/first"),), (DeviceNode("/d", "/d"),), {"n": "2"}, ("v/c=0", "v/c=1")
     )
 
 

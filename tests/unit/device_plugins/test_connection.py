@@ -41,10 +41,7 @@ def follow(plugin, reports):
 
     def begin(limits=LIMITS):
         one = PluginConnection(
-            NIC,
-            plugin.folder / plugin.endpoint,
-            lambda it: reports.put((it.devices, it.trouble, it.is_lost)),
-            limits,
+            NIC, plugin.folder / plugin.endpoint, lambda it: reports.put((it.devices, it.trouble, it.is_lost)), limits
         )
         made.append(one)
         one.start()
@@ -164,7 +161,5 @@ def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, 
     finally:
         one.stop()
         one.join()
-    words = (
-        f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are ignored: {strange}"
-    )
+    words = f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are ignored: {strange}"
     assert caplog.text.count(words) == 1

@@ -291,10 +291,7 @@ def test_a_folder_that_somebody_serves_is_left_alone(folder):
 
 def test_a_folder_that_cannot_be_is_an_error(folder):
     (folder / "file").touch()
-    with (
-        pytest.raises(InputError, match="cannot serve device plugins: file exists"),
-        DevicePlugins(folder / "file"),
-    ):
+    with pytest.raises(InputError, match="cannot serve device plugins: file exists"), DevicePlugins(folder / "file"):
         pass
     with pytest.raises(InputError, match="a path of up to 94 bytes"), DevicePlugins(folder / ("x" * 100)):
         pass

@@ -30,9 +30,7 @@ def node_of(policy: str = "none", numa_nodes: int = 2, **kubelet: Any) -> Node:
         {
             "machine": machine_of(numa_nodes, 2),
             "kubelet": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static", **kubelet},
-            "devices": {
-                "a/gpu": [{"id": f"gpu{n}", "numa": [n // 2]} for n in range(2 * numa_nodes)],
-            },
+            "devices": {"a/gpu": [{"id": f"gpu{n}", "numa": [n // 2]} for n in range(2 * numa_nodes)]},
         }
     )
 
@@ -244,9 +242,7 @@ def test_a_resource_that_cannot_be_had_is_not_a_matter_of_exclusivity() -> None:
 
 def test_preferred_takes_what_does_not_mix_if_nothing_is_preferred() -> None:
     """Of results that are not preferred the one apart from SingleNUMANode pods is best."""
-    offered = [
-        {"a": [hint(True, 1), hint(False, 1, 2), hint(False, 0, 1)], "b": [hint(True, 2), hint(False, 1, 2)]}
-    ]
+    offered = [{"a": [hint(True, 1), hint(False, 1, 2), hint(False, 0, 1)], "b": [hint(True, 2), hint(False, 1, 2)]}]
     policy = ExclusivePolicy(make_policy("best-effort", 3), "Preferred", Occupancy(single=0b001), 0b111)
 
     assert policy.merge(offered) == (hint(False, 1), True)
@@ -292,10 +288,7 @@ def test_pods_without_an_annotation_can_span_nodes_too() -> None:
 
 def test_devices_span_nodes_as_well() -> None:
     """Without a CPU manager too; a device near to both NUMA nodes lies in neither alone."""
-    devices = {
-        "a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}],
-        "a/nic": [{"id": "n0", "numa": [0, 1]}],
-    }
+    devices = {"a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}], "a/nic": [{"id": "n0", "numa": [0, 1]}]}
     node = Node.from_dict({"machine": machine_of(2, 2), "devices": devices})
     near_both = pod("near-both", 1)
     near_both["spec"]["containers"][0]["resources"]["limits"]["a/nic"] = "1"
@@ -336,16 +329,8 @@ def test_best_effort_is_judged_by_what_it_got() -> None:
 @pytest.mark.parametrize(
     ("there", "new", "where"),
     [
-        (
-            ("a", 1, "SingleNUMANode"),
-            ("b", 5, "Restricted"),
-            "on NUMA node 0 under SingleNUMANode",
-        ),
-        (
-            ("a", 5, "Restricted"),
-            ("b", 1, "SingleNUMANode"),
-            "across NUMA nodes 0+1",
-        ),
+        (("a", 1, "SingleNUMANode"), ("b", 5, "Restricted"), "on NUMA node 0 under SingleNUMANode"),
+        (("a", 5, "Restricted"), ("b", 1, "SingleNUMANode"), "across NUMA nodes 0+1"),
     ],
 )
 def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: str) -> None:
@@ -496,7 +481,5 @@ def test_the_default_of_exclusivity_is_configurable() -> None:
 
 
 def test_an_unknown_default_of_exclusivity_is_an_error() -> None:
-    with pytest.raises(
-        InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"
-    ):
+    with pytest.raises(InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"):
         labelled("", singleNUMANodeExclusive="Always")

@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.koordinator.occupancy import (
-    NOTHING_HELD,
-    Occupancy,
-    OccupancyTracker,
-    pod_occupancy,
-)
+from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, OccupancyTracker, pod_occupancy
 from fakes import hint
 
 

@@ -63,9 +63,7 @@ def test_the_document_refuses_a_mix_under_best_effort_too():
     assert "exclusivity" in answer["reserve"]["reasons"][0]
     assert answer["affinity"] is None
     assert filter_case(asked, "scheduler")["reserve"]["code"] == "Success"
-    assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")["affinity"][
-        "nodes"
-    ] == [1, 2]
+    assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")["affinity"]["nodes"] == [1, 2]
 
 
 def across(*nodes):

@@ -31,11 +31,7 @@ def test_maps_are_sorted_and_nil_is_told_apart():
 
 @pytest.mark.parametrize(
     ("path", "read"),
-    [
-        (CPU_STATE, read_cpu_state),
-        (MEMORY_STATE, read_memory_state),
-        (DEVICE_CHECKPOINT, read_device_checkpoint),
-    ],
+    [(CPU_STATE, read_cpu_state), (MEMORY_STATE, read_memory_state), (DEVICE_CHECKPOINT, read_device_checkpoint)],
 )
 def test_files_of_a_kubelet_are_intact_and_any_change_is_seen(path, read):
     data = FILES.read(path)

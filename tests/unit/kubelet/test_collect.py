@@ -63,20 +63,13 @@ def test_no_secret_is_in_it(root, tmp_path):
 
 def test_pods_and_node_can_be_given(root, tmp_path):
     pods = {"items": [guaranteed("a", (1, 1))]}
-    collect(
-        FolderFiles(root),
-        tmp_path / "x.tgz",
-        pods=pods,
-        node={"kind": "Node", "metadata": {"name": "node-a"}},
-    )
+    collect(FolderFiles(root), tmp_path / "x.tgz", pods=pods, node={"kind": "Node", "metadata": {"name": "node-a"}})
     assert [pod.uid for pod in Node.from_kubelet(tmp_path / "x.tgz").pods] == ["uid-a"]
 
 
 def test_an_archive_can_be_packed_again(tmp_path):
     collect(open_node(EXAMPLE / "root.tar.xz"), tmp_path / "x.tar.xz")
-    assert books(Node.from_kubelet(tmp_path / "x.tar.xz")) == books(
-        Node.from_kubelet(EXAMPLE / "root.tar.xz")
-    )
+    assert books(Node.from_kubelet(tmp_path / "x.tar.xz")) == books(Node.from_kubelet(EXAMPLE / "root.tar.xz"))
 
 
 def test_bad_input_is_one_line(root, tmp_path):

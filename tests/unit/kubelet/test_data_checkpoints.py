@@ -39,9 +39,7 @@ def test_only_the_text_says_what_pods_have_as_a_whole():
     written = BY_GATE["PodLevelResourceManagers"]
     assert read_cpu_state(written["cpu"].encode()).pods == {"uid-a": CPUSet([1, 2, 3])}
     assert read_cpu_state(written["cpu"].encode(), version=OLDER).pods == {}
-    assert read_memory_state(written["memory"].encode()).pods == {
-        "uid-a": (MemoryBlock((0,), "memory", 3 << 30),)
-    }
+    assert read_memory_state(written["memory"].encode()).pods == {"uid-a": (MemoryBlock((0,), "memory", 3 << 30),)}
 
 
 @pytest.mark.parametrize(("kind", "read"), [("cpu", read_cpu_state), ("memory", read_memory_state)])
@@ -63,9 +61,7 @@ def test_the_text_counts_alone(kind, read):
 
 def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
     written = BY_GATE["PodLevelResourceManagers"]
-    state = KubeletState(
-        read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode())
-    )
+    state = KubeletState(read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode()))
     for gone, shared in ((("side",), [0, 4, 5, 7]), (("main", "side"), [0, 1, 2, 3, 4, 5, 7])):
         left = state.without(lambda uid, name, gone=gone: uid == "uid-a" and name in gone)
         assert left.cpu is not None

@@ -8,15 +8,7 @@ import tarfile
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.layout import (
-    CONFIG,
-    CONFIG_FOLDER,
-    CPU_STATE,
-    PODS,
-    ArchiveFiles,
-    FolderFiles,
-    open_node,
-)
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CPU_STATE, PODS, ArchiveFiles, FolderFiles, open_node
 
 
 def filled(root):

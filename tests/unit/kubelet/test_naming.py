@@ -23,9 +23,7 @@ def state(cpus=(), memory=(), devices=()):
     return KubeletState(
         CpuState("static", CPUSet(), {uid: {"c": CPUSet.parse(text)} for uid, text in dict(cpus).items()}),
         MemoryState("Static", {}, {uid: {"c": blocks} for uid, blocks in dict(memory).items()}),
-        DeviceCheckpoint(
-            tuple(DeviceEntry(uid, "c", "r", {0: ids}, b"") for uid, ids in dict(devices).items()), {}
-        ),
+        DeviceCheckpoint(tuple(DeviceEntry(uid, "c", "r", {0: ids}, b"") for uid, ids in dict(devices).items()), {}),
     )
 
 
@@ -35,11 +33,7 @@ def names(*arguments, **files):
 
 def test_cpus_and_devices_tell_pods_apart():
     found = names(
-        pod("a", "1-2"),
-        pod("b", "3"),
-        pod("c", devices=("x",)),
-        cpus={"1": "3", "2": "1-2"},
-        devices={"3": ("x",)},
+        pod("a", "1-2"), pod("b", "3"), pod("c", devices=("x",)), cpus={"1": "3", "2": "1-2"}, devices={"3": ("x",)}
     )
     assert found == {"1": "b", "2": "a", "3": "c"}
 

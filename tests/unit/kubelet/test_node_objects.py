@@ -17,10 +17,7 @@ def pods(*items):
 
 def test_pods_are_read_with_their_containers_ids():
     manifest = guaranteed("a", (1, 1))
-    manifest["status"]["containerStatuses"] = [
-        {"name": "c0", "containerID": "containerd://abc"},
-        {"name": "c1"},
-    ]
+    manifest["status"]["containerStatuses"] = [{"name": "c0", "containerID": "containerd://abc"}, {"name": "c1"}]
     (found,) = pods(manifest)
     assert (found.pod.uid, found.phase, found.node_name) == ("uid-a", "Running", "node-a")
     assert (found.container_ids, found.is_active, found.has_started) == ({"abc": "c0"}, True, True)
@@ -45,9 +42,7 @@ def test_a_list_may_be_empty_or_one_pod():
     assert len(read_node_pods(json.dumps(guaranteed("a", (1, 1))).encode())) == 1
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}']
-)
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}'])
 def test_damaged_pods_are_one_line(data):
     with pytest.raises(InputError, match=r"pods\.json") as caught:
         read_node_pods(data)

@@ -79,8 +79,7 @@ def test_a_missing_answer_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "document",
-    ["[]", "{", '{"pod_resources": 3}', '{"pod_resources": [{"containers": [{"cpu_ids": ["x"]}]}]}'],
+    "document", ["[]", "{", '{"pod_resources": 3}', '{"pod_resources": [{"containers": [{"cpu_ids": ["x"]}]}]}']
 )
 def test_damage_is_one_line(tmp_path, document):
     with pytest.raises(InputError) as caught:

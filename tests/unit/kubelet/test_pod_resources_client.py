@@ -47,9 +47,7 @@ def serve(folder):
     def start(**handlers):
         server = grpc.server(futures.ThreadPoolExecutor(2))
         methods = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
-        server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)]
-        )
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)])
         socket = folder / "pod-resources/kubelet.sock"
         server.add_insecure_port(f"unix:{socket}")
         server.start()
@@ -96,10 +94,7 @@ def test_a_kubelet_that_fails_is_one_line(serve):
 
 
 def test_nobody_behind_the_socket_is_one_line(folder):
-    with (
-        connected(folder / "kubelet.sock") as kubelet,
-        pytest.raises(InputError, match="expected an answer to List"),
-    ):
+    with connected(folder / "kubelet.sock") as kubelet, pytest.raises(InputError, match="expected an answer to List"):
         kubelet.ask(LIST, seconds=0.5)
 
 

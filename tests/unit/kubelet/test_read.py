@@ -18,11 +18,7 @@ from kernel_trees import server, write
 from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (0,)), Device("g2", (1,)), Device("g3", None)]}
-PODS = (
-    guaranteed("a", (1, 1, 1), (1, 2)),
-    guaranteed("b", (2, 3), init=[(3, 4)]),
-    guaranteed("c", (1, 10)),
-)
+PODS = (guaranteed("a", (1, 1, 1), (1, 2)), guaranteed("b", (2, 3), init=[(3, 4)]), guaranteed("c", (1, 10)))
 
 
 @pytest.fixture
@@ -290,12 +286,7 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
     (root / "data/kubelet/config.yaml").rename(root / "k.yaml")
     (root / "proc/70").mkdir(parents=True)
     (root / "proc/70/comm").write_text("kubelet\n")
-    words = (
-        "kubelet",
-        "--config=/k.yaml",
-        "--root-dir=/data/kubelet",
-        "--topology-manager-policy=restricted",
-    )
+    words = ("kubelet", "--config=/k.yaml", "--root-dir=/data/kubelet", "--topology-manager-policy=restricted")
     (root / "proc/70/cmdline").write_text("".join(f"{word}\0" for word in words))
     read = Node.from_kubelet(root)
     assert holdings(read) == holdings(node)

@@ -34,10 +34,7 @@ def test_memory_of_one_node_is_dealt_out_before_that_of_several(order):
         "entries": {"u": {name: blocks[name] for name in order}},
     }
     restored = restored_memory(read_memory_state(json.dumps(wire).encode()), (0, 1), {})
-    assert restored.holdings == {
-        ("u", "one"): {"memory": {0: 2 * GI}},
-        ("u", "wide"): {"memory": {0: GI, 1: GI}},
-    }
+    assert restored.holdings == {("u", "one"): {"memory": {0: 2 * GI}}, ("u", "wide"): {"memory": {0: GI, 1: GI}}}
 
 
 def test_a_pod_that_has_memory_as_a_whole_is_one_holding():

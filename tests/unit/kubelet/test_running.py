@@ -59,9 +59,7 @@ def test_flags_become_fields():
     }
 
 
-@pytest.mark.parametrize(
-    "flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"]
-)
+@pytest.mark.parametrize("flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"])
 def test_values_that_no_kubelet_takes_are_one_line(flag):
     with pytest.raises(InputError, match=flag.partition("=")[0]):
         kubelet_of(1, ["kubelet", flag])

@@ -44,9 +44,7 @@ def root(tmp_path):
     path = made / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     document = json.loads(path.read_text())
     answer = AllocateResponse(devices=[DeviceFile(container_path="/dev/null0", host_path="/dev/null")])
-    document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(
-        answer.SerializeToString()
-    ).decode()
+    document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(answer.SerializeToString()).decode()
     path.write_text(signed(document, "devices"))
     return made
 

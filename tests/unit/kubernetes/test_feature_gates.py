@@ -16,12 +16,7 @@ from alignup.kubernetes.versions import KubeletVersion, release_of
         (36, "MemoryManager", True, "unrecognized feature gate: MemoryManager"),
         (31, "PodLevelResources", True, "unrecognized feature gate: PodLevelResources"),
         (35, "PodLevelResourceManagers", False, "unrecognized feature gate: PodLevelResourceManagers"),
-        (
-            33,
-            "MemoryManager",
-            False,
-            "cannot set feature gate MemoryManager to false, feature is locked to true",
-        ),
+        (33, "MemoryManager", False, "cannot set feature gate MemoryManager to false, feature is locked to true"),
         (
             33,
             "CPUManagerPolicyOptions",
@@ -70,9 +65,7 @@ def test_missing_gates_are_the_defaults_or_let_options_pass():
 
 def test_all_gates_of_a_stage_are_set_at_once_but_for_those_named():
     version = KubeletVersion(33)
-    gates = effective_gates(
-        {"AllAlpha": True, "AllBeta": False, "CPUManagerPolicyBetaOptions": True}, version
-    )
+    gates = effective_gates({"AllAlpha": True, "AllBeta": False, "CPUManagerPolicyBetaOptions": True}, version)
     on = {"CPUManagerPolicyAlphaOptions", "PodLevelResources", "CPUManagerPolicyBetaOptions"}
     assert all(gates[gate] for gate in on)
     assert not gates["InPlacePodVerticalScaling"]

@@ -67,11 +67,7 @@ def test_a_configuration_is_read_whole():
 
 @pytest.mark.parametrize(
     "nothing",
-    [
-        {},
-        dict.fromkeys(FULL),
-        {"topologyManagerPolicy": "", "reservedSystemCPUs": "", "cpuManagerPolicyOptions": {}},
-    ],
+    [{}, dict.fromkeys(FULL), {"topologyManagerPolicy": "", "reservedSystemCPUs": "", "cpuManagerPolicyOptions": {}}],
 )
 def test_what_is_absent_is_the_kubelets_default(nothing):
     config = KubeletConfig.from_dict(nothing)
@@ -141,10 +137,7 @@ def test_a_maximum_that_the_kubelet_refuses(text):
 
 
 REFUSED = [
-    (
-        {"topologyManagerPolicy": "strict"},
-        "one of none, best-effort, restricted, single-numa-node, got 'strict'",
-    ),
+    ({"topologyManagerPolicy": "strict"}, "one of none, best-effort, restricted, single-numa-node, got 'strict'"),
     ({"topologyManagerScope": "node"}, "one of container, pod, got 'node' at topologyManagerScope"),
     ({"cpuManagerPolicy": "dynamic"}, "one of none, static, got 'dynamic' at cpuManagerPolicy"),
     ({"memoryManagerPolicy": "BestEffort"}, "one of None, Static, got 'BestEffort' at memoryManagerPolicy"),
@@ -162,10 +155,7 @@ REFUSED = [
     ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
     ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
     ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
-    (
-        {"reservedMemory": [{"limits": {"memory": "0"}}]},
-        "above zero, got '0' at reservedMemory[0].limits[\"memory\"]",
-    ),
+    ({"reservedMemory": [{"limits": {"memory": "0"}}]}, "above zero, got '0' at reservedMemory[0].limits[\"memory\"]"),
     ({"reservedMemory": [{"limits": {"memory": "1"}}] * 2}, "expected NUMA node 0 to reserve memory once"),
     (
         {
@@ -199,10 +189,7 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
         ("- a", "expected one KubeletConfiguration, got something that is no mapping in k.yaml"),
         ("topologyManagerPolicy: 3", "expected a string, got 3 at topologyManagerPolicy in k.yaml"),
         ("reservedSystemCPUs: 3", "expected a string, got 3 at reservedSystemCPUs in k.yaml"),
-        (
-            "reservedMemory: [{numaNode: a}]",
-            "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml",
-        ),
+        ("reservedMemory: [{numaNode: a}]", "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml"),
         ("featureGates: {A: maybe}", "expected true or false, got 'maybe' at featureGates[\"A\"] in k.yaml"),
         (
             "cpuManagerPolicyOptions: {full-pcpus-only: true}",

@@ -155,16 +155,8 @@ PAGES = "a whole number of pages of the size in the resource's name"
             "expected a name that no other container of the pod has, got 'log' at spec.containers[1].name",
         ),
         (LIMITS, ["cpu"], f"expected a mapping, got ['cpu'] at {AT}"),
-        (
-            [*LIMITS, "limits", "cpu"],
-            "two",
-            f"expected {QUANTITY}, got 'two' at {AT}.limits[\"cpu\"]",
-        ),
-        (
-            [*LIMITS, "limits", 7],
-            "1",
-            f"expected a string as key, got 7 at {AT}.limits",
-        ),
+        ([*LIMITS, "limits", "cpu"], "two", f"expected {QUANTITY}, got 'two' at {AT}.limits[\"cpu\"]"),
+        ([*LIMITS, "limits", 7], "1", f"expected a string as key, got 7 at {AT}.limits"),
         (
             [*LIMITS, "limits", "cpu"],
             "-1",
@@ -237,24 +229,15 @@ def test_only_a_mapping_is_a_manifest(manifest):
         ("---\n---\n", "expected a Pod manifest, got nothing in pods.yaml"),
         ("kind: List\nitems: []", "expected a Pod manifest, got nothing in pods.yaml"),
         ("- a", "expected a Pod manifest, which is a mapping, got ['a'] at the top in pods.yaml"),
-        (
-            "just words",
-            "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml",
-        ),
+        ("just words", "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml"),
         ("kind: List", "expected a list of Pods, got None at items in pods.yaml"),
-        (
-            "kind: Deployment",
-            "expected Pod, got 'Deployment' at kind in pods.yaml; its pod is at spec.template",
-        ),
+        ("kind: Deployment", "expected Pod, got 'Deployment' at kind in pods.yaml; its pod is at spec.template"),
         (
             "kind: List\nitems: [{kind: CronJob}]",
             "expected Pod, got 'CronJob' at items[0].kind in pods.yaml; its pod is at items[0].spec.jobTemplate.spec.template",  # noqa: E501  # one line
         ),
         ("kind: [x]", "expected a string, got ['x'] at kind in pods.yaml"),
-        (
-            "a: {",
-            "expected YAML or JSON, but did not find expected node content at line 2, column 1 of pods.yaml",
-        ),
+        ("a: {", "expected YAML or JSON, but did not find expected node content at line 2, column 1 of pods.yaml"),
         (YAML + "- kind: Service", "expected Pod, got 'Service' at items[2].kind in document 3 of pods.yaml"),
         (
             YAML + "- {metadata: {name: d}, spec: {containers: [{name: 3}]}}",
@@ -274,9 +257,7 @@ def test_errors_in_text_name_the_document(text, message):
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
-    ),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2),
     max_leaves=5,
 )
 

@@ -42,11 +42,7 @@ def node(**labels):
     ("one", "reason", "message"),
     [
         (pod(cpu="5"), "OutOfcpu", "cpu, requested: 5000, used: 1000, capacity: 4000"),
-        (
-            pod(memory="8Gi"),
-            "OutOfmemory",
-            f"memory, requested: {8 * GIBI}, used: {GIBI}, capacity: {8 * GIBI}",
-        ),
+        (pod(memory="8Gi"), "OutOfmemory", f"memory, requested: {8 * GIBI}, used: {GIBI}, capacity: {8 * GIBI}"),
         (pod(cpu="9", memory="9Gi"), "OutOfcpu", "cpu, requested: 9000, used: 1000, capacity: 4000"),
         (
             pod(more={"hugepages-2Mi": "4Mi"}, limits=True),
@@ -149,11 +145,7 @@ def test_taints(tolerations, reason) -> None:
 
 
 def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None:
-    others = [
-        pod("guaranteed", "2", "1Gi", limits=True),
-        pod("small", "500m", "1Gi"),
-        pod("large", "1500m", "1Gi"),
-    ]
+    others = [pod("guaranteed", "2", "1Gi", limits=True), pod("small", "500m", "1Gi"), pod("large", "1500m", "1Gi")]
     limits = NodeLimits({"cpu": 4000, "memory": 8 * GIBI, "pods": 9})
 
     def evicted(cpu):
@@ -193,9 +185,7 @@ def test_who_is_critical(metadata, priority, critical) -> None:
 
 
 @given(
-    sizes=st.lists(
-        st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans(), st.integers(0, 2)), max_size=9
-    ),
+    sizes=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans(), st.integers(0, 2)), max_size=9),
     wish=st.tuples(st.integers(1, 30), st.integers(1, 30)),
 )
 def test_whoever_is_evicted_makes_room_and_may_be_evicted(sizes, wish) -> None:
@@ -241,10 +231,7 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
         ({}, {"cpu": 8000, "memory": 16 * GIBI - (100 << 20), "pods": 110}),
         ({"evictionHard": {}}, {"cpu": 8000, "memory": 16 * GIBI, "pods": 110}),
         # as a kubelet on 16 GiB: it keeps percentages in single precision
-        (
-            {"evictionHard": {"memory.available": "5%"}},
-            {"cpu": 8000, "memory": 16 * GIBI - 858993472, "pods": 110},
-        ),
+        ({"evictionHard": {"memory.available": "5%"}}, {"cpu": 8000, "memory": 16 * GIBI - 858993472, "pods": 110}),
         ({"evictionHard": {"memory.available": "25%"}}, {"cpu": 8000, "memory": 12 * GIBI, "pods": 110}),
         (
             {

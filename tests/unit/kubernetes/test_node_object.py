@@ -18,9 +18,7 @@ def test_name_labels_and_release_are_read():
     assert node_object(data) == NodeObject("a", {"zone": "z"}, "v1.33.4-eks-1")
 
 
-@pytest.mark.parametrize(
-    "data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}]
-)
+@pytest.mark.parametrize("data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}])
 def test_what_is_not_there_is_not_known(data):
     assert node_object(data) == NodeObject()
 

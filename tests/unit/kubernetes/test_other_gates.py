@@ -78,9 +78,7 @@ def test_documents_are_refused_and_descriptions_warned_of():
         load_config(text, "config.yaml")
     with pytest.warns(AlignupWarning, match="accepted, although .*NoSuchGate"):
         load_config(text, "config.yaml", lenient=True)
-    with pytest.warns(
-        AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"
-    ):
+    with pytest.warns(AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"):
         KubeletConfig.from_dict({"featureGates": {"NoSuchGate": True}})
 
 

@@ -86,9 +86,7 @@ def test_objects_without_pods_are_warned_of() -> None:
 
 
 def test_pods_that_have_ended_are_passed_over() -> None:
-    found = read(
-        pod("a", phase="Running"), pod("b", phase="Succeeded", namespace="ml"), pod("c", phase="Failed")
-    )
+    found = read(pod("a", phase="Running"), pod("b", phase="Succeeded", namespace="ml"), pod("c", phase="Failed"))
 
     with pytest.warns(AlignupWarning) as said:
         assert [one.pod.name for one in live_pods(found)] == ["a"]
@@ -102,9 +100,7 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
     """Else they would all be put on one machine."""
     found = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
 
-    with pytest.raises(
-        InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"
-    ):
+    with pytest.raises(InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"):
         live_pods(found)
     with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 ignored"):
         assert [one.pod.name for one in live_pods(found, "n2")] == ["b", "c"]
@@ -115,14 +111,8 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (
-            maker("Deployment", replicas="2"),
-            r"a whole number of at most 10000, got '2' at spec.replicas in f.yaml",
-        ),
-        (
-            {"kind": "Job", "metadata": {"name": "x"}},
-            "a Pod template, got None at spec.template of kind Job in f.yaml",
-        ),
+        (maker("Deployment", replicas="2"), r"a whole number of at most 10000, got '2' at spec.replicas in f.yaml"),
+        ({"kind": "Job", "metadata": {"name": "x"}}, "a Pod template, got None at spec.template of kind Job in f.yaml"),
         ({"kind": "List", "items": 3}, "a list of Pods, got 3 at items in f.yaml"),
         ({"kind": "List", "items": [None]}, r"which is a mapping, got None at items\[0\] in f.yaml"),
         ({"kind": "List", "items": []}, "there is no Pod in f.yaml"),
@@ -144,11 +134,7 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
 @pytest.mark.parametrize(
     ("kind", "fields", "names"),
     [
-        (
-            "PyTorchJob",
-            {"pytorchReplicaSpecs": replicas(Master=1, Worker=2)},
-            ["x-master", "x-worker-0", "x-worker-1"],
-        ),
+        ("PyTorchJob", {"pytorchReplicaSpecs": replicas(Master=1, Worker=2)}, ["x-master", "x-worker-0", "x-worker-1"]),
         ("MPIJob", {"mpiReplicaSpecs": replicas(Worker=2)}, ["x-0", "x-1"]),
         ("Rollout", {"replicas": 2, "template": {"spec": SPEC}}, ["x-0", "x-1"]),
         ("Service", {"template": {"spec": SPEC}}, ["x"]),
@@ -166,11 +152,7 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
             "LeaderWorkerSet",
             {
                 "replicas": 2,
-                "leaderWorkerTemplate": {
-                    "size": 3,
-                    "leaderTemplate": {"spec": SPEC},
-                    "workerTemplate": {"spec": SPEC},
-                },
+                "leaderWorkerTemplate": {"size": 3, "leaderTemplate": {"spec": SPEC}, "workerTemplate": {"spec": SPEC}},
             },
             ["x-leader-0", "x-leader-1", *(f"x-worker-{number}" for number in range(4))],
         ),
@@ -186,10 +168,7 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
                 "templates": [
                     {"name": "main", "steps": [[{"name": "train", "template": "train"}]]},
                     {"name": "train", "container": SPEC["containers"][0]},
-                    {
-                        "name": "test",
-                        "container": {"image": "i", "resources": SPEC["containers"][0]["resources"]},
-                    },
+                    {"name": "test", "container": {"image": "i", "resources": SPEC["containers"][0]["resources"]}},
                 ],
             },
             ["x-train", "x-test"],

@@ -109,18 +109,13 @@ def peak(init, containers, resource):
     return max(moments)
 
 
-@given(
-    st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=4),
-    st.lists(AMOUNTS, min_size=1, max_size=3),
-)
+@given(st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=4), st.lists(AMOUNTS, min_size=1, max_size=3))
 def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     """The effective request is the model's, for whatever mix of init containers, sidecars and others."""
     init = [(guaranteed(amounts), sidecar) for amounts, sidecar in init]
     containers = [guaranteed(amounts) for amounts in containers]
     pod = Pod.from_manifest(
-        manifest(
-            [({}, amounts, sidecar) for amounts, sidecar in init], [({}, amounts) for amounts in containers]
-        )
+        manifest([({}, amounts, sidecar) for amounts, sidecar in init], [({}, amounts) for amounts in containers])
     )
     assert pod.qos is QOSClass.GUARANTEED
     assert pod.exclusive_cpus == peak(init, containers, "cpu")
@@ -198,9 +193,7 @@ def test_pods_with_resources_of_their_own_stay_in_the_shared_pool(pod, container
 def test_sums_that_no_kubelet_can_hold_are_refused():
     container = {"resources": {"limits": {"cpu": "1", "memory": "7Ei"}}}
     spec = {"containers": [{"name": name, **container} for name in "ab"]}
-    with pytest.raises(
-        InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"
-    ):
+    with pytest.raises(InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"):
         Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
 
 
@@ -223,10 +216,7 @@ def test_kinds_of_resources_are_told_apart():
 def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind):
     """The API takes it; a Static memory manager fails to allocate it."""
     limits = {"cpu": "1", "memory": memory}
-    manifest = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
-    }
+    manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [kind]
 
     manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
@@ -236,9 +226,7 @@ def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind)
 def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_pod():
     """A kubelet 1.33 sums over containers whose spec requests CPUs, and gives what the status says."""
     made = manifest([], [({}, {})], {"requests": BOTH, "limits": BOTH})
-    made["status"] = {
-        "containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]
-    }
+    made["status"] = {"containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]}
     reading = PodReading(PodLevel.SETS_QOS, StatusRequests.CONTAINERS, False, False)
     pod = Pod.from_manifest(made).read_as(reading)
     assert (pod.containers[0].exclusive_cpus, pod.exclusive_cpus) == (2, 0)

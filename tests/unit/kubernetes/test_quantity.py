@@ -14,10 +14,7 @@ from alignup.kubernetes.quantity import LARGEST, parse_quantity, thousandths, wh
 
 SUFFIXES = {
     "": Fraction(1),
-    **{
-        name: Fraction(10) ** power
-        for name, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
-    },
+    **{name: Fraction(10) ** power for name, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{name: Fraction(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
     **{f"{letter}{power}": Fraction(10) ** power for letter in "eE" for power in (-12, -3, 0, 3, 7)},
 }

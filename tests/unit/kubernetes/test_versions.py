@@ -28,17 +28,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "1.33",
-        "v1.33",
-        "1.33.0",
-        "v1.33.13",
-        "v1.33.13-eks-1",
-        "v1.33.4+k3s1",
-        "v1.33.5-gke.1200",
-        "1.33.0-rc.1",
-    ],
+    "text", ["1.33", "v1.33", "1.33.0", "v1.33.13", "v1.33.13-eks-1", "v1.33.4+k3s1", "v1.33.5-gke.1200", "1.33.0-rc.1"]
 )
 def test_only_the_minor_counts(text):
     assert parse_version(text) == KubeletVersion(33)
@@ -104,38 +94,18 @@ def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level,
 @pytest.mark.parametrize(
     ("minor", "gates", "reading"),
     [
-        (
-            33,
-            {"PodLevelResources": True},
-            PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False),
-        ),
-        (
-            34,
-            {"PodLevelResources": False},
-            PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False),
-        ),
+        (33, {"PodLevelResources": True}, PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False)),
+        (34, {"PodLevelResources": False}, PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False)),
         (
             31,
             {"InPlacePodVerticalScaling": True},
             PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS, False, False),
         ),
-        (
-            34,
-            {"InPlacePodVerticalScaling": False},
-            PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False),
-        ),
-        (
-            36,
-            {"PodLevelResourceManagers": True},
-            PodReading(PodLevel.MANAGED, StatusRequests.NOBODY, False, False),
-        ),
+        (34, {"InPlacePodVerticalScaling": False}, PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False)),
+        (36, {"PodLevelResourceManagers": True}, PodReading(PodLevel.MANAGED, StatusRequests.NOBODY, False, False)),
         (37, {"PodLevelResourceManagers": True}, PodReading(PodLevel.MANAGED)),
         (37, {"AllBeta": True}, PodReading(PodLevel.MANAGED)),
-        (
-            37,
-            {"PodLevelResourcesFixKubeletQOSClass": False},
-            PodReading(empty_pod_resources_ignored=False),
-        ),
+        (37, {"PodLevelResourcesFixKubeletQOSClass": False}, PodReading(empty_pod_resources_ignored=False)),
         (37, {"PodLevelResourcesFixDefaulting": False}, PodReading(pod_limits_defaulted_by_api_server=False)),
     ],
 )

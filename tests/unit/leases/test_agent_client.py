@@ -82,12 +82,7 @@ def granted(name="one"):
 
 def test_everything_of_a_request_is_asked(folder):
     wanted = claim(
-        memory="1Gi",
-        devices={leasing.GPU: 2},
-        policy="restricted",
-        name="n",
-        part=PartOf(1, 4),
-        kubelet_version="1.33",
+        memory="1Gi", devices={leasing.GPU: 2}, policy="restricted", name="n", part=PartOf(1, 4), kubelet_version="1.33"
     )
     with agent(folder, granted()) as asked:
         grant = source(folder).acquire(wanted, 2.5)

@@ -149,8 +149,7 @@ SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
 
 
 @pytest.mark.parametrize(
-    ("policy", "strict"),
-    [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)],
+    ("policy", "strict"), [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)]
 )
 def test_strict_policies_bind_strictly(policy, strict):
     """Others prefer."""

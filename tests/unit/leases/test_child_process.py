@@ -202,8 +202,7 @@ def execute(start, words=("c", "x")):
 def test_binding_comes_before_the_execution(seen, monkeypatch):
     """CPUs, then memory."""
     monkeypatch.setattr(
-        "alignup.leases.binding.bind_memory",
-        lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or "",
+        "alignup.leases.binding.bind_memory", lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or ""
     )
     execute(Start({"NEW": b"n"}, "0-1", (0,), strict=True))
     assert seen == [("cpus", "0-1"), ("memory", (0,), True), ("execute", "c", ["c", "x"], "n")]
@@ -313,7 +312,4 @@ except InputError as error:
     print(error, len(os.listdir("/proc/self/fd")) - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert (done.stdout, done.stderr) == (
-        "cannot start a process: resource temporarily unavailable 0\n",
-        "",
-    )
+    assert (done.stdout, done.stderr) == ("cannot start a process: resource temporarily unavailable 0\n", "")

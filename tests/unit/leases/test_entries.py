@@ -8,17 +8,7 @@ import msgspec
 import pytest
 
 import leasing
-from alignup.leases.record import (
-    Entry,
-    Freed,
-    Given,
-    Joined,
-    LeaseRecord,
-    Left,
-    Waiter,
-    encode_leases,
-    lease_decoder,
-)
+from alignup.leases.record import Entry, Freed, Given, Joined, LeaseRecord, Left, Waiter, encode_leases, lease_decoder
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import ProcessIdentity
 

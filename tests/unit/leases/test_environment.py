@@ -27,9 +27,7 @@ def test_all_that_is_had_is_told_and_nothing_else():
     """Empty variables would be taken for something."""
     site = leasing.site()
     assert told(site) == {}
-    assert told(
-        site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}
-    ) == {
+    assert told(site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}) == {
         "ALIGNUP_CPUS": "0-3",
         "ALIGNUP_NUMA_NODES": "0,2",
         "ALIGNUP_MEMORY": "5",
@@ -97,9 +95,7 @@ def test_a_command_is_told_its_name_its_file_and_what_it_has():
 
 def test_what_device_plugins_answered_reaches_the_command():
     """But the names that are alignup's own stay its own."""
-    answer = DeviceAnswer(
-        {"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",)
-    )
+    answer = DeviceAnswer({"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",))
     lease = leasing.record("n", answer=answer)
     found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {})
     assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")

@@ -14,14 +14,7 @@ import pytest
 
 import leasing
 from alignup.errors import InputError
-from alignup.leases.evidence import (
-    VARIABLE,
-    Evidence,
-    evidence_file,
-    evidence_of,
-    evidence_text,
-    show_evidence,
-)
+from alignup.leases.evidence import VARIABLE, Evidence, evidence_file, evidence_of, evidence_text, show_evidence
 from alignup.leases.evidence import living as reclaimed
 from alignup.leases.file import LeaseFile, check_machine, default_state, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity, Waiter

@@ -15,9 +15,7 @@ from alignup.leases.file import DamagedError, decode_table, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity
 from alignup.machine.cpuset import CPUSet
 
-TABLE = LeaseTable(
-    MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two"))
-)
+TABLE = LeaseTable(MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two")))
 TEXT = encode_table(TABLE)
 
 
@@ -55,9 +53,7 @@ def test_other_files_are_no_leases(text):
 def test_a_wrong_shape_with_a_right_checksum_is_damage():
     """Somebody took pains."""
     inner = b'{"leases":7}'
-    text = msgspec.json.encode(
-        {"version": 1, "checksum": f"{zlib.crc32(inner):08x}", "table": msgspec.Raw(inner)}
-    )
+    text = msgspec.json.encode({"version": 1, "checksum": f"{zlib.crc32(inner):08x}", "table": msgspec.Raw(inner)})
     with pytest.raises(DamagedError):
         decode_table(text, "f")
 

@@ -84,10 +84,7 @@ def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
 def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     """In one line, with the place."""
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(InputError, match=r"cannot lock a file: .* at .*file/lock"),
-        locked(tmp_path / "file" / "lock"),
-    ):
+    with pytest.raises(InputError, match=r"cannot lock a file: .* at .*file/lock"), locked(tmp_path / "file" / "lock"):
         pass
 
 

@@ -85,10 +85,7 @@ def test_a_damaged_file_does_not_lose_it(state):
     """It is found in this process's memory, and there is a warning."""
     with take(state, cpus=1, name="mine"):
         state.write_bytes(state.read_bytes()[:-9])
-        with (
-            pytest.warns(RuntimeWarning, match="found again from running processes: mine"),
-            take(state, cpus=1) as two,
-        ):
+        with pytest.warns(RuntimeWarning, match="found again from running processes: mine"), take(state, cpus=1) as two:
             assert list(two.cpus) == [8]
     assert find_evidence(state) == ()
     assert leases(state) == ()
@@ -127,9 +124,7 @@ def test_a_released_lease_stays_released(state):
     """It can neither be entered nor bound again."""
     with take(state, cpus=1, name="mine") as lease:
         pass
-    with pytest.raises(
-        AllocationError, match="expected a lease that is held, got 'mine', which was released"
-    ):
+    with pytest.raises(AllocationError, match="expected a lease that is held, got 'mine', which was released"):
         lease.__enter__()  # a with block would hide which line raises
     with pytest.raises(AllocationError, match="was released"):
         lease.bind()
@@ -146,11 +141,7 @@ def test_a_lease_that_nobody_released_is_warned_of(state):
 
 def test_errors_speak_of_arguments(state):
     """Not of the command line's options."""
-    for wish, place in (
-        ({"cpus": -1}, "cpus"),
-        ({"memory": "x"}, "memory"),
-        ({"devices": {"a/b": -1}}, "devices"),
-    ):
+    for wish, place in (({"cpus": -1}, "cpus"), ({"memory": "x"}, "memory"), ({"devices": {"a/b": -1}}, "devices")):
         with pytest.raises(InputError, match=rf"at {place}"):
             take(state, **wish)
 

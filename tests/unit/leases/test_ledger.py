@@ -45,12 +45,7 @@ def keep(books, *arguments, **wishes):
 def test_a_lease_is_set_aside_then_kept_then_freed():
     books = ledger()
     lease = books.ask(asked(cpus=2, memory="1Gi", devices={leasing.GPU: 1}))
-    assert (str(lease.cpus), lease.devices, lease.uid, lease.name) == (
-        "0,8",
-        {leasing.GPU: ("gpu0",)},
-        ANN,
-        "made-up",
-    )
+    assert (str(lease.cpus), lease.devices, lease.uid, lease.name) == ("0,8", {leasing.GPU: ("gpu0",)}, ANN, "made-up")
     assert (books.take_entries(), books.table().leases) == ([], ())
     kept = books.keep(lease.id, DeviceAnswer({"A": "1"}))
     assert kept.answer == DeviceAnswer({"A": "1"})
@@ -110,11 +105,7 @@ def test_refusals_name_a_users_own_leases_only():
         (Limits(leases=1), {}, "up to 1 leases of one user, got 2"),
         (Limits(cpus=3), {"cpus": 2}, "up to 3 CPUs of one user, got 4"),
         (Limits(memory=100), {"memory": 60}, "up to 100 bytes of memory of one user, got 120"),
-        (
-            Limits(devices={leasing.GPU: 1}),
-            {"devices": {leasing.GPU: 1}},
-            "up to 1 devices of nvidia.com/gpu",
-        ),
+        (Limits(devices={leasing.GPU: 1}), {"devices": {leasing.GPU: 1}}, "up to 1 devices of nvidia.com/gpu"),
     ],
 )
 def test_a_user_holds_no_more_than_they_may(limits, wishes, words):
@@ -327,9 +318,7 @@ TestAsWithoutAnAgent.settings = settings(max_examples=60, stateful_step_count=20
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
-    claim = replace(
-        asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above)
-    )
+    claim = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
     books.join(claim)
     return claim
 

@@ -60,10 +60,7 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
 @pytest.mark.parametrize(
     ("wishes", "why"),
     [
-        (
-            {"cpus": 11},
-            "expected 11 free CPUs, got 10: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)",
-        ),
+        ({"cpus": 11}, "expected 11 free CPUs, got 10: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)"),
         ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
         ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
         ({"devices": {leasing.GPU: 5}}, "5 asked, 4 free"),
@@ -139,9 +136,7 @@ def test_a_part_is_the_same_whoever_else_is_there():
 def test_a_part_of_which_somebody_has_something_is_refused():
     """CPUs, devices or memory."""
     held = place(make_request(cpus=1))
-    with pytest.raises(
-        AllocationError, match=r"part 0 .*to be free, got CPUs 0 in use by 'new'; held now: new"
-    ):
+    with pytest.raises(AllocationError, match=r"part 0 .*to be free, got CPUs 0 in use by 'new'; held now: new"):
         place(part(0), [held])
     held = place(make_request(devices={leasing.GPU: 1}))
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):

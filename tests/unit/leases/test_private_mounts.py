@@ -44,13 +44,7 @@ def privately(script, *mounts, cwd=None, mounted=(), **variables):
     """Return what a shell prints that has some mounts, on a host that has file systems mounted at some folders."""
     words = [sys.executable, "-c", PRIVATE, msgspec.json.encode(mounts).decode(), script, *map(str, mounted)]
     done = subprocess.run(  # noqa: S603  # ours
-        words,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        timeout=LONG,
-        env={**os.environ, **variables},
+        words, capture_output=True, text=True, check=False, cwd=cwd, timeout=LONG, env={**os.environ, **variables}
     )
     return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
@@ -72,8 +66,7 @@ def host(tmp_path):
 def test_what_is_seen_anyway_needs_no_mount(host):
     at = str(host / "file")
     answer = DeviceAnswer(
-        mounts=(Mount(at, at), Mount(f"{at}/", at)),
-        devices=(DeviceNode("/dev/null", "/dev/null", "rw"),),
+        mounts=(Mount(at, at), Mount(f"{at}/", at)), devices=(DeviceNode("/dev/null", "/dev/null", "rw"),)
     )
     assert needed_mounts(answer) == ()
     assert needed_mounts(None) == ()
@@ -91,10 +84,7 @@ def test_other_paths_and_what_is_read_only_are_needed(host):
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        DeviceAnswer(mounts=(Mount("/x", "/no/such"),)),
-        DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),)),
-    ],
+    [DeviceAnswer(mounts=(Mount("/x", "/no/such"),)), DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),))],
 )
 def test_what_is_not_there_is_said(answer):
     with pytest.raises(InputError, match="expected what a device plugin names to be there, got nothing at"):
@@ -154,9 +144,7 @@ def test_what_is_mounted_below_what_is_read_only_cannot_be_written_either(host):
     script = "(touch there/cache/x || echo no) 2>/dev/null; touch library/cache/y; ls there/cache"
     assert privately(script, mount, cwd=host, mounted=[cache]) == "no\ny\n"
     covering = Mount(str(host / "a"), str(host / "file"))
-    assert (
-        privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache]) == "written\n"
-    )
+    assert privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache]) == "written\n"
 
 
 UNKNOWN_CALL = "9999"
@@ -172,8 +160,7 @@ def test_kernels_without_a_call_for_all_mounts_below_show_one_that_is_alone(host
     cache.mkdir()
     refused = privately(script, mount, cwd=host, mounted=[cache], MOUNT_SETATTR=UNKNOWN_CALL)
     assert (
-        f"expected Linux 5.12 to show other file systems below a path read-only, got an older one at {host}"
-        in refused
+        f"expected Linux 5.12 to show other file systems below a path read-only, got an older one at {host}" in refused
     )
 
 
@@ -258,9 +245,7 @@ def answer_of(folder):
         container_responses=[
             wire.ContainerAllocateResponse(
                 mounts=[wire.Mount(container_path=f"{folder}/seen/lib", host_path=f"{folder}/library")],
-                devices=[
-                    wire.DeviceSpec(container_path="/dev/alignup0", host_path="/dev/null", permissions="rw")
-                ],
+                devices=[wire.DeviceSpec(container_path="/dev/alignup0", host_path="/dev/null", permissions="rw")],
                 cdi_devices=[wire.CDIDevice(name="v.com/nic=0"), wire.CDIDevice(name="v.com/nic=1")],
             )
         ]
@@ -269,17 +254,7 @@ def answer_of(folder):
 
 def run(folder, *words, inside=()):
     """Run a command with a NIC."""
-    alignup = [
-        *inside,
-        sys.executable,
-        "-m",
-        "alignup",
-        "run",
-        "--device",
-        "example.com/nic=1",
-        "--no-bind",
-        *words,
-    ]
+    alignup = [*inside, sys.executable, "-m", "alignup", "run", "--device", "example.com/nic=1", "--no-bind", *words]
     return subprocess.run(  # noqa: S603  # ours
         alignup,
         env={**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")},
@@ -325,9 +300,7 @@ def test_the_answer_of_a_plugin_reaches_the_command(folder):
 
 @pytest.mark.usefixtures("agent")
 def test_a_launcher_of_containers_is_told_only(folder):
-    done = run(
-        folder, "--no-mounts", "--", "sh", "-c", f"test -e {folder}/seen || echo $ALIGNUP_DEVICE_ANSWER"
-    )
+    done = run(folder, "--no-mounts", "--", "sh", "-c", f"test -e {folder}/seen || echo $ALIGNUP_DEVICE_ANSWER")
     assert f'"containerPath":"{folder}/seen/lib"' in done.stdout
     assert (done.stderr, done.returncode) == ("", 0)
 
@@ -348,7 +321,5 @@ def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
 def test_without_the_right_to_mount_a_command_is_refused(folder, monkeypatch):
     """It would run without its devices, or with those of somebody else."""
     monkeypatch.setattr(private_mounts, "may_mount", lambda: False)
-    with pytest.raises(
-        InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"
-    ):
+    with pytest.raises(InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"):
         run_module.run(client(folder), make_request(devices={"example.com/nic": 1}), ("true",), binds=False)

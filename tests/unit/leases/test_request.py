@@ -18,9 +18,9 @@ from alignup.leases.request import (
 
 def test_a_request_is_sorted_and_without_zeros():
     """Equal wishes are equal requests."""
-    assert make_request(
-        cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y"
-    ) == Request(2, 1 << 30, (("a/a", 2), ("b/b", 1)), "best-effort", "x.1-y")
+    assert make_request(cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y") == Request(
+        2, 1 << 30, (("a/a", 2), ("b/b", 1)), "best-effort", "x.1-y"
+    )
     assert make_request() == Request()
 
 

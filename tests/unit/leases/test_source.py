@@ -105,8 +105,7 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
     for number, cpus in enumerate((16, 1, 15)):
         threads.append(
             threading.Thread(
-                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)),
-                daemon=True,
+                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)), daemon=True
             )
         )
         threads[-1].start()

@@ -39,9 +39,7 @@ def test_a_file_of_others_names_no_agent(shared):
     file = shared / "leases.json"
     file.write_bytes(encode_table(LeaseTable(agent=str(shared / "evil.sock"))))
     os.chown(file, SOMEBODY, SOMEBODY)
-    with pytest.raises(
-        InputError, match=r"is not trusted: .*shared belongs to user 12345; .* in ALIGNUP_AGENT"
-    ):
+    with pytest.raises(InputError, match=r"is not trusted: .*shared belongs to user 12345; .* in ALIGNUP_AGENT"):
         open_source(file, pytest.fail)
 
 

@@ -69,8 +69,7 @@ def test_lists_are_read(text, cpus):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "text"),
-    [([], ""), ([0], "0"), ([0, 1], "0-1"), ([0, 2], "0,2"), ([8, 0, 1, 2, 3, 10, 11], "0-3,8,10-11")],
+    ("cpus", "text"), [([], ""), ([0], "0"), ([0, 1], "0-1"), ([0, 2], "0,2"), ([8, 0, 1, 2, 3, 10, 11], "0-3,8,10-11")]
 )
 def test_lists_are_written_as_the_kubelet_does(cpus, text):
     assert str(CPUSet(cpus)) == text

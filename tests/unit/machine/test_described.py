@@ -50,15 +50,9 @@ def test_own_keys_win() -> None:
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        (
-            "bogus",
-            "expected a machine object, or one of the catalog: align-up-article, .* got 'bogus' at machine",
-        ),
+        ("bogus", "expected a machine object, or one of the catalog: align-up-article, .* got 'bogus' at machine"),
         (3, "expected a mapping, got 3 at machine"),
-        (
-            {**DGX.machine.to_dict(), "devices": 3},
-            "expected a mapping, got 3 at machine.devices",
-        ),
+        ({**DGX.machine.to_dict(), "devices": 3}, "expected a mapping, got 3 at machine.devices"),
     ],
 )
 def test_what_is_no_machine_says_so(described: object, message: str) -> None:

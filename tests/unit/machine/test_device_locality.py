@@ -16,9 +16,7 @@ def gpu_machine():
     rows = [(10, 40, 80, 120, 99), (40, 10, 120, 80, 99), (80, 120, 10, 160, 160), (120, 80, 160, 10, 160)]
     rows.append((99, 99, 160, 160, 10))
     ids = (0, 8, 250, 255, 300)
-    return Machine(
-        tuple(NumaNode(ids[i], 1, (Core((i,), i),) if i < 2 else (), (), row) for i, row in enumerate(rows))
-    )
+    return Machine(tuple(NumaNode(ids[i], 1, (Core((i,), i),) if i < 2 else (), (), row) for i, row in enumerate(rows)))
 
 
 @pytest.mark.parametrize(("numa_id", "near"), [(0, (0,)), (8, (8,)), (250, (0,)), (255, (8,)), (300, (0, 8))])

@@ -50,11 +50,7 @@ FIRST = package(
     node(0, 0x05, 1 << 30, pages(b4096=9, b2097152=4, b1073741824=0))
     + node(4, 0x05, 4096)
     + cores(0x05)
-    + element(
-        "Bridge",
-        None,
-        element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302 [10DE:2330] [0:0] a1"),
-    ),
+    + element("Bridge", None, element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302 [10DE:2330] [0:0] a1")),
 )
 SECOND = package(36, 0x0A, node(2, 0x0A, 2 << 30) + cores(0x0A))
 NEW = (
@@ -125,11 +121,7 @@ def test_the_old_format():
 
     latencies = "".join(f'<latency value="{value}"/>' for value in (1.0, 2.1, 3.2, 1.0))
     matrix = f'<distances nbobjs="2" relative_depth="1" latency_base="10.0">{latencies}</distances>'
-    text = (
-        "<topology>"
-        + element("Machine", 0x0F, old_node(8, 0x03, 1) + old_node(0, 0x0C, 0) + matrix)
-        + "</topology>"
-    )
+    text = "<topology>" + element("Machine", 0x0F, old_node(8, 0x03, 1) + old_node(0, 0x0C, 0) + matrix) + "</topology>"
     machine = machine_from_hwloc_xml(text.encode())
 
     assert machine == Machine(
@@ -193,9 +185,7 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><topology><objec
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_entities_are_refused(encoding):
     """They can grow beyond any bound, in any encoding."""
-    with pytest.raises(
-        InputError, match=r"without entities of its own, got one that declares some at file\.xml"
-    ):
+    with pytest.raises(InputError, match=r"without entities of its own, got one that declares some at file\.xml"):
         machine_from_hwloc_xml(BOMB.encode(encoding), "file.xml")
 
 
@@ -211,10 +201,7 @@ def test_a_document_that_is_too_deep_is_refused():
         ("<html><object/></html>", "a topology with objects in it, got 'html'"),
         ("<topology/>", "a topology with objects in it"),
         ('<topology><object type="Machine"/></topology>', "objects of type PU, got none at file.xml"),
-        (
-            NEW.replace('local_memory="4096"', 'local_memory="-4"'),
-            "local_memory of an object of type NUMANode",
-        ),
+        (NEW.replace('local_memory="4096"', 'local_memory="-4"'), "local_memory of an object of type NUMANode"),
         (NEW.replace('depth="3"', 'depth="3" cpuset="1"'), "well formed"),
     ],
 )
@@ -261,8 +248,7 @@ def test_numbers_that_do_not_matter_are_passed_over(words):
 
 
 @pytest.mark.parametrize(
-    "encoding",
-    ["foo", "shift_jis", "utf-7", "utf-32", "rot13", "idna", "hex", "punycode", "undefined", "UTF-8"],
+    "encoding", ["foo", "shift_jis", "utf-7", "utf-32", "rot13", "idna", "hex", "punycode", "undefined", "UTF-8"]
 )
 def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
     """Python's decoders fail in many ways."""

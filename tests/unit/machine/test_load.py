@@ -67,12 +67,7 @@ def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
     machine = Machine.catalog()["xeon-2s"]
     devices = {"a/b": [{"id": "x", "numa": [0]}]}
     (here / "plain.json").write_text(json.dumps(machine.to_dict()))
-    scenario = {
-        "machine": machine.to_dict(),
-        "devices": devices,
-        "preferredSets": {"a/b": [["x"]]},
-        "kubelet": {},
-    }
+    scenario = {"machine": machine.to_dict(), "devices": devices, "preferredSets": {"a/b": [["x"]]}, "kubelet": {}}
     (here / "scenario.json").write_text(json.dumps(scenario))
     (here / "bare.json").write_text(json.dumps({"machine": machine.to_dict(), "devices": None}))
 
@@ -84,9 +79,7 @@ def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
 
 
 def test_what_does_not_exist_names_what_does():
-    with pytest.raises(
-        InputError, match=r"one of align-up-article, dgx-h100, .*, got 'align-up-articel' at --machine"
-    ):
+    with pytest.raises(InputError, match=r"one of align-up-article, dgx-h100, .*, got 'align-up-articel' at --machine"):
         load_machine("align-up-articel")
 
 

@@ -150,15 +150,9 @@ BAD = {
     "no nodes": ({"numaNodes": []}, "no CPUs"),
     "no CPUs": ({"numaNodes": [{"id": 0, "memory": GI, "cores": []}]}, "a machine with no CPUs at machine"),
     "negative memory": (change((*NODE, "memory"), -1), r"got -1 at machine\.numaNodes\[0\]\.memory"),
-    "memory as text": (
-        change((*NODE, "memory"), "4Gi"),
-        r"a whole number, got '4Gi' at machine\.numaNodes\[0\]",
-    ),
+    "memory as text": (change((*NODE, "memory"), "4Gi"), r"a whole number, got '4Gi' at machine\.numaNodes\[0\]"),
     "negative id": (change((*NODE, "id"), -2), r"got -2 at machine\.numaNodes\[0\]\.id"),
-    "id twice": (
-        change((*NODE, "id"), 1),
-        r"an id that no other NUMA node has, got 1 at machine\.numaNodes\[1\]",
-    ),
+    "id twice": (change((*NODE, "id"), 1), r"an id that no other NUMA node has, got 1 at machine\.numaNodes\[1\]"),
     "CPU twice": (
         change((*NODE, "cores", 1, "cpus"), [1, 6]),
         r"not listed before, got 6 at machine\.numaNodes\[1\]\.cores\[0\]\.cpus",
@@ -167,10 +161,7 @@ BAD = {
     "core without CPUs": (change((*NODE, "cores", 0, "cpus"), []), r"a core's CPUs, got \[\] at"),
     "CPU number too large": (change((*NODE, "cores", 0, "cpus"), [1 << 40]), "1099511627776 at machine"),
     "CPU also offline": ({**small(), "offlineCpus": [3]}, r"got 3 at machine\.offlineCpus"),
-    "page size": (
-        change((*NODE, "hugepages"), {"2M": 1}),
-        r"2Mi, 1Gi or 64Ki, got '2M' at machine\.numaNodes\[0\]",
-    ),
+    "page size": (change((*NODE, "hugepages"), {"2M": 1}), r"2Mi, 1Gi or 64Ki, got '2M' at machine\.numaNodes\[0\]"),
     "page size zero": (change((*NODE, "hugepages"), {"0Mi": 1}), "got '0Mi'"),
     "page size twice": (change((*NODE, "hugepages"), {"1Gi": 1, "1024Mi": 1}), "one number of pages for 1Gi"),
     "negative pages": (change((*NODE, "hugepages"), {"2Mi": -1}), r"hugepages\[\.\.\.\]"),
@@ -179,10 +170,7 @@ BAD = {
         r"memory for its hugepages \(5368709120 bytes\), got 4294967296",
     ),
     "short row": (change((*NODE, "distances"), [10]), r"2 distances, or 2 where they are indexed by node id"),
-    "missing socket": (
-        change((*NODE, "cores", 0), {"cpus": [0]}),
-        r"'socket', which is missing at machine\.numaN",
-    ),
+    "missing socket": (change((*NODE, "cores", 0), {"cpus": [0]}), r"'socket', which is missing at machine\.numaN"),
     "65 nodes": (
         {"numaNodes": [{"id": i, "memory": 0, "cores": [{"cpus": [i], "socket": 0}]} for i in range(65)]},
         "up to 64 NUMA nodes, and this one has 65",

@@ -107,9 +107,7 @@ def test_old_drivers_cannot_be_asked_for_the_node():
     functions = {name: getattr(nvml, name) for name in dir(nvml) if name.lower().startswith("nvml")}
     del functions["nvmlDeviceGetNumaNodeId"]
 
-    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1].numa_nodes == (
-        1,
-    )
+    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1].numa_nodes == (1,)
 
 
 def test_a_gpu_that_nobody_knows_the_place_of_has_no_topology():

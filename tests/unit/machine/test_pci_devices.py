@@ -59,9 +59,7 @@ def test_numa_is_the_node_or_none():
 
 def test_selectors_of_one_resource_add_up():
     """Without repeating a device."""
-    inventory = devices_from_pci(
-        MACHINE, map(PciSelector.parse, ["a/b=10de:*", "a/b=class=03", "a/b=15b3:1021"])
-    )
+    inventory = devices_from_pci(MACHINE, map(PciSelector.parse, ["a/b=10de:*", "a/b=class=03", "a/b=15b3:1021"]))
 
     assert len(inventory["a/b"]) == 4
 
@@ -94,11 +92,7 @@ def test_a_selector_without_sense_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [
-        ("x/y=dead:*", r"dead:\*"),
-        ("x/y=class=12", "class 12"),
-        ("x/y=10de:*,class=02", r"10de:\* and class 02"),
-    ],
+    [("x/y=dead:*", r"dead:\*"), ("x/y=class=12", "class 12"), ("x/y=10de:*,class=02", r"10de:\* and class 02")],
 )
 def test_a_selector_that_selects_nothing_is_refused(text, what):
     with pytest.raises(InputError, match=f"a PCI device for x/y, got none that matches {what}"):

@@ -87,12 +87,8 @@ def test_distances(case):
 def test_cores_sockets_and_caches(case):
     _, _, machine, expected = case
 
-    assert sorted(core.cpus for core in all_cores(machine)) == sorted(
-        tuple(core["cpus"]) for core in expected["cores"]
-    )
-    assert groups(machine, "socket") == {
-        socket["os_index"]: socket["cpus"] for socket in expected["packages"]
-    }
+    assert sorted(core.cpus for core in all_cores(machine)) == sorted(tuple(core["cpus"]) for core in expected["cores"])
+    assert groups(machine, "socket") == {socket["os_index"]: socket["cpus"] for socket in expected["packages"]}
     assert sorted(groups(machine, "l3").values()) == sorted(cache["cpus"] for cache in expected["l3"])
 
 
@@ -109,11 +105,7 @@ def test_pci_devices(case):
 
     for theirs in expected["pci"]:
         device = ours[theirs["busid"]]
-        assert (device.class_, device.vendor, device.device) == (
-            theirs["class"],
-            theirs["vendor"],
-            theirs["device"],
-        )
+        assert (device.class_, device.vendor, device.device) == (theirs["class"], theirs["vendor"], theirs["device"])
         if theirs["local_numa_nodes"] is not None:
             assert [device.numa_node] == theirs["local_numa_nodes"]
 

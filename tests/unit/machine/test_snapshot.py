@@ -74,15 +74,8 @@ def test_a_machine_in_a_folder_of_its_own_is_found(tmp_path):
     """Archives that others made have one; their links to PCI devices are followed."""
     members = {f"./box/{path}": text for path, text in server().items()}
     target = "box/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
-    members |= {
-        "box": None,
-        f"{target}/class": "0x030200",
-        f"{target}/vendor": "0x10de",
-        f"{target}/numa_node": "1",
-    }
-    members["box/sys/bus/pci/devices/0000:01:00.0"] = (
-        "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"
-    )
+    members |= {"box": None, f"{target}/class": "0x030200", f"{target}/vendor": "0x10de", f"{target}/numa_node": "1"}
+    members["box/sys/bus/pci/devices/0000:01:00.0"] = "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"
     members["box/sys/bus/pci/devices/0000:02:00.0"] = "->../../../devices/pci0000:00/missing"
     members["box/etc/hostname"] = "secret"
     machine = describe(load_snapshot(archive(tmp_path / "box.tgz", members)))
@@ -95,9 +88,7 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
     """Nothing is unpacked, so nothing can be written where it should not be."""
     members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
 
-    with pytest.raises(
-        InputError, match=r"files of sys and proc, got none at .*tar czf FILE -C / sys/devices/system"
-    ):
+    with pytest.raises(InputError, match=r"files of sys and proc, got none at .*tar czf FILE -C / sys/devices/system"):
         load_snapshot(archive(tmp_path / "evil.tgz", members))
 
 
@@ -230,10 +221,7 @@ def test_sizes_that_cannot_be_are_damage(tmp_path, archive_):
         load_snapshot(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("proc/cpuinfo", b"\n" * (17 << 20)), (f"{CPU}/online", b"0," * (1 << 20))],
-)
+@pytest.mark.parametrize(("name", "text"), [("proc/cpuinfo", b"\n" * (17 << 20)), (f"{CPU}/online", b"0," * (1 << 20))])
 def test_a_file_that_is_larger_than_any_of_a_kernel_is_damage(tmp_path, name, text):
     """However small it is packed."""
     path = tmp_path / "x.tar.xz"

@@ -45,9 +45,7 @@ def pod(uid: str = "p", **limits: str) -> dict[str, Any]:
 def test_the_articles_example() -> None:
     """Two containers side by side on a NUMA node each; a third one does not fit."""
     entry = catalog_entries()["align-up-article"]
-    node = Node.from_dict(
-        {"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices}
-    )
+    node = Node.from_dict({"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices})
     [example] = entry.pods
 
     admission = node.admit(example)
@@ -256,10 +254,7 @@ def test_more_nodes_than_the_kubelet_allows() -> None:
         (description(devices={"a/b": [{"id": "x"}, {"id": "x"}]}), r"got 'x' at devices\['a/b'\]\[1\].id"),
         (description(preferredSets=3), r"a mapping, got 3 at preferredSets"),
         (description(preferredSets={"a/gpu": 3}), r"a list of lists.*got 3 at preferredSets\['a/gpu'\]"),
-        (
-            description(preferredSets={"a/gpu": [["x"]]}),
-            r"'a/gpu' \(gpu0, gpu1, gpu2\), got \['x'\] at preferredSets",
-        ),
+        (description(preferredSets={"a/gpu": [["x"]]}), r"'a/gpu' \(gpu0, gpu1, gpu2\), got \['x'\] at preferredSets"),
         (description(preferredSets={"a/gpu": [[["x"]]]}), r"got \[\[.*\]\] at preferredSets"),
         (description(preferredSets={"a/nic": [["x"]]}), r"'a/nic' \(\), got \['x'\]"),
     ],
@@ -277,10 +272,7 @@ def test_descriptions_that_cannot_be(data: Any, expected: str) -> None:
     [
         ({"topologyManagerPolicy": "bogus"}, "got 'bogus' at topologyManagerPolicy"),
         ({"topologyManagerScope": "bogus"}, "got 'bogus' at topologyManagerScope"),
-        (
-            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,99"},
-            r"CPUs of this machine \(0-7\), got '0,99'",
-        ),
+        ({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,99"}, r"CPUs of this machine \(0-7\), got '0,99'"),
         ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "99"}}, "at most 8 CPUs"),
         ({"memoryManagerPolicy": "Static"}, "reservedMemory"),
         (
@@ -341,9 +333,7 @@ def test_a_machine_of_the_catalog_brings_its_devices_and_configuration() -> None
 
 @pytest.mark.parametrize("key", ["kublet", "Devices", "preferred_sets", "kubeletConfiguration"])
 def test_a_misspelt_key_is_warned_of(key: str) -> None:
-    with pytest.warns(
-        AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; '.*' is meant"
-    ):
+    with pytest.warns(AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; '.*' is meant"):
         Node.from_dict({"machine": "xeon-2s", key: {}})
 
 
@@ -448,9 +438,7 @@ def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> No
     refused = node.admit(pod(memory="512m"))
 
     assert (refused.admitted, refused.reason) == (False, "UnexpectedAdmissionError")
-    assert (
-        "expected a whole number of bytes of memory, got at most 1 bytes, with a fraction" in refused.message
-    )
+    assert "expected a whole number of bytes of memory, got at most 1 bytes, with a fraction" in refused.message
     assert node.admit(pod("q", memory="1000m")).admitted
     burstable = pod("r", memory="1500m")
     burstable["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1", "memory": "1"}

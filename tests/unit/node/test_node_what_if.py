@@ -34,9 +34,7 @@ def state_of(node: Node) -> dict[str, Any]:
     state: dict[str, Any] = {
         "pods": [pod.uid for pod in node.pods],
         "held": {
-            (pod.uid, one.name): node.allocation(pod.uid, one.name)
-            for pod in node.pods
-            for one in pod.all_containers
+            (pod.uid, one.name): node.allocation(pod.uid, one.name) for pod in node.pods for one in pod.all_containers
         },
         "occupancy": node.occupancy,
     }
@@ -53,13 +51,7 @@ def state_of(node: Node) -> dict[str, Any]:
 
 def answer_of(admission: Admission) -> tuple[Any, ...]:
     """Return what an admission says."""
-    return (
-        admission.admitted,
-        admission.reason,
-        admission.message,
-        dict(admission.containers),
-        admission.exact,
-    )
+    return (admission.admitted, admission.reason, admission.message, dict(admission.containers), admission.exact)
 
 
 def attempt(node: Node, pod: Pod, how: str = "admit") -> tuple[Any, ...]:

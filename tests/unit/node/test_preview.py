@@ -68,9 +68,7 @@ NODE = {
 def pod(*names, **metadata):
     limits = {"cpu": "1", "memory": "1Mi"}
     containers = [{"name": name, "image": "i", "resources": {"limits": limits}} for name in names]
-    return Pod.from_manifest(
-        {"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}}
-    )
+    return Pod.from_manifest({"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}})
 
 
 def test_several_containers_are_admitted_and_taken_back():

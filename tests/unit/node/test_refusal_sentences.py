@@ -27,9 +27,7 @@ def nodes(draw: st.DrawFn) -> Node:
     numa_nodes = draw(st.sampled_from([1, 2, 3, 8, 9, 16, 17, 24, 40, 64]))
     return Node.from_dict(
         {
-            "machine": machine(
-                numa_nodes, draw(st.lists(st.sampled_from([0, 1, 600]), min_size=1, max_size=3))
-            ),
+            "machine": machine(numa_nodes, draw(st.lists(st.sampled_from([0, 1, 600]), min_size=1, max_size=3))),
             "kubelet": {
                 "topologyManagerPolicy": draw(
                     st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])

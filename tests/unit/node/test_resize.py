@@ -97,9 +97,7 @@ BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "
         ("1.32", {}, "none", BURSTABLE, {"requests": {"cpu": "2"}}, "Infeasible", DISABLED, 0),
     ],
 )  # fmt: skip
-def test_what_a_kubelet_says_and_what_then_holds_cpus(
-    version, gates, policy, before, after, status, message, cpus
-):
+def test_what_a_kubelet_says_and_what_then_holds_cpus(version, gates, policy, before, after, status, message, cpus):
     node = node_of(version, policy, gates)
     assert node.admit(pod_of(before))
     free = node.cpu.free_cpus
@@ -144,11 +142,7 @@ def test_a_resize_counts_for_the_next_one():
         ({"d": amounts("2")}, None, r"expected containers of the pod \(c\), got 'd'"),
         ({"c": {"requests": {"cpu": "1"}}}, None, "the QoS class to stay Guaranteed, got 'Burstable'"),
         ({"c": {"limits": {"cpu": "1"}}}, None, "at most the limit"),
-        (
-            {"c": {"requests": {"example.com/gpu": "1"}}},
-            None,
-            "changes of cpu and memory only, got 'example.com/gpu'",
-        ),
+        ({"c": {"requests": {"example.com/gpu": "1"}}}, None, "changes of cpu and memory only, got 'example.com/gpu'"),
         ({"c": {"cpu": "1"}}, None, 'an object with "requests" and "limits"'),
         ({}, amounts("2"), "a pod that has resources as a whole"),
     ],

@@ -102,10 +102,7 @@ def test_policy_and_scope(changes, expected):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"topologyPolicies": ["Unheard"]},
-            "topology policy 'Unheard' of node .* is unknown and ignored; none is",
-        ),
+        ({"topologyPolicies": ["Unheard"]}, "topology policy 'Unheard' of node .* is unknown and ignored; none is"),
         (
             {"attributes": [{"name": "topologyManagerPolicy", "value": "single_numa"}]},
             "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is taken",
@@ -137,11 +134,7 @@ def test_a_bad_object_can_be_passed_over():
 def test_zones_go_by_number_and_type():
     """`node-10` comes after `node-9`, and zones of other types are left out; without costs there are no distances."""
     zones = [
-        {
-            "name": f"node-{number}",
-            "type": "Node",
-            "resources": [{"name": "cpu", "capacity": str(number + 1)}],
-        }
+        {"name": f"node-{number}", "type": "Node", "resources": [{"name": "cpu", "capacity": str(number + 1)}]}
         for number in (10, 9)
     ]
     found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
@@ -180,9 +173,7 @@ def test_what_is_no_such_object(source, message):
 @pytest.mark.parametrize("cost", [10**40, 1 << 63, 1 << 31, -1])
 def test_costs_that_cannot_be_are_refused(cost):
     """Arrays would not hold them."""
-    zones = [
-        {"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]} for i in range(2)
-    ]
+    zones = [{"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]} for i in range(2)]
     with pytest.raises(InputError, match=r"cost|whole number|out of range|integer"):
         read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
 

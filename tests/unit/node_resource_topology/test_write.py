@@ -35,19 +35,16 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
     _, node = node_of(Random(seed))
     found = read_topology(topology_object("n", node), "n")
     amounts = found.amounts
-    assert (amounts.policy, amounts.scope) == (
-        node.config.topology_manager_policy,
-        node.config.topology_manager_scope,
-    )
+    assert (amounts.policy, amounts.scope) == (node.config.topology_manager_policy, node.config.topology_manager_scope)
     assert amounts.numa_nodes == len(node.machine.numa_nodes)
     assert amounts.distances == node.machine.distance_matrix
     if node.cpu is not None:
         free = int(node.cpu.free_cpus)
         assert amounts.cpus[2] == tuple((cpus & free).bit_count() for cpus in node.machine.node_cpus)
     if node.memory is not None:
-        there = {
-            f"hugepages-{one.size}" for zone in node.machine.numa_nodes for one in zone.hugepages if one.count
-        } | {"memory"}
+        there = {f"hugepages-{one.size}" for zone in node.machine.numa_nodes for one in zone.hugepages if one.count} | {
+            "memory"
+        }
         for which, manager in ((1, node.memory.free), (0, node.memory.allocatable)):
             counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
             assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}

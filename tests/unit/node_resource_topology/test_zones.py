@@ -33,9 +33,7 @@ def topology(random):
     if random.random() < 0.2:
         zones.append({"name": "socket-0", "type": "Socket"})
     if random.random() < 0.1:
-        random.choice(zones)[random.choice(["costs", "resources", "type"])] = random.choice(
-            [None, [], "Node", 3]
-        )
+        random.choice(zones)[random.choice(["costs", "resources", "type"])] = random.choice([None, [], "Node", 3])
     attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
     metadata = {"name": "a"}
     return {"kind": "NodeResourceTopology", "metadata": metadata, "attributes": attributes, "zones": zones}
@@ -72,9 +70,7 @@ def zone(number, **changes):
 
 
 def amounts(*zones):
-    return read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": zones})[
-        0
-    ].amounts
+    return read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": zones})[0].amounts
 
 
 def test_columns_and_costs_are_in_the_order_of_numbers():

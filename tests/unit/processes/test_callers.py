@@ -27,9 +27,7 @@ from pid_namespaces import UNSHARE, needs_namespaces
 from real_cgroups import made_cgroup, members
 
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
-pytestmark = pytest.mark.skipif(
-    not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)"
-)
+pytestmark = pytest.mark.skipif(not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)")
 
 
 @pytest.fixture
@@ -222,10 +220,7 @@ with alignup.lease(cpus=2, bind=False) as lease:
 print("given back", flush=True)
 input()
 """
-    with (
-        running_agent(folder),
-        container(sys.executable, "-c", script, agent=folder / "agent.sock") as process,
-    ):
+    with running_agent(folder), container(sys.executable, "-c", script, agent=folder / "agent.sock") as process:
         pid, cpus = json.loads(process.stdout.readline())
         (known,) = client(folder).overview().leases
         assert (list(known.lease.cpus), pid) == (cpus, 1)
@@ -344,8 +339,7 @@ def test_one_in_a_namespace_below_is_elsewhere():
 def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
     words = ("agent", "--machine", "dgx-h100", "--no-device-plugins", "--state", str(folder / "leases.json"))
     with container(
-        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")),
-        stderr=subprocess.DEVNULL,
+        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")), stderr=subprocess.DEVNULL
     ):
         claim = Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x")
         with pytest.raises(InputError, match=r"got pid \d+ of another container or host"):

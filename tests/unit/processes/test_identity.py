@@ -98,12 +98,7 @@ def fake_proc(folder, stat):
 
 @pytest.mark.parametrize(
     ("state", "threads", "expected"),
-    [
-        ("S", 1, Liveness.RUNNING),
-        ("Z", 1, Liveness.GONE),
-        ("Z", 3, Liveness.RUNNING),
-        ("X", 0, Liveness.GONE),
-    ],
+    [("S", 1, Liveness.RUNNING), ("Z", 1, Liveness.GONE), ("Z", 3, Liveness.RUNNING), ("X", 0, Liveness.GONE)],
 )
 def test_a_name_with_parentheses_and_a_main_thread_that_ended(tmp_path, state, threads, expected):
     """The name may look like fields; other threads may outlive the main one."""

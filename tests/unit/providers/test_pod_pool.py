@@ -38,14 +38,10 @@ def node_of(policy: str = "best-effort", scope: str = "pod", version: str = "1.3
         **fields,
     }
     devices = {"example.com/gpu": [{"id": f"gpu{i}", "numa": i % 2} for i in range(2)]}
-    return Node.from_dict(
-        {"machine": MACHINE, "kubelet": kubelet, "devices": devices, "kubeletVersion": version}
-    )
+    return Node.from_dict({"machine": MACHINE, "kubelet": kubelet, "devices": devices, "kubeletVersion": version})
 
 
-def pod_of(
-    uid: str, cpu: int, memory: str, containers: list[Any], inits: list[Any] | None = None
-) -> dict[str, Any]:
+def pod_of(uid: str, cpu: int, memory: str, containers: list[Any], inits: list[Any] | None = None) -> dict[str, Any]:
     """Return a pod; of a container its limits, and for init containers whether it is a sidecar."""
     total = {"cpu": str(cpu), "memory": memory}
 
@@ -68,9 +64,7 @@ def pod_of(
 
 def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_the_rest():
     node = node_of()
-    pod = pod_of(
-        "u", 5, "4Gi", [OWN, {}, {"cpu": "500m", "memory": "1Gi"}], [({}, False), (OWN, True), ({}, False)]
-    )
+    pod = pod_of("u", 5, "4Gi", [OWN, {}, {"cpu": "500m", "memory": "1Gi"}], [({}, False), (OWN, True), ({}, False)])
     got = node.admit(pod)
     cpus = {name: int(one.cpus or 0) for name, one in got.containers.items()}
     whole = int(got.pod_cpus or 0)
@@ -94,16 +88,8 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
         ([{}, {"cpu": "4", "memory": "1Gi"}], [], "leaving no cpus for shared containers"),
         ([{"cpu": "1", "memory": "2Gi"}, {}], [], "leaving no memory for shared containers"),
         ([{}], [({"cpu": "4", "memory": "1Gi"}, True)], "leaving no cpus for shared containers"),
-        (
-            [OWN],
-            [({"cpu": "4", "memory": "1Gi"}, True), ({}, False)],
-            "shared init containers but no cpus available",
-        ),
-        (
-            [OWN],
-            [({"cpu": "1", "memory": "2Gi"}, True), ({}, False)],
-            "shared init containers but no memory available",
-        ),
+        ([OWN], [({"cpu": "4", "memory": "1Gi"}, True), ({}, False)], "shared init containers but no cpus available"),
+        ([OWN], [({"cpu": "1", "memory": "2Gi"}, True), ({}, False)], "shared init containers but no memory available"),
     ],
 )
 def test_a_pod_that_leaves_nothing_to_share_is_refused(containers, inits, words):
@@ -189,11 +175,7 @@ def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memo
 def test_cpus_held_from_before_full_pcpus_only_pass_in_newer_kubelets(version, reason):
     machine = {
         "numaNodes": [
-            {
-                "id": 0,
-                "memory": GI,
-                "cores": [{"id": c, "socket": 0, "cpus": [2 * c, 2 * c + 1]} for c in range(4)],
-            }
+            {"id": 0, "memory": GI, "cores": [{"id": c, "socket": 0, "cpus": [2 * c, 2 * c + 1]} for c in range(4)]}
         ]
     }
     kubelet = {

@@ -35,10 +35,7 @@ def test_cpus_outside_the_shared_pool_are_given_even_if_nobody_has_them():
 def test_devices_of_one_pod_may_overlap_and_gone_ones_stay_held():
     provider = DeviceProvider(MACHINE, decode_inventory(leasing.GPUS, MACHINE))
     resource, devices = next(iter(provider.free.items()))
-    held = {
-        "p": {"i": {resource: devices[:2]}, "c": {resource: devices[:1]}},
-        "q": {"c": {resource: ["old"]}},
-    }
+    held = {"p": {"i": {resource: devices[:2]}, "c": {resource: devices[:1]}}, "q": {"c": {resource: ["old"]}}}
     provider.restore(held, {resource: [Device("old", (0,))]})
     assert set(provider.given[resource]) == {*devices[:2], "old"}
     provider.release("p", "i")
@@ -57,9 +54,7 @@ def test_devices_that_nobody_reports_and_nobody_told_of_are_refused():
 def memory(free, holdings, bound, more_users=(0,) * NODES):
     provider = MemoryProvider(MACHINE, [ReservedMemory(0, (("memory", 4096),))])
     names = dict.fromkeys(("p", "q"), "default/p")
-    provider.restore(
-        RestoredMemory({"memory": (100,) * NODES}, {"memory": free}, holdings, bound, more_users, names)
-    )
+    provider.restore(RestoredMemory({"memory": (100,) * NODES}, {"memory": free}, holdings, bound, more_users, names))
     return provider
 
 

@@ -18,11 +18,7 @@ from vectors import vectors
 SCENARIO: dict[str, Any] = {
     "name": "s",
     "machine": machine_of(2, 4),
-    "kubelet": {
-        "topologyManagerPolicy": "restricted",
-        "cpuManagerPolicy": "static",
-        "reservedSystemCPUs": "0",
-    },
+    "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
     "devices": {f"example.com/{kind}": [{"id": f"{kind}0", "numa": [1]}] for kind in ("gpu", "nic")},
 }
 
@@ -35,9 +31,7 @@ def steps_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
 
 
 def test_pods_come_and_go() -> None:
-    came, went, again = steps_of(
-        {"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)}
-    )
+    came, went, again = steps_of({"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)})
 
     assert came == again
     assert came["containers"]["c0"]["cpus"] == "4,12"
@@ -51,15 +45,10 @@ def test_hints_are_those_of_the_pod_at_hand() -> None:
     for kind in ("gpu", "nic"):
         del plain["spec"]["containers"][0]["resources"]["limits"][f"example.com/{kind}"]
     first, refused, second = steps_of(
-        {"admit": manifest("p", 2, 1, 1)},
-        {"admit": manifest("q", 2, 1, 1)},
-        {"admit": plain},
+        {"admit": manifest("p", 2, 1, 1)}, {"admit": manifest("q", 2, 1, 1)}, {"admit": plain}
     )
 
-    assert first["containers"]["c0"]["hints"]["devices"]["example.com/gpu"][0] == {
-        "numaNodes": [1],
-        "preferred": True,
-    }
+    assert first["containers"]["c0"]["hints"]["devices"]["example.com/gpu"][0] == {"numaNodes": [1], "preferred": True}
     assert refused["containers"] == {"c0": {"hints": refused["containers"]["c0"]["hints"]}}
     assert refused["containers"]["c0"]["hints"]["devices"] == {"example.com/gpu": [], "example.com/nic": []}
     assert second["containers"]["c0"]["hints"]["devices"] == {}
@@ -102,14 +91,8 @@ def test_a_kubelet_that_would_not_start() -> None:
             {"steps": [{"start": "p"}]},
             r"^steps\[0\]: expected the name of a container of the pod, got None at container",
         ),
-        (
-            {"steps": [{"start": 3, "container": "c0"}]},
-            r"^steps\[0\]: expected the uid of a pod, got 3 at start",
-        ),
-        (
-            {"steps": [{"start": "p", "container": "c0"}]},
-            r"^steps\[0\]: expected the uid of an admitted pod, got 'p'",
-        ),
+        ({"steps": [{"start": 3, "container": "c0"}]}, r"^steps\[0\]: expected the uid of a pod, got 3 at start"),
+        ({"steps": [{"start": "p", "container": "c0"}]}, r"^steps\[0\]: expected the uid of an admitted pod, got 'p'"),
         (
             {"steps": [{"admit": manifest("p", 1, 1, 0)}, {"start": "p", "container": "x"}]},
             r"^steps\[1\]: expected a container of the pod \(c0\), got 'x' at container",
@@ -223,9 +206,7 @@ def test_the_first_vectors_in_full() -> None:
                 key: other[key] for key in ("admitted", "reason", "message", "sharedCpus")
             }
             for name, got in one["containers"].items():
-                assert got == {
-                    key: value for key, value in other["containers"][name].items() if key != "hints"
-                }
+                assert got == {key: value for key, value in other["containers"][name].items() if key != "hints"}
 
 
 def test_masks_are_positions_and_ids_are_ids() -> None:
@@ -244,9 +225,7 @@ def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
     return pod
 
 
-@pytest.mark.parametrize(
-    "starts", [[], [{"start": "a", "container": "init"}], [{"start": "a", "container": "app"}]]
-)
+@pytest.mark.parametrize("starts", [[], [{"start": "a", "container": "init"}], [{"start": "a", "container": "app"}]])
 def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(starts: list[Any]) -> None:
     """What the real memory manager did: after `AddContainer` of the app, 2Gi of 3Gi are there for the next pod."""
     machine = {"numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]}

@@ -29,9 +29,7 @@ def summary(one: dict) -> NodeReport:
 def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
     one = scenario(seed, policy=policy)
     counts = summary(one).counts
-    answers = [
-        answer for step, answer in zip(one["steps"], replay(one)["steps"], strict=True) if "admit" in step
-    ]
+    answers = [answer for step, answer in zip(one["steps"], replay(one)["steps"], strict=True) if "admit" in step]
     refused = [answer for answer in answers if not answer["admitted"]]
     hints = [
         container["affinity"]
@@ -93,9 +91,7 @@ def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int)
 def test_the_resource_that_is_short_is_blamed() -> None:
     one = scenario(0)
     gpu = {"metadata": {"name": "g"}, "spec": {"containers": [{"name": "c"}]}}
-    gpu["spec"]["containers"][0]["resources"] = {
-        "limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}
-    }
+    gpu["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}}
     for policy, reason in (("restricted", "TopologyAffinityError"), ("none", "UnexpectedAdmissionError")):
         node = with_kubelet({**one, "steps": [{"admit": gpu}]}, {"topologyManagerPolicy": policy})
         counts = summary(node).counts
@@ -113,9 +109,7 @@ def test_what_cannot_be_allocated_is_blamed(cpus: str, memory: str, blamed: str)
 
 
 def test_a_kubelet_that_would_not_start_is_reported() -> None:
-    report = summary(
-        scenario(0) | {"kubelet": {"topologyManagerPolicy": "restricted", "reservedSystemCPUs": "99"}}
-    )
+    report = summary(scenario(0) | {"kubelet": {"topologyManagerPolicy": "restricted", "reservedSystemCPUs": "99"}})
 
     assert report.to_dict().keys() <= {"name", "configError", *report.to_dict()}
     report = summary(scenario(0) | {"kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"}})

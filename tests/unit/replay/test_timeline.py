@@ -74,10 +74,7 @@ def test_every_step_has_a_button_a_label_and_a_panel() -> None:
 
 
 def test_a_long_scenario_is_cut_and_says_so() -> None:
-    steps = [
-        {"admit": {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c"}]}}},
-        {"remove": "default/x"},
-    ]
+    steps = [{"admit": {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c"}]}}}, {"remove": "default/x"}]
     one = scenario(0, steps=0) | {"steps": steps * MOST_STEPS}
     [section], _ = timeline(0, one, read_steps(one["steps"]))
 

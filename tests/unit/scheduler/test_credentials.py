@@ -53,10 +53,7 @@ TEXT = base64.b64encode(b"hello").decode()
         (kubeconfig("nowhere"), "expected a URL of http or https, got 'nowhere'"),
         (kubeconfig("http://["), "expected a URL of http or https"),
         (kubeconfig("file:///etc"), "expected a URL of http or https"),
-        (
-            kubeconfig(**{"tls-server-name": 5}),
-            "expected a string, got 5 at clusters[0].cluster.tls-server-name",
-        ),
+        (kubeconfig(**{"tls-server-name": 5}), "expected a string, got 5 at clusters[0].cluster.tls-server-name"),
         (kubeconfig(**{"proxy-url": []}), "expected a string, got [] at clusters[0].cluster.proxy-url"),
         (
             kubeconfig(**{"insecure-skip-tls-verify": "false"}),

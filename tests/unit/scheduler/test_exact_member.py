@@ -13,13 +13,7 @@ from msgspec import structs
 from alignup.errors import AlignupError, InputError
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import WatchedPod, decode_pod
-from alignup.scheduler.report import (
-    Description,
-    Holdings,
-    decode_holdings,
-    holdings_of,
-    restored_node,
-)
+from alignup.scheduler.report import Description, Holdings, decode_holdings, holdings_of, restored_node
 from watched import READER, description, pod_object, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
@@ -187,9 +181,7 @@ def test_a_part_of_a_pod_that_was_refused_here_is_not_reported_yet() -> None:
 def test_a_report_that_does_not_fit_changes_nothing() -> None:
     found = member()
     found.bind(watched("a", "n", cpu=3), 0)
-    wrong = decode_holdings(
-        '{"pods": [{"uid": "x", "name": "x", "containers": {"c": {"devices": {"no": ["1"]}}}}]}'
-    )
+    wrong = decode_holdings('{"pods": [{"uid": "x", "name": "x", "containers": {"c": {"devices": {"no": ["1"]}}}}]}')
     with pytest.raises(AlignupError):
         found.report(wrong)
     assert str(found.node.cpu.free_cpus) == "4-7"
@@ -202,14 +194,7 @@ def test_holdings_of_another_form_are_refused_in_one_line(text) -> None:
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "report"])), max_size=25)
-SIZES = (
-    {"cpu": 1},
-    {"cpu": 2, "gpu": 1},
-    {"cpu": 3, "memory": "3Gi"},
-    {"cpu": 4},
-    {"gpu": 1},
-    {"memory": "6Gi"},
-)
+SIZES = ({"cpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 3, "memory": "3Gi"}, {"cpu": 4}, {"gpu": 1}, {"memory": "6Gi"})
 
 
 @settings(max_examples=100)

@@ -81,9 +81,7 @@ def test_the_victims_of_the_scheduler_are_kept_where_they_suffice(answers) -> No
     state = answers.state
     state.pod_seen(watched("low", "exact-a", priority=1, cpu=4), 0)
     state.pod_seen(watched("other", "exact-a", priority=1, cpu=2), 0)
-    assert answers.preempt(watched("p", priority=9, cpu=4), {"exact-a": ["uid-low"]}) == {
-        "exact-a": ["uid-low"]
-    }
+    assert answers.preempt(watched("p", priority=9, cpu=4), {"exact-a": ["uid-low"]}) == {"exact-a": ["uid-low"]}
 
 
 def test_more_victims_are_added_the_least_important_first(answers) -> None:

@@ -245,9 +245,7 @@ def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -
             assert await asked.filter(pod, "a") == waits
             assert await asked.bind("p", "a") == waits["Error"]
             for verb in ("prioritize", "preempt"):
-                async with session.post(
-                    f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}
-                ) as response:
+                async with session.post(f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}) as response:
                     assert (response.status, await response.text()) == (503, waits["Error"])
             async with session.get(f"{asked.url}/healthz") as response:
                 assert response.status == 503
@@ -357,13 +355,7 @@ def test_health_is_told_while_whole_nodes_are_read() -> None:
         async with extender("a") as asked:
             node = json.dumps({"metadata": {"name": "n0"}, "status": {"images": "x" * 8_000}}).encode()
             items = b",".join(node.replace(b"n0", b"n%d" % number) for number in range(2_000))
-            body = (
-                b'{"Pod": '
-                + json.dumps(pod_object("p")).encode()
-                + b', "Nodes": {"items": ['
-                + items
-                + b"]}}"
-            )
+            body = b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + items + b"]}}"
             asking = asyncio.ensure_future(asked.session.post(f"{asked.url}/filter", data=io.BytesIO(body)))
             while not asking.done():
                 async with asked.session.get(f"{asked.url}/healthz") as response:
@@ -412,9 +404,7 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
 def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
-            body = (
-                b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
-            )
+            body = b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
             async with asked.session.post(f"{asked.url}/filter", data=body) as response:
                 assert response.status == 400
                 assert "expected" in await response.text()
@@ -501,9 +491,7 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path)
                     assert response.status == 403
                     assert "client certificate" in await response.text()
                 with pytest.raises((aiohttp.ClientError, OSError)):
-                    async with asked.session.post(
-                        f"{url}/{verb}", json=body, ssl=client("forged")
-                    ) as response:
+                    async with asked.session.post(f"{url}/{verb}", json=body, ssl=client("forged")) as response:
                         raise AssertionError(response.status)
             assert "nodeName" not in asked.stub.get(PODS, "p", "default")["spec"]
             async with asked.session.get(f"{url}/healthz", ssl=client(None)) as response:

@@ -80,9 +80,7 @@ def test_what_is_nested_without_end_is_refused(decode) -> None:
             decode(text)
 
 
-@pytest.mark.parametrize(
-    "item", [b"5", b"{}", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "\xff"}}', DEEP]
-)
+@pytest.mark.parametrize("item", [b"5", b"{}", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "\xff"}}', DEEP])
 def test_nodes_that_are_none_are_refused(item) -> None:
     data = b'{"Pod": ' + POD_TEXT + b', "Nodes": {"items": [' + item + b"]}}"
     with pytest.raises(InputError, match=r"expected (a Node|the JSON of ExtenderArgs), got"):
@@ -100,16 +98,11 @@ def test_victims_come_whole_or_by_uid_and_go_back_by_uid(fields) -> None:
     args = decode_preemption(json.dumps({"Pod": POD, **fields}).encode())
     assert args.victims == {"n": ["u"]}
     answer = json.loads(encode_preemption({"n": ["u", "v"]}, args.violations))
-    assert answer == {
-        "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}}
-    }
+    assert answer == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}}}
 
 
 def test_scores_are_a_bare_list() -> None:
-    assert json.loads(encode_scores(["a", "b"], [10, 0])) == [
-        {"Host": "a", "Score": 10},
-        {"Host": "b", "Score": 0},
-    ]
+    assert json.loads(encode_scores(["a", "b"], [10, 0])) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
 
 
 def test_a_binding_is_answered_with_an_error_or_none() -> None:

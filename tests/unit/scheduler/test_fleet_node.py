@@ -64,12 +64,7 @@ def test_what_it_publishes_restores_it() -> None:
 
 def test_the_node_has_what_a_kubelet_reports() -> None:
     status = node().node_status("2026-01-01T00:00:00Z")
-    assert status["capacity"] == {
-        "pods": "110",
-        "cpu": "8000m",
-        "memory": str(16 << 30),
-        "example.com/gpu": "2",
-    }
+    assert status["capacity"] == {"pods": "110", "cpu": "8000m", "memory": str(16 << 30), "example.com/gpu": "2"}
     assert status["allocatable"]["cpu"] == "7000m"
     assert status["allocatable"]["memory"] == str(15 << 30)
     assert status["nodeInfo"]["kubeletVersion"] == "v1.37.0"

@@ -138,9 +138,7 @@ def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
 
     async def scenario() -> None:
         stub = ApiStub()
-        await stub.put(
-            LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}}
-        )
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}})
         async with served(stub) as api:
             leader, _ = candidate(api, "first", complain=said.append)
             async with running(leader.run()):

@@ -58,10 +58,7 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
             holdings = there["metadata"]["annotations"]["alignup.dev/holdings"]
             return [one["name"] for one in json.loads(holdings)["pods"]]
 
-        async with (
-            served(stub) as api,
-            running(publish_node(api, "n", read, interval=0.01, complain=said.append)),
-        ):
+        async with served(stub) as api, running(publish_node(api, "n", read, interval=0.01, complain=said.append)):
             await until(lambda: TOPOLOGIES in stub.objects)
             node.admit(watched("a").pod)
             await until(lambda: names() == ["a"])
@@ -90,9 +87,7 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
             there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
             return (there or {}).get("metadata", {}).get("annotations", {})
 
-        work = publish_node(
-            api, "n", lambda: found(node), interval=0.01, complain=print, pauses=Pauses(0.01, 0.05)
-        )
+        work = publish_node(api, "n", lambda: found(node), interval=0.01, complain=print, pauses=Pauses(0.01, 0.05))
         async with running(work):
             await until(annotations)
             right = dict(annotations())

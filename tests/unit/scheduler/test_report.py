@@ -14,9 +14,7 @@ from watched import description, topology
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
 
-@pytest.mark.parametrize(
-    "text", [DEEP, '{"machine": ' + DEEP + "}", "[]", "{", '{"a":' * 900 + "1" + "}" * 900]
-)
+@pytest.mark.parametrize("text", [DEEP, '{"machine": ' + DEEP + "}", "[]", "{", '{"a":' * 900 + "1" + "}" * 900])
 def test_what_is_no_description_is_refused(text) -> None:
     with pytest.raises(InputError, match="expected a node as a JSON object"):
         Description().template(text, {})
@@ -41,9 +39,7 @@ def test_what_is_no_list_of_holdings_is_refused(text) -> None:
         decode_holdings(text)
 
 
-@pytest.mark.parametrize(
-    "text", [DEEP, '{"metadata": 3}', '{"metadata": {"name": "n", "annotations": {"a": 1}}}', "["]
-)
+@pytest.mark.parametrize("text", [DEEP, '{"metadata": 3}', '{"metadata": {"name": "n", "annotations": {"a": 1}}}', "["])
 def test_what_is_no_object_is_refused(text) -> None:
     with pytest.raises(InputError, match="expected a NodeResourceTopology, got"):
         decode_report(text.encode())

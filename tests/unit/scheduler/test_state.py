@@ -78,10 +78,7 @@ def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_fir
     state = ClusterState()
     pods = [watched("a", "n", cpu=3), watched("b", "n", cpu=2), watched("c", "m", cpu=2)]
     pods.append(watched("shared", "m", cpu="500m", memory="0"))
-    events = [
-        lambda: state.pods_listed(pods, 0),
-        lambda: state.reports_listed([exact("n"), exact("m")], 0),
-    ]
+    events = [lambda: state.pods_listed(pods, 0), lambda: state.reports_listed([exact("n"), exact("m")], 0)]
     for event in events if pods_first else reversed(events):
         event()
     assert state.uncertain == {"n"}
@@ -172,9 +169,7 @@ def test_waiting_for_a_report_ends() -> None:
 NAMES = ("n", "m", "a")
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["pod", "gone", "report", "node gone", "list"]),
-        st.integers(0, 5),
-        st.sampled_from(NAMES),
+        st.sampled_from(["pod", "gone", "report", "node gone", "list"]), st.integers(0, 5), st.sampled_from(NAMES)
     ),
     max_size=30,
 )

@@ -69,10 +69,7 @@ def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched() -> None:
 def test_a_selector_makes_objects_come_and_go() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        async with following(stub, query={"fieldSelector": "spec.nodeName!=,status.phase!=Failed"}) as (
-            _,
-            names,
-        ):
+        async with following(stub, query={"fieldSelector": "spec.nodeName!=,status.phase!=Failed"}) as (_, names):
             await add(stub, "unbound")
             bound = pod_object("bound", "n")
             await stub.put(PODS, bound)
@@ -167,10 +164,7 @@ def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_onc
         stub = ApiStub()
         await stub.put(PODS, dict(ODD))
         await add(stub, "other")
-        async with following(stub, Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (
-            follower,
-            names,
-        ):
+        async with following(stub, Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (follower, names):
             await until(lambda: follower.lists > 2)
             assert list(names.found) == ["other"]
 

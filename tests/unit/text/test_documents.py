@@ -16,9 +16,7 @@ from memory_use import at_most
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(categories=["L", "N"])),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=4),
     max_leaves=20,
 )
 
@@ -97,9 +95,7 @@ def test_what_is_neither_yaml_nor_json_is_one_line(text, message):
 def bomb(line: str) -> str:
     """A text in which each level refers nine times to the one before."""
     lines = ["a0: &a0 {k: v, l: w}"]
-    lines += [
-        f"a{level}: &a{level} " + line.format(", ".join([f"*a{level - 1}"] * 9)) for level in range(1, 30)
-    ]
+    lines += [f"a{level}: &a{level} " + line.format(", ".join([f"*a{level - 1}"] * 9)) for level in range(1, 30)]
     return "\n".join(lines)
 
 

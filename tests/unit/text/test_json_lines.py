@@ -13,10 +13,7 @@ from alignup.text.json_text import errors_at, numbered_lines
 )
 def test_blank_lines_count_and_are_passed_over(lines):
     """A text, its lines with their ends, or without."""
-    found = [
-        (where, line if isinstance(line, str) else line.decode())
-        for where, line in numbered_lines(lines, "x")
-    ]
+    found = [(where, line if isinstance(line, str) else line.decode()) for where, line in numbered_lines(lines, "x")]
     assert found == [("x:1", "a"), ("x:4", "b")]
 
 

@@ -15,10 +15,7 @@ NODE = {"machine": "xeon-2s", "devices": GPUS}
 def pod(name: str, gpus: int) -> dict[str, Any]:
     """Return a manifest that asks for whole CPUs, memory and GPUs."""
     limits = {"cpu": "2", "memory": "1Gi", "example.com/gpu": gpus}
-    return {
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
-    }
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}}
 
 
 def test_an_admission_is_its_verdict() -> None:

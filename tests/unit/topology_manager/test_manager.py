@@ -89,15 +89,10 @@ def test_no_preference_is_no_obstacle(policy: str, nothing: Any) -> None:
 
 
 @pytest.mark.parametrize("impossible", [{"gpu": []}, {"gpu": ()}])
-@pytest.mark.parametrize(
-    ("policy", "admitted"), [*zip(TOPOLOGY_POLICIES, (True, True, False, False), strict=True)]
-)
+@pytest.mark.parametrize(("policy", "admitted"), [*zip(TOPOLOGY_POLICIES, (True, True, False, False), strict=True)])
 def test_an_empty_list_cannot_be_satisfied(policy: str, admitted: bool, impossible: Any) -> None:
     """An empty list is not the same as none: policies that insist on alignment refuse."""
-    assert (
-        manager_of(Saying(impossible), Licences([0, 1]), policy=policy).admit(pod_of("p")).admitted
-        is admitted
-    )
+    assert manager_of(Saying(impossible), Licences([0, 1]), policy=policy).admit(pod_of("p")).admitted is admitted
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

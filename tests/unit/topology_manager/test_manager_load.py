@@ -44,9 +44,7 @@ class Tenant(Thread):
         mine: dict[str, set[Any]] = {}
         for round_ in range(150):
             uid = f"{self.number}-{round_}"
-            admission = self.node.admit(
-                manifest(uid, random.randint(1, 6), random.randint(1, 8), random.randint(1, 2))
-            )
+            admission = self.node.admit(manifest(uid, random.randint(1, 6), random.randint(1, 8), random.randint(1, 2)))
             if admission.admitted:
                 mine[uid] = self.claim(admission.containers["c0"])
                 self.admitted += 1

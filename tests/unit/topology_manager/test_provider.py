@@ -14,11 +14,7 @@ LICENCE = "example.com/licence"
 def example() -> HintProvider:
     """Return the provider that the docstring shows."""
     text = inspect.cleandoc(HintProvider.__doc__ or "")  # Python 3.13 has done so already
-    names: dict[str, Any] = {
-        "AllocationError": AllocationError,
-        "BitMask": BitMask,
-        "TopologyHint": TopologyHint,
-    }
+    names: dict[str, Any] = {"AllocationError": AllocationError, "BitMask": BitMask, "TopologyHint": TopologyHint}
     exec(textwrap.dedent(text[text.index("    class Licences:") :]), names)  # noqa: S102  # what is tested
     made: HintProvider = names["Licences"]()
     return made
@@ -26,9 +22,7 @@ def example() -> HintProvider:
 
 def pod(name: str, count: int) -> Pod:
     limits = {"limits": {LICENCE: str(count)}}
-    return Pod.from_manifest(
-        {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": limits}]}}
-    )
+    return Pod.from_manifest({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": limits}]}})
 
 
 def test_the_example_hands_out_two_licences_and_says_why_there_is_no_third() -> None:

@@ -89,9 +89,7 @@ def test_the_order_of_resources_does_not_matter() -> None:
 
 
 def test_a_pod_judged_as_a_whole_is_called_so() -> None:
-    assert refusal_message(refusal_of("restricted", {"cpu": []}, scope="pod")).startswith(
-        "pod refused by policy"
-    )
+    assert refusal_message(refusal_of("restricted", {"cpu": []}, scope="pod")).startswith("pod refused by policy")
 
 
 def test_positions_are_shown_when_ids_are_not_known() -> None:
@@ -99,16 +97,13 @@ def test_positions_are_shown_when_ids_are_not_known() -> None:
     assert refusal_message(refusal_of("restricted", {"cpu": []})) == (
         "container 'app' refused by policy 'restricted': too little is left on all NUMA nodes together for cpu"
     )
-    assert "from node 1" in refusal_message(
-        refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]})
-    )
+    assert "from node 1" in refusal_message(refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]}))
 
 
 def test_a_providers_own_words_are_kept() -> None:
     """Where allocation failed the provider has said why."""
     assert (
-        refusal_message(Refusal("SMTAlignmentError", "asked for 3 CPUs", "app"))
-        == "container 'app': asked for 3 CPUs"
+        refusal_message(Refusal("SMTAlignmentError", "asked for 3 CPUs", "app")) == "container 'app': asked for 3 CPUs"
     )
 
 
@@ -147,9 +142,7 @@ def test_an_explanation_is_data() -> None:
     }
 
 
-def view(
-    resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool
-) -> dict[str, object]:
+def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool) -> dict[str, object]:
     """Return a view as JSON holds it."""
     return {
         "resource": resource,

@@ -59,11 +59,7 @@ def test_pod_scope_decides_once_for_all() -> None:
     provider, store = Licences([2, 0]), Store()
 
     assert PodScope().admit(pod_of("p", "a", "b"), RESTRICTED, [provider], store) is None
-    assert provider.log == [
-        ("pod hints", "licences"),
-        ("allocate", "licences", "a"),
-        ("allocate", "licences", "b"),
-    ]
+    assert provider.log == [("pod hints", "licences"), ("allocate", "licences", "a"), ("allocate", "licences", "b")]
     assert dict(store.pod_affinities("p")) == {"a": hint(True, 0), "b": hint(True, 0)}
 
 
@@ -96,9 +92,7 @@ def test_a_refusal_carries_the_facts(scope: Scope, container: str | None) -> Non
     offered = {"cpu": [hint(True, 0)]}
     taken = {"gpu": [hint(True, 1)]}
     names = ("b",) if container else ("a", "b")
-    refusal = scope.admit(
-        pod_of("p", *names), RESTRICTED, [Saying(offered), Saying(taken), Saying(None)], Store()
-    )
+    refusal = scope.admit(pod_of("p", *names), RESTRICTED, [Saying(offered), Saying(taken), Saying(None)], Store())
 
     assert refusal is not None
     assert (refusal.reason, refusal.detail) == (TOPOLOGY_AFFINITY_ERROR, "")

@@ -45,9 +45,5 @@ class DeviceLedger:
     def take_back(self, devices: int) -> None: ...
     def hints(self, request: int, reusable: int = 0, held: int | None = None) -> HintList | None: ...
     def choose(
-        self,
-        request: int,
-        reusable: int,
-        mask: int | None,
-        advise: Callable[[int, int, int], int] | None = None,
+        self, request: int, reusable: int, mask: int | None, advise: Callable[[int, int, int], int] | None = None
     ) -> int | DeviceShortage: ...

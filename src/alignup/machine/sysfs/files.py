@@ -88,12 +88,7 @@ def _matches(tree: KernelTree, pattern: list[str]) -> list[str]:
     paths = [""]
     for part in pattern:
         if _WILD.search(part):
-            paths = [
-                f"{folder}/{name}"
-                for folder in paths
-                for name in tree.names(folder)
-                if fnmatchcase(name, part)
-            ]
+            paths = [f"{folder}/{name}" for folder in paths for name in tree.names(folder) if fnmatchcase(name, part)]
         else:
             paths = [f"{folder}/{part}" if folder else part for folder in paths]
     return paths

@@ -64,9 +64,7 @@ def describe(tree: KernelTree) -> Machine:
         raise InputError(f"expected {expected}, got none at {tree.source}{_hint(tree)}")
     count = numbers.online.bit_count()
     if count > CPU_COUNT_LIMIT:
-        raise InputError(
-            f"expected at most {CPU_COUNT_LIMIT} CPUs that are online, got {count} at {tree.source}"
-        )
+        raise InputError(f"expected at most {CPU_COUNT_LIMIT} CPUs that are online, got {count} at {tree.source}")
     groups = cores(tree, numbers.online)
     found = make_cores(groups, sockets(tree, numbers.online), l3_groups(tree, numbers.online, groups))
     ids = node_ids(tree)
@@ -89,9 +87,7 @@ def describe(tree: KernelTree) -> Machine:
     )
 
 
-def _numa_nodes(
-    tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]
-) -> list[NumaNode]:
+def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]) -> list[NumaNode]:
     """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
     rows = distances(tree, ids) or [()] * len(ids)
     nodes = []

@@ -72,8 +72,7 @@ class Attempts:
         laid = {**fields_of(self.node.config), **fields}
         try:
             config = KubeletConfig.from_dict(
-                {key: value for key, value in laid.items() if value is not None},
-                version=self.node.config.version,
+                {key: value for key, value in laid.items() if value is not None}, version=self.node.config.version
             )
             made = self.node.emptied(config)
             if not all(made.admit(pod).admitted for pod in self.node.pods):

@@ -121,9 +121,7 @@ def _lacking(trial: Trial, limits: NodeLimits, resource: str) -> str:
     if not is_pinned_memory(resource) and resource != "ephemeral-storage":
         return f"{asked} {resource} requested, {left} of {capacity} left"
     unit = shared_unit([(asked, [left, capacity])])
-    amounts = [
-        amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))
-    ]
+    amounts = [amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))]
     return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
 
 
@@ -146,9 +144,7 @@ def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) 
             " and ".join(offer.resources),
             offer.hints,
             holdings.numa_node_ids,
-            "; ".join(
-                told(name, words, len(offer.resources) > 1) for name in offer.resources if name in words
-            ),
+            "; ".join(told(name, words, len(offer.resources) > 1) for name in offer.resources if name in words),
         )
         for offer in offers
     ]
@@ -156,9 +152,7 @@ def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) 
         return Cause(_conflict(views, refusal.policy), kind, names)
     if kind == "spread":
         return Cause(_spread(views, refusal.policy), kind, names)
-    parts = [
-        _beyond_one(view, offer.resources, asked, holdings) for view, offer in zip(views, offers, strict=True)
-    ]
+    parts = [_beyond_one(view, offer.resources, asked, holdings) for view, offer in zip(views, offers, strict=True)]
     return Cause(f"{'; '.join(parts)}; {SINGLE} needs one node for all", kind, names)
 
 
@@ -172,9 +166,7 @@ def _not_enough(resource: str, asked: int | None, holdings: Holdings, account: s
     return f"not enough {resource} is free" + (f": {account}" if account else "")
 
 
-def _beyond_one(
-    view: ResourceView, resources: Sequence[str], asked: Mapping[str, int], holdings: Holdings
-) -> str:
+def _beyond_one(view: ResourceView, resources: Sequence[str], asked: Mapping[str, int], holdings: Holdings) -> str:
     """Return that resources do not fit into any single NUMA node."""
     most = {name: largest_on_one_node(holdings, name) for name in resources if name in asked}
     short = {name: amount for name, amount in most.items() if amount < asked[name]}
@@ -188,8 +180,7 @@ def _beyond_one(
         return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
     wanted, free = in_one_unit({name: asked[name] for name in short}, short)
     parts = [
-        f"{f'{name} ' if several else ''}{wanted[name]} asked, at most {free[name]} free on one node"
-        for name in short
+        f"{f'{name} ' if several else ''}{wanted[name]} asked, at most {free[name]} free on one node" for name in short
     ]
     return f"{what}: {', '.join(parts)}"
 
@@ -198,10 +189,7 @@ def largest_on_one_node(holdings: Holdings, resource: str) -> int:
     """Return the largest amount of a resource that is free on, or near to, one NUMA node."""
     amounts = holdings.amounts(resource)
     places = () if amounts is None else amounts.places
-    return max(
-        sum(place.free for place in places if numa_id in place.numa_nodes)
-        for numa_id in holdings.numa_node_ids
-    )
+    return max(sum(place.free for place in places if numa_id in place.numa_nodes) for numa_id in holdings.numa_node_ids)
 
 
 def in_one_unit(asked: Mapping[str, int], free: Mapping[str, int]) -> tuple[dict[str, str], dict[str, str]]:
@@ -262,9 +250,7 @@ def _of_allocation(trial: Trial, question: Question) -> Cause:
     assert refusal is not None  # noqa: S101  # asked of refusals only
     container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
     if question.failed == "memory":
-        accounts = {
-            name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)
-        }
+        accounts = {name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)}
         return Cause(refusal.detail, "allocation", tuple(lacking(accounts)) or tuple(dict(container.memory)))
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         return Cause(_whole_cores(trial, refusal.detail, container.exclusive_cpus), "whole cores", ("cpu",))
@@ -274,9 +260,7 @@ def _of_allocation(trial: Trial, question: Question) -> Cause:
     if question.failed == "devices":
         named = tuple(name for name in dict(container.devices) if name in refusal.detail.split())
         _, short, account = refusal.detail.partition(" are free: ")
-        sentence = (
-            f"not enough {named[0]} is free: {account}" if short and len(named) == 1 else refusal.detail
-        )
+        sentence = f"not enough {named[0]} is free: {account}" if short and len(named) == 1 else refusal.detail
         return Cause(sentence, "allocation", named or tuple(dict(container.devices)))
     return Cause(refusal.detail, "allocation")
 
@@ -315,9 +299,7 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
 def sentence_of(causes: Sequence[Cause], pod: Pod, container: str | None) -> str:
     """Return all causes in one sentence, which names the container where there are several."""
     text = "; besides, ".join(cause.sentence for cause in causes)
-    return (
-        f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
-    )
+    return f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
 
 
 def without_requests(pod: Pod, container: str | None, resources: Collection[str]) -> Pod:

@@ -42,10 +42,7 @@ def options(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> It
         if admission is None or (attempts.aims_higher and not _is_gain(admission, holdings)):
             continue
         lost, words = _alignment(admission, holdings)
-        yield (
-            cost + lost,
-            Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields}),
-        )
+        yield (cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields}))
         found += 1
         if found == MOST_FOUND:
             return

@@ -55,9 +55,7 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
     ]
     if ports:
         spec["containers"][0]["ports"] = ports
-    affinity = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": demands.node_affinity}
-    }
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": demands.node_affinity}}
     overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
     fields: dict[str, Any] = {
         "nodeName": demands.node_name or None,
@@ -167,9 +165,7 @@ def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manife
         return {**one, "resources": {**given, "requests": requests, **({"limits": limits} if limits else {})}}
 
     spec = manifest["spec"]
-    lists = {
-        key: [change(one) for one in spec[key]] for key in ("initContainers", "containers") if spec.get(key)
-    }
+    lists = {key: [change(one) for one in spec[key]] for key in ("initContainers", "containers") if spec.get(key)}
     return {**manifest, "spec": {**spec, **lists}}
 
 

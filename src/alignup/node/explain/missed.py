@@ -43,9 +43,7 @@ def _admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
         first = missed[0]
         who = f"container {first.name!r}: " if several else ""
         more = f"; and {len(missed) - 1} more" if len(missed) > 1 else ""
-        return Cause(
-            one_line(f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}"), "missed"
-        )
+        return Cause(one_line(f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}"), "missed")
     if trial.policy.name == "none":
         return Cause("admitted; policy none aligns nothing", "not aligned")
     where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
@@ -59,8 +57,7 @@ def missed_by(trial: Trial, container: Container) -> str:
     """Return the better placement that a container of an admitted pod missed, and why; empty if there is none."""
     got = trial.got.get(container.name)
     question = next(
-        (one for one in trial.questions if one.container is None or one.container.name == container.name),
-        None,
+        (one for one in trial.questions if one.container is None or one.container.name == container.name), None
     )
     if got is None or question is None:
         return ""
@@ -69,8 +66,7 @@ def missed_by(trial: Trial, container: Container) -> str:
     nodes = numa_nodes_of(trial.before, got)
     if trial.policy.name == "none" and len(nodes) > 1:
         return (
-            f"its resources are on {nodes_in_words(nodes)}, "
-            "as policy none lets each provider take them wherever it can"
+            f"its resources are on {nodes_in_words(nodes)}, as policy none lets each provider take them wherever it can"
         )
     return ""
 

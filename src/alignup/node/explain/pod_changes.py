@@ -13,15 +13,7 @@ from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.manifests import (
-    Manifest,
-    amount_of,
-    asked_by,
-    changed,
-    lowered,
-    quantity,
-    split_container,
-)
+from alignup.node.explain.manifests import Manifest, amount_of, asked_by, changed, lowered, quantity, split_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -152,9 +144,7 @@ def _step(attempts: Attempts, resource: str) -> int:
     if resource == "cpu":
         options = attempts.node.config.cpu_manager_policy_options
         cpu = attempts.node.cpu
-        return (
-            cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and options.full_pcpus_only else 1
-        )
+        return cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and options.full_pcpus_only else 1
     if resource == "memory":
         return MEBI
     if resource.startswith("hugepages-"):
@@ -206,9 +196,7 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
     [resource] = resources
     largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
     asked = largest.requests.get(resource, 0)
-    step = (
-        1 if resource == "cpu" and asked % 1000 else 1000 if resource == "cpu" else _step(attempts, resource)
-    )
+    step = 1 if resource == "cpu" and asked % 1000 else 1000 if resource == "cpu" else _step(attempts, resource)
     if asked < 2 * step:
         return
 
@@ -219,9 +207,7 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
     if count is None:
         return
     whom = f" in container {largest.name!r}" if len(attempts.pod.all_containers) > 1 else ""
-    text = (
-        f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}{whom}"
-    )
+    text = f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}{whom}"
     yield 1 - count * step / asked, Suggestion("request", text, {"pod": shaped(count)})
 
 
@@ -279,13 +265,10 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
         manifest = split_container(attempts.manifest, container.name, parts, share)
         if attempts.with_pod(manifest):
             each = ", ".join(
-                f"{quantity(name, amount * 1000 if name == 'cpu' else amount)} {name}"
-                for name, amount in share.items()
+                f"{quantity(name, amount * 1000 if name == 'cpu' else amount)} {name}" for name, amount in share.items()
             )
             yield Suggestion(
-                "pod",
-                f"split container {container.name!r} into {parts} containers of {each} each",
-                {"pod": manifest},
+                "pod", f"split container {container.name!r} into {parts} containers of {each} each", {"pod": manifest}
             )
             return
 

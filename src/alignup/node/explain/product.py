@@ -61,9 +61,7 @@ class Product:
             "count": self.count,
             "rows": [
                 {
-                    "hints": [
-                        {"numaNodes": self.ids(mask), "preferred": preferred} for mask, preferred in row.hints
-                    ],
+                    "hints": [{"numaNodes": self.ids(mask), "preferred": preferred} for mask, preferred in row.hints],
                     "merged": self.ids(row.merged),
                     "preferred": row.preferred,
                     "considered": row.considered,
@@ -79,9 +77,7 @@ class Product:
         return [numa_id for bit, numa_id in enumerate(self.numa_node_ids) if mask >> bit & 1]
 
 
-def product_of(
-    hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]
-) -> Product | None:
+def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]) -> Product | None:
     """Return the cross product of what the providers offered; None if no provider has a preference.
 
     A provider or resource without a preference is left out: it joins any row. A resource that cannot be had counts as
@@ -132,12 +128,7 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | N
 
     None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told once, as preferred.
     """
-    lists = [
-        offered
-        for resources in hints.values()
-        for offered in (resources or {}).values()
-        if offered is not None
-    ]
+    lists = [offered for resources in hints.values() for offered in (resources or {}).values() if offered is not None]
     single = policy == "single-numa-node"
     masks: set[int | None] = {None}
     best: set[int | None] | None = None

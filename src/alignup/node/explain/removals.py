@@ -71,9 +71,7 @@ def removal(
         as_whole: what pods request of the node as a whole counts, not what they hold.
     """
     found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
-    holders = sorted(
-        found, key=lambda one: (one.totals.get(blamed[0], 0) if as_whole and blamed else 0, one.cpus)
-    )
+    holders = sorted(found, key=lambda one: (one.totals.get(blamed[0], 0) if as_whole and blamed else 0, one.cpus))
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
     for one in holders:
@@ -87,17 +85,13 @@ def removal(
     return _suggestion(_greedy(attempts, orders), blamed, as_whole=as_whole, minimal=False)
 
 
-def _pairs(
-    attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings
-) -> Iterable[tuple[_Holder, _Holder]]:
+def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -> Iterable[tuple[_Holder, _Holder]]:
     """Return the pairs of pods that may make room, those that hold the fewest CPUs first."""
     if len(holders) > MOST_PAIRED:
         return ()
     free = {
         amounts.resource: {
-            numa_id: sum(
-                place.free for place in amounts.places if numa_id in (place.numa_nodes or (NO_NUMA_NODE,))
-            )
+            numa_id: sum(place.free for place in amounts.places if numa_id in (place.numa_nodes or (NO_NUMA_NODE,)))
             for numa_id in (*holdings.numa_node_ids, NO_NUMA_NODE)
         }
         for amounts in holdings.resources
@@ -152,8 +146,7 @@ def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str
 
     def share(one: _Holder, numa_node: int | None) -> float:
         return sum(
-            sum(count for node, count in one.amounts.get(name, {}).items() if numa_node in (None, node))
-            / total
+            sum(count for node, count in one.amounts.get(name, {}).items() if numa_node in (None, node)) / total
             for name, total in totals.items()
         )
 
@@ -202,11 +195,7 @@ def _suggestion(
     names = [one.name for one in holders[:NAMES_SHOWN]]
     more = f" and {len(holders) - NAMES_SHOWN} more" if len(holders) > NAMES_SHOWN else ""
     totals = {name: sum(one.totals.get(name, 0) for one in holders) for name in blamed or ("cpu",)}
-    parts = [
-        _words(name, amount, as_whole=as_whole)
-        for name, amount in totals.items()
-        if amount and name != "pods"
-    ]
+    parts = [_words(name, amount, as_whole=as_whole) for name, amount in totals.items() if amount and name != "pods"]
     verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
     held = f", which {verb} {' and '.join(parts)}" if parts else ""
     text = f"remove {'pod' if len(holders) == 1 else 'pods'} {', '.join(names)}{more}{held}"
@@ -251,10 +240,7 @@ def possible_pairs(
             nowhere = nodes.index(NO_NUMA_NODE)
             if on_one_node and not there[nowhere] and not given[:, nowhere].any():
                 enough = np.stack(
-                    [
-                        there[at] + given[:, None, at] + given[None, :, at] >= wanted
-                        for at in range(len(nodes))
-                    ]
+                    [there[at] + given[:, None, at] + given[None, :, at] >= wanted for at in range(len(nodes))]
                 )
                 some_node = enough if some_node is None else some_node & enough
         if some_node is not None:

@@ -21,10 +21,7 @@ MOST_SUGGESTIONS: Final = 5
 
 
 def suggestions_for(
-    node: Node,
-    trial: Trial,
-    blamed: Sequence[str],
-    manifest: Mapping[str, Any] | None,
+    node: Node, trial: Trial, blamed: Sequence[str], manifest: Mapping[str, Any] | None
 ) -> tuple[Suggestion, ...]:
     """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
 
@@ -53,9 +50,7 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
             subject.memory.says_why = False
     except TypeError:  # a user's provider has no copy()
         subject, is_copy = node, False
-    return Attempts(
-        subject, trial.pod, manifest_of(trial.pod, manifest), is_copy, aims_higher=trial.admission.admitted
-    )
+    return Attempts(subject, trial.pod, manifest_of(trial.pod, manifest), is_copy, aims_higher=trial.admission.admitted)
 
 
 def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[tuple[float, Suggestion]]:
@@ -66,9 +61,7 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[tuple[float, Sug
     yield from ((0.0, one) for one in pinned_shape(attempts))
 
 
-def _for_refused(
-    attempts: Attempts, trial: Trial, blamed: Sequence[str]
-) -> Iterator[tuple[float, Suggestion]]:
+def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[tuple[float, Suggestion]]:
     """Yield changes, each with a number: the lower, the less is given up."""
     refusal = trial.admission.refusal
     if trial.limits is not None:
@@ -76,9 +69,7 @@ def _for_refused(
         return
     container = refusal.container if refusal else None
     yield from ((0.1, one) for one in shapes(attempts, container))
-    resources = blamed or tuple(
-        dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one))
-    )
+    resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
     yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
     removed = removal(attempts, trial.before, blamed)
     if removed is not None:

@@ -144,10 +144,7 @@ class _Notes:
         self.note_allocations()
         accounts: Accounts = {}
         for provider in self.node.manager.providers:
-            accounts = {
-                **accounts,
-                **(provider.account(self.pod, container) if isinstance(provider, _Watched) else {}),
-            }
+            accounts = {**accounts, **(provider.account(self.pod, container) if isinstance(provider, _Watched) else {})}
         made = Question(container, holdings_of(self.node, self.pod), accounts)
         self.questions.append(made)
         return made

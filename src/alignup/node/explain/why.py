@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
 from alignup.machine.cpuset import CPUSet
 from alignup.node.explain.cause import causes_of, sentence_of
-from alignup.node.explain.explanation import (
-    ContainerPart,
-    Explanation,
-    Holder,
-    PlacePart,
-    ResourcePart,
-    Step,
-)
+from alignup.node.explain.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.missed import admitted_cause, missed_by
 from alignup.node.explain.product import product_of, reachable

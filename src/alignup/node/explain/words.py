@@ -45,9 +45,7 @@ def _equal_places(places: Iterable[PlacePart]) -> list[tuple[str, PlacePart]]:
         if place.capacity:
             key = bool(place.numa_nodes), replace(place, numa_nodes=())
             names.setdefault(key, []).append("+".join(map(str, place.numa_nodes)))
-    return [
-        (_places_in_words(some) if is_near else "no node", place) for (is_near, place), some in names.items()
-    ]
+    return [(_places_in_words(some) if is_near else "no node", place) for (is_near, place), some in names.items()]
 
 
 def _places_in_words(names: Sequence[str]) -> str:
@@ -107,9 +105,7 @@ def in_common(step: Step) -> str:
     """Return the results that the merge could reach; empty where nothing was merged, or there are too many."""
     if step.best is None or step.reachable is None:
         return ""
-    sets = [
-        f"{nodes_in_short(nodes)}{' (preferred)' if preferred else ''}" for nodes, preferred in step.reachable
-    ]
+    sets = [f"{nodes_in_short(nodes)}{' (preferred)' if preferred else ''}" for nodes, preferred in step.reachable]
     more = (step.reachable_count or 0) - MOST_SETS
     return "; ".join(sets[:MOST_SETS]) + (f"; {more} more" if more > 0 else "") or "nothing"
 
@@ -119,9 +115,7 @@ def group_in_words(group: MemoryGroup) -> str:
     pods = group.pods
     more = f" and {len(pods) - MOST_HOLDERS} more" if len(pods) > MOST_HOLDERS else ""
     holders = (
-        f"the memory of {', '.join(pods[:MOST_HOLDERS])}{more}"
-        if pods
-        else "a binding that a removed pod left behind"
+        f"the memory of {', '.join(pods[:MOST_HOLDERS])}{more}" if pods else "a binding that a removed pod left behind"
     )
     if len(group.numa_nodes) == 1:
         return f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because of {holders}"
@@ -135,9 +129,7 @@ def container_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
     """Yield where each container's CPUs come from, and what it got or missed."""
     for one in explanation.containers:
         name = one.name if one.kind == "container" else f"{one.name} ({one.kind})"
-        cpus = (
-            f"shared pool: {one.shared_because}" if one.shared_because else f"{one.exclusive_cpus} exclusive"
-        )
+        cpus = f"shared pool: {one.shared_because}" if one.shared_because else f"{one.exclusive_cpus} exclusive"
         yield name, cpus, _got_in_words(one, explanation), one.missed or "-"
 
 

@@ -18,16 +18,7 @@ from alignup.node.explain.words import (
     in_common,
     resource_rows,
 )
-from alignup.node.pictures.page import (
-    Table,
-    fragment,
-    heading,
-    holders_table,
-    listed,
-    page,
-    paragraph,
-    scrolling,
-)
+from alignup.node.pictures.page import Table, fragment, heading, holders_table, listed, page, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, draw
 from alignup.text.byte_sizes import short_bytes
 

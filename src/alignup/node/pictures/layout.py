@@ -41,9 +41,7 @@ _BETWEEN: Final = 10
 
 
 def lay_out(
-    machine: Machine,
-    devices: Mapping[str, Sequence[Device]],
-    remarks: Mapping[int, Sequence[str]] | None = None,
+    machine: Machine, devices: Mapping[str, Sequence[Device]], remarks: Mapping[int, Sequence[str]] | None = None
 ) -> Box:
     """Return the boxes of a machine and of the devices of each resource.
 
@@ -110,11 +108,7 @@ def _socket_box(
             without.append(node_box(machine, node, near, size, told))
         else:
             empty.append(node.id)
-    blocks = (
-        [framed("group", in_columns(with_cpus, columns_for(with_cpus, _SHAPE)), padding=0)]
-        if with_cpus
-        else []
-    )
+    blocks = [framed("group", in_columns(with_cpus, columns_for(with_cpus, _SHAPE)), padding=0)] if with_cpus else []
     if without:
         width = blocks[0].width if blocks else 0
         rows = in_rows(without, width) if width else in_columns(without, columns_for(without, _SHAPE))
@@ -126,9 +120,7 @@ def _socket_box(
         label = "NUMA nodes without CPUs"
     cores = [core for position in positions for core in machine.numa_nodes[position].cores]
     cpus = CPUSet(cpu for core in cores for cpu in core.cpus)
-    return framed(
-        "socket", stacked(blocks), label, f"{label}: {len(cores)} cores, CPUs {cpus}" if cpus else label
-    )
+    return framed("socket", stacked(blocks), label, f"{label}: {len(cores)} cores, CPUs {cpus}" if cpus else label)
 
 
 def _empty_nodes(ids: Sequence[int], width: int) -> Box:
@@ -179,11 +171,7 @@ class CellSize:
 
 
 def node_box(
-    machine: Machine,
-    node: NumaNode,
-    near: NearDevices | None,
-    size: CellSize,
-    remarks: Sequence[str] = (),
+    machine: Machine, node: NumaNode, near: NearDevices | None, size: CellSize, remarks: Sequence[str] = ()
 ) -> Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [cores_box(node.cores, size)] if node.cores else []
@@ -200,10 +188,7 @@ def node_box(
     if near is not None:
         blocks += device_boxes(near, width)
     cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-    parts = [
-        f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs",
-        f"{short_bytes(node.memory)} memory",
-    ]
+    parts = [f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs", f"{short_bytes(node.memory)} memory"]
     if machine.distance_matrix:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
     label = f"NUMA node {node.id}"
@@ -249,14 +234,7 @@ def _core_box(core: Core, size: CellSize) -> Box:
     siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
     cache = "" if core.l3 is None else f", L3 {core.l3}"
     cells = [
-        Box(
-            "cpu",
-            size.width,
-            size.height,
-            str(cpu),
-            f"CPU {cpu}{siblings}{cache}, socket {core.socket}",
-            ("cpu", cpu),
-        )
+        Box("cpu", size.width, size.height, str(cpu), f"CPU {cpu}{siblings}{cache}, socket {core.socket}", ("cpu", cpu))
         for cpu in core.cpus
     ]
     return framed("core", stacked(cells, 0), padding=_CORE_PADDING)
@@ -295,9 +273,7 @@ class NearDevices:
     by_resource: dict[str, list[Chip]] = field(default_factory=dict)
 
 
-def devices_by_place(
-    machine: Machine, devices: Mapping[str, Sequence[Device]]
-) -> dict[tuple[int, ...], NearDevices]:
+def devices_by_place(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> dict[tuple[int, ...], NearDevices]:
     """Return what is near to each set of NUMA nodes that something is near to, by kernel ids."""
     places: dict[tuple[int, ...], NearDevices] = {}
 
@@ -337,9 +313,7 @@ def _near(numa_nodes: tuple[int, ...]) -> str:
 def device_boxes(near: NearDevices, width: int) -> Iterator[Box]:
     """Yield the boxes of each resource's devices, in a width that is exceeded only by a single device."""
     for resource, chips in near.by_resource.items():
-        yield framed(
-            "group", stacked([text_box(resource, width), _chips(near, resource, chips, width)], 1), padding=0
-        )
+        yield framed("group", stacked([text_box(resource, width), _chips(near, resource, chips, width)], 1), padding=0)
 
 
 def _chips(near: NearDevices, resource: str, chips: Sequence[Chip], width: int) -> Box:

@@ -48,12 +48,7 @@ def reserved_layer(places: Mapping[Key, Box], cpus: Iterable[int]) -> Layer:
 
 
 def holding_layer(
-    places: Mapping[Key, Box],
-    holding: ContainerHolding,
-    sign: Sign,
-    *,
-    is_subject: bool = False,
-    name: str = "",
+    places: Mapping[Key, Box], holding: ContainerHolding, sign: Sign, *, is_subject: bool = False, name: str = ""
 ) -> Layer:
     """Return the CPUs and devices of a container.
 
@@ -81,13 +76,7 @@ def holding_title(holding: ContainerHolding) -> str:
 
 
 def _marked(
-    places: Mapping[Key, Box],
-    keys: Sequence[Key],
-    sign: Sign,
-    title: str,
-    *,
-    is_subject: bool = False,
-    name: str = "",
+    places: Mapping[Key, Box], keys: Sequence[Key], sign: Sign, title: str, *, is_subject: bool = False, name: str = ""
 ) -> Layer:
     """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
     boxes = [places[key] for key in keys if key in places]
@@ -107,11 +96,7 @@ def _outline(x: int, y: int, width: int, height: int) -> str:
 
 
 def amounts_layer(
-    places: Mapping[Key, Box],
-    holdings: Holdings,
-    signs: Mapping[str, Sign],
-    subject: str = "",
-    name: str = "",
+    places: Mapping[Key, Box], holdings: Holdings, signs: Mapping[str, Sign], subject: str = "", name: str = ""
 ) -> Layer:
     """Return the parts of each bar that are reserved and held, and how much is free.
 
@@ -129,9 +114,7 @@ def amounts_layer(
             memory: Key = ("memory", *place.numa_nodes, resource.resource)
             devices: Key = ("devices", resource.resource, *place.numa_nodes)
             if memory in places:
-                parts = _parts(
-                    place, _memory_parts(holdings, resource.resource, place), signs, subject, short_bytes
-                )
+                parts = _parts(place, _memory_parts(holdings, resource.resource, place), signs, subject, short_bytes)
                 _draw_bar(shapes, texts, places, memory, place.capacity, parts, short_bytes(place.free))
             elif devices in places:
                 parts = _parts(place, _device_parts(holdings, resource, place), signs, subject, str)
@@ -140,13 +123,7 @@ def amounts_layer(
 
 
 def _draw_bar(
-    shapes: Element,
-    texts: Element,
-    places: Mapping[Key, Box],
-    key: Key,
-    whole: int,
-    parts: Sequence[_Part],
-    free: str,
+    shapes: Element, texts: Element, places: Mapping[Key, Box], key: Key, whole: int, parts: Sequence[_Part], free: str
 ) -> None:
     """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen, and what is free."""
     told, box = places["told", *key], places[key]
@@ -157,9 +134,7 @@ def _draw_bar(
         width = min(width, end - x)
         if width <= 0:
             break
-        group = add(
-            shapes, "g", fill=part.sign.fill, class_="au-held au-subject" if part.is_subject else "au-held"
-        )
+        group = add(shapes, "g", fill=part.sign.fill, class_="au-held au-subject" if part.is_subject else "au-held")
         add(group, "title", part.title)
         add(group, "path", d=_outline(x, box.y, width, box.height))
         x += width
@@ -176,9 +151,7 @@ def _memory_parts(holdings: Holdings, kind: str, place: PlaceAmounts) -> dict[st
     return parts
 
 
-def _device_parts(
-    holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts
-) -> dict[str, tuple[str, int]]:
+def _device_parts(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
     """Return by uid the name of each pod that holds devices of a place, and how many."""
     parts: dict[str, tuple[str, int]] = {}
     for identity, holders in holdings.device_holders(resource.resource).items():
@@ -228,14 +201,7 @@ _COLOURS: Final = (
     ("#e6d5c3", "#80592e"),
 )
 """A light tint, and the colour of the lines on it."""
-_MOTIFS: Final = (
-    "",
-    "M-1 1L1 -1M-1 7L7 -1M5 7L7 5",
-    "M2 3h2",
-    "M-1 5L1 7M-1 -1L7 7M5 -1L7 1",
-    "M0 3h6",
-    "M3 0v6",
-)
+_MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1L7 7M5 -1L7 1", "M0 3h6", "M3 0v6")
 """Lines of a tile of 6 by 6 pixels; none: the plain tint."""
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
 

@@ -96,10 +96,7 @@ def _layers(scene: Scene, places: Mapping[Key, Box], signs: Mapping[str, Sign]) 
     return [
         reserved_layer(places, scene.holdings.reserved_cpus),
         amounts_layer(places, scene.holdings, signs, scene.subject),
-        *(
-            holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
-            for one in holders
-        ),
+        *(holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject) for one in holders),
     ]
 
 
@@ -227,9 +224,7 @@ def machine_svg(machine: Machine) -> str:
 
 def node_scene(node: Node) -> Scene:
     """Return the scene of a node with what its containers hold."""
-    devices = (
-        {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
-    )
+    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
     title = f"Node: policy {node.manager.policy.name}, {counted(len(node.pods), 'pod')}"
     return Scene(title, node.machine, devices, holdings_of(node))
 

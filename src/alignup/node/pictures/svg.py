@@ -65,9 +65,7 @@ def box_layers(boxes: Box) -> tuple[Element, Element]:
     shapes, texts = Element("g"), Element("g", {"class": "au-texts"})
     for box in walk(boxes):
         if box.kind not in _UNSEEN:
-            shape = add(
-                shapes, "rect", x=box.x, y=box.y, width=box.width, height=box.height, class_=f"au-{box.kind}"
-            )
+            shape = add(shapes, "rect", x=box.x, y=box.y, width=box.width, height=box.height, class_=f"au-{box.kind}")
             if box.kind in _FRAMES:
                 shape.set("rx", "3")
             if box.title:

@@ -98,9 +98,7 @@ def distribute(
         if plan is not None:
             if cuts_share:
                 share = count // size // group_size * group_size
-                plan = replace(
-                    plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes))
-                )
+                plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
             return _hand_out(topology, Pick(free, count, held), nodes, plan, group_size)
     return topology.pack(free, count, held)
 
@@ -111,11 +109,7 @@ def _sockets_of(topology: CpuTopology, node: CpuGroup) -> frozenset[int]:
 
 
 def plan_distribution(
-    left: Sequence[int],
-    size: int,
-    count: int,
-    group_size: int,
-    sockets: Sequence[frozenset[int]] | None = None,
+    left: Sequence[int], size: int, count: int, group_size: int, sockets: Sequence[frozenset[int]] | None = None
 ) -> Plan | None:
     """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
 
@@ -155,13 +149,7 @@ def plan_distribution(
 
 
 def _with_remainder(
-    chosen: tuple[int, ...],
-    share: int,
-    after: list[int],
-    remainder: int,
-    group_size: int,
-    *,
-    beat: int | None,
+    chosen: tuple[int, ...], share: int, after: list[int], remainder: int, group_size: int, *, beat: int | None
 ) -> Plan | None:
     """Return the plan for these nodes with the best choice of who gives the remainder, more nodes first.
 
@@ -220,9 +208,7 @@ def _balance(free: Sequence[int]) -> int:
     return (isqrt(4 * variance // count) + 1) // 2
 
 
-def _distinct_choices(
-    pool: Sequence[int], values: Sequence[Hashable], size: int
-) -> Iterator[tuple[int, ...]]:
+def _distinct_choices(pool: Sequence[int], values: Sequence[Hashable], size: int) -> Iterator[tuple[int, ...]]:
     """Yield the choices of `size` of the pool, in order, but of those with the same values only the first."""
     if not size:
         yield ()
@@ -257,9 +243,7 @@ def _as_remembered(chosen: tuple[int, ...], pool: Sequence[int], *, stopped: boo
     return chosen
 
 
-def _hand_out(
-    topology: CpuTopology, pick: Pick, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
-) -> int:
+def _hand_out(topology: CpuTopology, pick: Pick, nodes: Sequence[CpuGroup], plan: Plan, group_size: int) -> int:
     """Take what the plan says from each node."""
     needed = pick.needed
     for i in plan.nodes:

@@ -31,9 +31,7 @@ SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 _NEWEST_PROFILE: Final = VersionProfile()
 
 
-def reserved_cpus(
-    machine: Machine, count: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE
-) -> int:
+def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE) -> int:
     """Return the CPUs that the kubelet reserves when it is told how many, but not which.
 
     It takes them as it would for a container that asks for `count` CPUs of the empty machine.
@@ -48,9 +46,7 @@ def reserved_cpus(
     return reserved
 
 
-def _take(
-    topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int
-) -> int:
+def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         group_size = topology.cpus_per_core if options.full_pcpus_only else 1
@@ -96,11 +92,7 @@ class CpuProvider:
     name = RESOURCE
 
     def __init__(
-        self,
-        machine: Machine,
-        reserved: int,
-        options: CpuOptions,
-        profile: VersionProfile = _NEWEST_PROFILE,
+        self, machine: Machine, reserved: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE
     ) -> None:
         capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
         self._options = options

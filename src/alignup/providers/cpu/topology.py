@@ -70,9 +70,7 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     cores = [core for node in machine.numa_nodes for core in node.cores]
     if every.bit_count() < len(cores):
         raise ConfigError.at("the machine", f"a CPU for each of its {len(cores)} cores", every.bit_count())
-    of_node = {
-        numa_id: cpus for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if cpus
-    }
+    of_node = {numa_id: cpus for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if cpus}
     of_socket = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
@@ -89,9 +87,7 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         outer,
         sockets_outer=sockets_outer,
         node_cpus=machine.node_cpus,
-        node_sockets=tuple(
-            union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes
-        ),
+        node_sockets=tuple(union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes),
         socket_cpus=machine.socket_cpus,
         cpus_per_core=per_core,
         cpus_per_l3_group=every.bit_count() // len(l3_groups),
@@ -128,9 +124,7 @@ def _groups(
 
 
 @lru_cache(maxsize=64)
-def cpu_capacity(
-    topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile
-) -> CpuCapacity:
+def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile) -> CpuCapacity:
     """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
@@ -197,6 +191,5 @@ def _check(topology: CpuTopology, reserved: int, options: CpuOptions) -> None:
 def _socket_nodes(topology: CpuTopology) -> tuple[int, ...]:
     """Return for each socket the mask of the NUMA nodes that have CPUs of it."""
     return tuple(
-        sum(1 << i for i, cpus in enumerate(topology.node_cpus) if cpus & socket)
-        for socket in topology.socket_cpus
+        sum(1 << i for i, cpus in enumerate(topology.node_cpus) if cpus & socket) for socket in topology.socket_cpus
     )

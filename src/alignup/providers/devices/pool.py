@@ -32,9 +32,7 @@ class _Inventory:
         self.devices = devices
         self.bit_of = {device.id: 1 << i for i, device in enumerate(devices)}
         places = [
-            None
-            if device.numa_nodes is None
-            else sum(1 << position[numa_id] for numa_id in set(device.numa_nodes))
+            None if device.numa_nodes is None else sum(1 << position[numa_id] for numa_id in set(device.numa_nodes))
             for device in devices
         ]
         healthy = sum(1 << i for i, device in enumerate(devices[:reported]) if device.healthy)
@@ -79,9 +77,7 @@ class DevicePool:
         self.resource = resource
         self.preference = preference
         self._numa_ids = numa_ids
-        self._inventory = _shared_inventory(
-            (*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes
-        )
+        self._inventory = _shared_inventory((*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes)
         self.ledger = DeviceLedger(self._inventory.amounts)
 
     def copy(self) -> DevicePool:
@@ -177,9 +173,7 @@ class DevicePool:
         try:
             answer = self.preference(self.ids(choice | chosen), self.ids(chosen), request)
         except Exception as error:
-            raise AllocationError(
-                f"the plugin of {self.resource} has no preferred allocation: {error}"
-            ) from error
+            raise AllocationError(f"the plugin of {self.resource} has no preferred allocation: {error}") from error
         left = request - chosen.bit_count()
         for identity in answer:
             bit = self._inventory.bit_of.get(identity, 0) & choice & ~chosen
@@ -231,9 +225,7 @@ Preference: TypeAlias = "Callable[[Sequence[str], Sequence[str], int], Sequence[
 class DevicePlugin(Protocol):
     """Somebody who knows which devices of a resource work well together."""
 
-    def preferred_allocation(
-        self, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> Sequence[str]:
+    def preferred_allocation(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
         """Return the `size` ids out of `available` that are best had together.
 
         Args:
@@ -259,9 +251,7 @@ class PreferredSets:
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self.sets = tuple(frozenset(ids) for ids in sets)
 
-    def preferred_allocation(
-        self, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> Sequence[str]:
+    def preferred_allocation(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
         """Return the preferred ids, ascending; see the class for the rule."""
         choice = frozenset(available)
         chosen = set(must_include)

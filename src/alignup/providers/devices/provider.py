@@ -92,9 +92,7 @@ class DeviceProvider:
         """The devices of each resource."""
         return self._pools
 
-    def update(
-        self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None
-    ) -> None:
+    def update(self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None) -> None:
         """Replace the inventory of a resource by what its plugin reports now.
 
         Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
@@ -240,9 +238,7 @@ class DeviceProvider:
             self._pools[resource].ledger.give(bits)
 
     def restore(
-        self,
-        held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
-        gone: Mapping[str, Sequence[Device]],
+        self, held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]], gone: Mapping[str, Sequence[Device]]
     ) -> None:
         """Take over what a kubelet's device manager has given, in place of what is held now.
 
@@ -314,9 +310,7 @@ class DeviceProvider:
                 self._pools[resource].ledger.take_back(bits)
             return
         reusable = dict(entry.reusable)
-        left = _PodDevices(
-            {name: held for name, held in entry.containers.items() if name != container_name}, reusable
-        )
+        left = _PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
         for resource, bits in entry.containers[container_name].items():
             freed = bits & ~left.held(resource)
             self._pools[resource].ledger.take_back(freed)
@@ -347,9 +341,7 @@ class DeviceProvider:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: partial(
-                self._pools[resource].account, count, self._pools[resource].ledger.free, aligned=True
-            )
+            resource: partial(self._pools[resource].account, count, self._pools[resource].ledger.free, aligned=True)
             for resource, count in requests
             if resource in self._pools
         }
@@ -399,6 +391,4 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
         )
     sick = pool.ids(held & ~pool.healthy)
     if sick:
-        raise AllocationError(
-            f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}"
-        )
+        raise AllocationError(f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}")

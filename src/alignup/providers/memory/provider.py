@@ -213,9 +213,7 @@ class MemoryProvider:
         if not self._places_nothing(pod):
             return
         if affinity.affinity is None:
-            raise AllocationError(
-                "expected NUMA nodes for a container that requests no memory, got none to go by"
-            )
+            raise AllocationError("expected NUMA nodes for a container that requests no memory, got none to go by")
         self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -245,9 +243,7 @@ class MemoryProvider:
         _check_whole_bytes(container)
         return self._blocks_of(self._take(self.ledger.copy(), pod.uid, container.memory, affinity))
 
-    def _take(
-        self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint
-    ) -> MemoryHolding:
+    def _take(self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
         """Take memory for a pod or one of its containers from a ledger.
 
         Raises:
@@ -264,9 +260,7 @@ class MemoryProvider:
         """Take back what the container holds, if anything."""
         parts = self._pod_parts.get(pod_uid)
         if parts is not None:
-            self._pod_parts[pod_uid] = kept = {
-                name: one for name, one in parts.items() if name != container_name
-            }
+            self._pod_parts[pod_uid] = kept = {name: one for name, one in parts.items() if name != container_name}
             if not kept:  # the memory stays the pod's until its last container is gone
                 del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
                 self.ledger.release(self._pod_holdings.pop(pod_uid))
@@ -386,9 +380,7 @@ class MemoryProvider:
         restored = self.ledger.restore(
             dict(state.free), list(state.bound), list(state.more_users), list(state.holdings.values())
         )
-        held = {
-            key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None
-        }
+        held = {key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None}
         self._holdings = {key: one for key, one in held.items() if key[1]}
         self._pods = {key: state.names.get(key[0], key[0]) for key in held}
         self._pod_holdings = {uid: one for (uid, name), one in held.items() if not name}
@@ -399,9 +391,7 @@ class MemoryProvider:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
         return self._accounts(pod.uid, pod.memory if container is None else container.memory)
 
-    def _accounts(
-        self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0
-    ) -> dict[str, MemoryAccount]:
+    def _accounts(self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
         donors = self._init_holdings.get(pod_uid, ())
@@ -409,9 +399,7 @@ class MemoryProvider:
         if self._holdings or whole:
             everything = {**self._holdings, **whole}
             holders = [(held.mask, self._pods[key]) for key, held in everything.items()]
-            wanted = (
-                partial(int, mask) if mask else partial(_wanted_mask, self.ledger.copy(), donors, requests)
-            )
+            wanted = partial(int, mask) if mask else partial(_wanted_mask, self.ledger.copy(), donors, requests)
             ties = partial(_ties_around, holders, wanted, self._ids)
         hints_of = partial(self.ledger.hints, donors=donors)
         return accounts_of_memory(requests, self.ledger.free_of, self._ids, hints_of, ties)
@@ -461,10 +449,7 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
     rest = tuple([item for item in left.items() if item[1]])
-    return {
-        one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest))
-        for one in pod.all_containers
-    }
+    return {one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest)) for one in pod.all_containers}
 
 
 def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:
@@ -472,9 +457,7 @@ def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids:
     return ties_of(holders, wanted(), ids)
 
 
-def _wanted_mask(
-    ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]
-) -> int:
+def _wanted_mask(ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]) -> int:
     """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
     free = ledger.free
     if any(kind not in free for kind, _ in requests):
@@ -524,9 +507,7 @@ def accounts_of_memory(
         parts = (part for size in sizes for part in combinations(requests, size))
         families = {frozenset(kind for kind, _ in part): hints_of(part) for part in parts}
         families[frozenset(kind for kind, _ in requests)] = hints_of(requests)
-    return {
-        kind: MemoryAccount(amount, free_of(kind), numa_node_ids, families, ties) for kind, amount in requests
-    }
+    return {kind: MemoryAccount(amount, free_of(kind), numa_node_ids, families, ties) for kind, amount in requests}
 
 
 def ties_of(holders: Iterable[tuple[int, str]], mask: int, numa_node_ids: Sequence[int]) -> Ties:

@@ -26,9 +26,7 @@ def named(one) -> str:
 
 
 def memory(nodes=2, **types):
-    return MemoryLedger(
-        MemoryCapacity({kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()})
-    )
+    return MemoryLedger(MemoryCapacity({kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()}))
 
 
 def devices(nodes=2, places=(1, 1, 2, 2)):
@@ -203,18 +201,7 @@ def test_what_is_no_row(more):
 
 @pytest.mark.parametrize(
     "rows",
-    [
-        (),
-        ((1, 2),),
-        (3,),
-        ("a",),
-        ((float("nan"),),),
-        ((1 << 70,),),
-        ((None,),),
-        ((1,) * 65,) * 65,
-        None,
-        [[1]],
-    ],
+    [(), ((1, 2),), (3,), ("a",), ((float("nan"),),), ((1 << 70,),), ((None,),), ((1,) * 65,) * 65, None, [[1]]],
     ids=named,
 )
 def test_what_are_no_distances(rows):
@@ -237,9 +224,7 @@ def test_a_board_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("index", "other"),
-    [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())],
-    ids=named,
+    ("index", "other"), [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())], ids=named
 )
 def test_what_cannot_be_replaced(index, other):
     board = Board([full_row()])
@@ -324,14 +309,7 @@ def test_what_cannot_be_judged():
             board.score(job, 0, strategy, [1])
     for place in range(6):
         right = answers(1)[place]
-        for wrong in (
-            right[:0],
-            answers(2)[place],
-            right.astype(np.complex128),
-            right.reshape(1, 1),
-            None,
-            [0],
-        ):
+        for wrong in (right[:0], answers(2)[place], right.astype(np.complex128), right.reshape(1, 1), None, [0]):
             given = answers(1)
             given[place] = wrong
             with pytest.raises((ValueError, TypeError)):
@@ -342,9 +320,7 @@ def test_what_cannot_be_judged():
         board.judge(job, 0, 0, 1, None, *frozen)
 
 
-@pytest.mark.parametrize(
-    "hints", [[], [1, 1], [4], [-1], [1 << 40], [1 << 63], [1 << 70], ["a"], None], ids=named
-)
+@pytest.mark.parametrize("hints", [[], [1, 1], [4], [-1], [1 << 40], [1 << 63], [1 << 70], ["a"], None], ids=named)
 def test_placements_that_are_none(hints):
     board = Board([full_row()])
     job = Job(board, asking(1))
@@ -358,13 +334,7 @@ def test_placements_that_are_none(hints):
 
 @pytest.mark.parametrize(
     "out",
-    [
-        np.zeros((0, 0), np.int64),
-        np.zeros((1, 1), np.int64),
-        np.zeros((1, 2), np.int32),
-        np.zeros(2, np.int64),
-        None,
-    ],
+    [np.zeros((0, 0), np.int64), np.zeros((1, 1), np.int64), np.zeros((1, 2), np.int32), np.zeros(2, np.int64), None],
     ids=named,
 )
 def test_room_that_does_not_suffice(out):
@@ -402,9 +372,7 @@ def test_a_job_follows_what_later_nodes_bring():
     wanted = [(1, (("memory", 10),), (("gpu", 2),), False)] * 2
     job = Job(board, wanted)
     assert judged(board, job)[0][0]
-    board.replace(
-        0, row(policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))})
-    )
+    board.replace(0, row(policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))}))
     assert judged(board, job) == judged(board, Job(board, wanted))
     assert not judged(board, job)[0][0]
     assert board.score(job, 0, 0, [1]) == board.score(Job(board, wanted), 0, 0, [1])

@@ -44,9 +44,7 @@ def expected_hints(capacity, free, request, reusable):
     if pool.bit_count() < request:
         return {}
     with_cpus = [
-        mask
-        for mask in range(1, 1 << len(nodes))
-        if all(cpus for i, cpus in enumerate(nodes) if mask >> i & 1)
+        mask for mask in range(1, 1 << len(nodes)) if all(cpus for i, cpus in enumerate(nodes) if mask >> i & 1)
     ]
     large = [mask.bit_count() for mask in with_cpus if near(nodes, mask).bit_count() >= request]
     return {
@@ -112,9 +110,7 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     """Whatever is given and taken back: counts are those of the sets, and what has come back is free again."""
     random, topology = Random(seed), cpu_topology(machine)
     reserved = some(random, topology.cpus)
-    capacity = CpuCapacity(
-        topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True
-    )
+    capacity = CpuCapacity(topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True)
     compiled = CpuLedger(capacity)
     start = compiled.free_by_node()
     for _ in range(6):

@@ -40,12 +40,7 @@ class Both:
         for _ in range(count):
             one = 1 << random.randrange(nodes)
             several = random.randrange(1, 1 << nodes)
-            kinds = {
-                "one": [one],
-                "several": [one, several],
-                "any": [None, 0],
-                "mixed": [one, several, None, 0],
-            }
+            kinds = {"one": [one], "several": [one, several], "any": [None, 0], "mixed": [one, several, None, 0]}
             places.append(random.choice(kinds[style]))
         reported = random.randint(max(0, count - 2), count)
         healthy = ((1 << reported) - 1) & ~(random.getrandbits(count) & random.getrandbits(count))
@@ -67,10 +62,7 @@ class Both:
     def step(self):
         random, plain, compiled = self.random, self.plain, self.ledger
         nodes, count = plain.nodes, len(plain.places)
-        request, reusable = (
-            random.randint(0, count + 1),
-            some(random, plain.given) if random.random() < 0.4 else 0,
-        )
+        request, reusable = (random.randint(0, count + 1), some(random, plain.given) if random.random() < 0.4 else 0)
         held = some(random, plain.given) if random.random() < 0.2 else None
         assert pairs(compiled.hints(request, reusable, held)) == plain.hints(request, reusable, held)
         mask = random.choice([None, random.randrange(1, 1 << nodes)])
@@ -121,9 +113,7 @@ def test_given_and_free_are_all_there_is(data, count):
         assert compiled.given | compiled.free == everything
         assert compiled.given & compiled.free == 0
         for node in range(4):
-            near = sum(
-                1 for index, place in enumerate(places) if compiled.free >> index & 1 and place == 1 << node
-            )
+            near = sum(1 for index, place in enumerate(places) if compiled.free >> index & 1 and place == 1 << node)
             assert (1 << node in pairs(compiled.hints(max(1, near)))) == (near > 0)
             assert 1 << node not in pairs(compiled.hints(near + 1))
 
@@ -157,11 +147,7 @@ def test_counts_alone():
     assert pairs(devices.hints(4)) == {}
     assert (devices.given, devices.free) == (0, 0)
     assert pairs(devices.copy().hints(3)) == {0b11: True}
-    for naming in (
-        lambda: devices.give(1),
-        lambda: devices.take_back(1),
-        lambda: devices.choose(1, 1, None),
-    ):
+    for naming in (lambda: devices.give(1), lambda: devices.take_back(1), lambda: devices.choose(1, 1, None)):
         with pytest.raises((OverflowError, ValueError)):
             naming()
 

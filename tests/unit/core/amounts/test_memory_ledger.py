@@ -278,9 +278,7 @@ def test_what_cannot_be_adopted_given_back_or_assigned():
     assert memory.free == memory.capacity.amounts()
 
 
-@pytest.mark.parametrize(
-    "available", [{}, {"memory": (1,)}, {"memory": (-1, 1)}, {"memory": (1 << 70, 1)}], ids=str
-)
+@pytest.mark.parametrize("available", [{}, {"memory": (1,)}, {"memory": (-1, 1)}, {"memory": (1 << 70, 1)}], ids=str)
 def test_counts_that_are_none(available):
     with pytest.raises((ValueError, KeyError, OverflowError)):
         MemoryLedger.from_counts(MemoryCapacity({"memory": (10, 10)}), available)

@@ -43,9 +43,7 @@ class Kinds:
 
     def lowest_mask(self, counts: Vector) -> int:
         """Fill each kind from its lowest node."""
-        return sum(
-            1 << node for nodes, count in zip(self.members, counts, strict=True) for node in nodes[:count]
-        )
+        return sum(1 << node for nodes, count in zip(self.members, counts, strict=True) for node in nodes[:count])
 
 
 def holds(demands: Sequence[tuple[Vector, int]], counts: Vector) -> bool:
@@ -64,9 +62,7 @@ def plus(one: Vector, other: Vector) -> Vector:
 
 
 def best_by_counts(
-    machine: Kinds,
-    lists: Sequence[tuple[Sequence[tuple[Vector, int]], int]],
-    distances: Sequence[Sequence[int]] | None,
+    machine: Kinds, lists: Sequence[tuple[Sequence[tuple[Vector, int]], int]], distances: Sequence[Sequence[int]] | None
 ) -> tuple[int, bool]:
     """Return the best result, looking at every vector of counts."""
     every = machine.lowest_mask(machine.sizes)
@@ -107,9 +103,7 @@ def machines_of_kinds(draw: st.DrawFn) -> Any:
     amounts = st.tuples(*(st.integers(0, 4) for _ in sizes))
     demand = st.tuples(amounts, st.integers(0, 40))
     lists = draw(
-        st.lists(
-            st.tuples(st.lists(demand, min_size=1, max_size=2), st.integers(0, 4)), min_size=1, max_size=3
-        )
+        st.lists(st.tuples(st.lists(demand, min_size=1, max_size=2), st.integers(0, 4)), min_size=1, max_size=3)
     )
     distances = None
     if draw(st.booleans()):
@@ -196,9 +190,7 @@ def test_what_was_cut_short_is_never_called_exact() -> None:
     """
     random = Random(20)
     nodes = 40
-    distances = [
-        [10 if a == b else 11 + (a * b * 7 + a + b) % 13 for b in range(nodes)] for a in range(nodes)
-    ]
+    distances = [[10 if a == b else 11 + (a * b * 7 + a + b) % 13 for b in range(nodes)] for a in range(nodes)]
     lists = []
     for _ in range(3):
         amounts = [random.randint(1, 50) for _ in range(nodes)]
@@ -235,9 +227,7 @@ def test_single_nodes_are_taken_from_any_list(nodes: int) -> None:
     assert merger.merge([some, HintList.empty()], single_nodes=True) == hint(False, *range(nodes))
 
 
-def described(
-    numa_nodes: int, requested: Sequence[tuple[list[Any], dict[str, Any]]]
-) -> list[dict[str, HintList]]:
+def described(numa_nodes: int, requested: Sequence[tuple[list[Any], dict[str, Any]]]) -> list[dict[str, HintList]]:
     return [{"resource": feasible_hints(numa_nodes, wanted, **options)} for wanted, options in requested]
 
 
@@ -298,11 +288,7 @@ def padded(
         },
     }
     demands = [
-        (
-            [1 << place for place in at] if places is None else [spread(place, at) for place in places],
-            amounts,
-            request,
-        )
+        ([1 << place for place in at] if places is None else [spread(place, at) for place in places], amounts, request)
         for places, amounts, request in wanted
     ]
     return feasible_hints(numa_nodes, demands, **moved)
@@ -329,13 +315,9 @@ def padded_answer(
         for one, row in zip(at, distances, strict=True):
             for other, distance in zip(at, row, strict=True):
                 rows[one][other] = distance
-    options = {"max-allowable-numa-nodes": "64"} | (
-        {} if rows is None else {"prefer-closest-numa-nodes": "true"}
-    )
+    options = {"max-allowable-numa-nodes": "64"} | ({} if rows is None else {"prefer-closest-numa-nodes": "true"})
     lists = [padded(one, numa_nodes, at, strict=only) for one, only in zip(requested, strict, strict=True)]
-    best, admit = make_policy(policy, numa_nodes, rows, options).merge(
-        [{"resource": hints} for hints in lists]
-    )
+    best, admit = make_policy(policy, numa_nodes, rows, options).merge([{"resource": hints} for hints in lists])
     if best.affinity is None or best.affinity == BitMask().fill(numa_nodes):
         return None, best.preferred, admit
     return {at.index(bit) for bit in best.affinity}, best.preferred, admit
@@ -396,9 +378,7 @@ def test_lists_too_long_to_fold_are_folded_in_part() -> None:
     """The answer then is not exact, but every list has a part in it."""
     random = Random(7)
     long = [
-        HintList(
-            [TopologyHint(BitMask.from_int(random.getrandbits(64) | 1 << 39), False) for _ in range(4100)]
-        )
+        HintList([TopologyHint(BitMask.from_int(random.getrandbits(64) | 1 << 39), False) for _ in range(4100)])
         for _ in range(2)
     ]
 

@@ -26,11 +26,7 @@ def test_the_articles_conflict_in_one_plain_sentence() -> None:
     )
     assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
     assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
-    assert (explanation.policy, explanation.scope, explanation.qos) == (
-        "single-numa-node",
-        "container",
-        "Guaranteed",
-    )
+    assert (explanation.policy, explanation.scope, explanation.qos) == ("single-numa-node", "container", "Guaranteed")
 
 
 def test_the_largest_amount_on_one_node_is_told() -> None:
@@ -97,10 +93,7 @@ def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
                 continue
             unit = 1 << suffixes[suffix]
             shown = float(whole + rest) * unit
-            assert any(abs(one - shown) <= unit / 100 for one in known), (
-                whole + rest + suffix,
-                explanation.cause,
-            )
+            assert any(abs(one - shown) <= unit / 100 for one in known), (whole + rest + suffix, explanation.cause)
 
 
 def verdict(node: Node, pod: Pod) -> tuple[bool, str, str | None, str]:

@@ -13,9 +13,7 @@ from explaining import GPU, article, refusals, wish
 from fakes import Licences
 from machines import machine_of
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[4] / "docs" / "explanation.schema.json").read_text(encoding="utf-8")
-)
+SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
@@ -38,8 +36,7 @@ def test_refused_pods_fit_the_schema() -> None:
 
 def test_a_users_provider_fits_the_schema() -> None:
     node = Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}},
-        providers=[Licences([0, 0])],
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}}, providers=[Licences([0, 0])]
     )
     told = node.explain(wish("x", cpu="1")).to_dict(product=True)
 

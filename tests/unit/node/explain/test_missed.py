@@ -17,10 +17,7 @@ def test_an_admitted_pod_says_where_it_is() -> None:
 
 def test_an_admitted_pod_says_what_it_missed_and_why() -> None:
     node = Node.from_dict(
-        {
-            "machine": machine_of(2, 2),
-            "kubelet": {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"},
-        }
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"}}
     )
     node.admit(wish("a", cpu="2"))
     node.admit(wish("b", cpu="3"))

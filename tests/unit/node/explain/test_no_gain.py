@@ -43,9 +43,7 @@ def test_without_limits_nobody_speaks_of_limits() -> None:
     node = node_of(topologyManagerPolicy="none")
     without = {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
     texts = [one.text for one in node.explain(pod(without)).suggestions if one.kind == "pod"]
-    assert texts == [
-        "set the limits of CPU and memory to the requests: then every container gets CPUs of its own"
-    ]
+    assert texts == ["set the limits of CPU and memory to the requests: then every container gets CPUs of its own"]
 
 
 def test_each_container_on_a_node_of_its_own_is_told_so() -> None:

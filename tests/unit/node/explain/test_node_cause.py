@@ -25,9 +25,7 @@ def node(**more: Any) -> Node:
     return made
 
 
-def pod(
-    name: str = "p", cpu: str = "1", memory: str = "1Gi", *, limits: bool = False, **spec: Any
-) -> dict[str, Any]:
+def pod(name: str = "p", cpu: str = "1", memory: str = "1Gi", *, limits: bool = False, **spec: Any) -> dict[str, Any]:
     amounts = {"cpu": cpu, "memory": memory}
     resources = {"requests": amounts, **({"limits": amounts} if limits else {})}
     ports = spec.pop("ports", [])
@@ -81,17 +79,12 @@ def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() ->
             "the node's labels do not match the pod's node selector or required node affinity",
         ),
         (pod(nodeName="other"), "the pod is bound to node other, and this is node n"),
-        (
-            pod(ports=[{"containerPort": 1, "hostPort": 80}]),
-            "host ports of the pod are taken: 80/TCP (default/w)",
-        ),
+        (pod(ports=[{"containerPort": 1, "hostPort": 80}]), "host ports of the pod are taken: 80/TCP (default/w)"),
         (pod(os={"name": "windows"}), "the pod is for windows, and the node runs linux"),
     ],
 )
 def test_a_pod_that_does_not_suit_the_node(asked: dict[str, Any], cause: str) -> None:
-    one = Node(
-        machine_of(2, 4), KUBELET, node_object={"metadata": {"name": "n", "labels": {}}}, whole_verdict=True
-    )
+    one = Node(machine_of(2, 4), KUBELET, node_object={"metadata": {"name": "n", "labels": {}}}, whole_verdict=True)
     assert one.admit(pod("w", ports=[{"containerPort": 1, "hostPort": 80}]))
     found = one.explain(asked)
     assert (found.cause_kind, found.cause) == ("node", cause)
@@ -100,10 +93,7 @@ def test_a_pod_that_does_not_suit_the_node(asked: dict[str, Any], cause: str) ->
 def test_a_taint() -> None:
     described = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
     found = Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True).explain(pod())
-    assert (found.reason, found.cause) == (
-        "TaintToleration",
-        "the pod does not tolerate a NoExecute taint of the node",
-    )
+    assert (found.reason, found.cause) == ("TaintToleration", "the pod does not tolerate a NoExecute taint of the node")
 
 
 def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:

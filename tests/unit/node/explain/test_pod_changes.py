@@ -40,9 +40,7 @@ def test_a_joint_reduction_where_no_single_one_does() -> None:
 def test_a_container_can_be_split() -> None:
     found = by_kind(node_of(), gpu_pod("x", cpu="10", gpus=4, memory="4Gi"))["pod"]
 
-    assert found[0].text == (
-        f"split container 'main' into 2 containers of 5 cpu, 2Gi memory, 2 {EXAMPLE_GPU} each"
-    )
+    assert found[0].text == (f"split container 'main' into 2 containers of 5 cpu, 2Gi memory, 2 {EXAMPLE_GPU} each")
     names = [one["name"] for one in found[0].attempt["pod"]["spec"]["containers"]]
     assert names == ["main-0", "main-1"]
 

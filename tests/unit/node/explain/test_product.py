@@ -14,12 +14,7 @@ IDS = (0, 1)
 
 
 def test_the_articles_first_container_has_27_rows() -> None:
-    product = (
-        article()
-        .explain(wish("x", cpu="2", **{"nvidia.com/gpu": "1", "example.com/nic": "1"}))
-        .steps[0]
-        .product
-    )
+    product = article().explain(wish("x", cpu="2", **{"nvidia.com/gpu": "1", "example.com/nic": "1"})).steps[0].product
 
     assert (product.count, len(product.rows)) == (27, 27)
     assert product.resources == ("example.com/nic", "nvidia.com/gpu", "cpu")
@@ -73,8 +68,7 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
     hints = {
         "a": {
             str(number): [
-                TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
-                for mask, preferred in one
+                TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in one
             ]
             for number, one in enumerate(lists)
         }
@@ -87,9 +81,7 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
 
 def test_lists_too_long_to_walk_are_not_folded() -> None:
     """Also after lists that have nothing in common."""
-    node = node_of(
-        20, 2, topologyManagerPolicyOptions={"max-allowable-numa-nodes": "64"}, memoryManagerPolicy="None"
-    )
+    node = node_of(20, 2, topologyManagerPolicyOptions={"max-allowable-numa-nodes": "64"}, memoryManagerPolicy="None")
     wide = node.explain(gpu_pod("x", cpu="5", gpus=1)).steps[0]
     assert (wide.reachable, wide.reachable_count) == (None, None)
     huge = node.cpu.ledger.hints(5)

@@ -27,9 +27,7 @@ def test_what_was_asked_free_and_held_and_offered() -> None:
 
     assert (cpu.asked, cpu.free, cpu.unit) == (2, 3, "CPUs")
     assert [(place.numa_nodes, place.free) for place in cpu.places] == [((0,), 3), ((1,), 0)]
-    assert [(one.pod, one.container, one.amount) for one in cpu.places[1].holders] == [
-        ("default/batch", "main", 4)
-    ]
+    assert [(one.pod, one.container, one.amount) for one in cpu.places[1].holders] == [("default/batch", "main", 4)]
     assert cpu.offered.preferred == ((0,),)
     assert [one.pod for one in explanation.neighbours] == ["default/trainer", "default/batch"]
     memory = next(one for one in explanation.resources if one.resource == "memory")
@@ -148,10 +146,7 @@ def test_a_users_provider_that_fails_to_allocate() -> None:
 
 def test_a_pods_own_policy() -> None:
     node = Node.from_dict(
-        {
-            "machine": machine_of(2, 2),
-            "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"},
-        }
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}}
     )
     wanted = wish("x", cpu="1")
     spec = '{"numaTopologyPolicy": "SingleNUMANode"}'

@@ -78,15 +78,9 @@ def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> Non
     node = Node.from_dict({"machine": machine_of(2, 8), "kubelet": kubelet, "devices": devices})
 
     def container(name: str, cpus: int, count: int) -> dict[str, Any]:
-        return {
-            "name": name,
-            "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi", "a/b": str(count)}},
-        }
+        return {"name": name, "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi", "a/b": str(count)}}}
 
-    spec = {
-        "initContainers": [container("i", 6, 2)],
-        "containers": [container("c", 3, 1), container("e", 5, 1)],
-    }
+    spec = {"initContainers": [container("i", 6, 2)], "containers": [container("c", 3, 1), container("e", 5, 1)]}
     assert node.admit({"metadata": {"name": "p"}, "spec": spec})
 
     explanation = node.explain({"metadata": {"name": "q"}, "spec": {"containers": [container("c", 1, 1)]}})

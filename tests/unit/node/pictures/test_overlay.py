@@ -77,16 +77,11 @@ def test_parts_of_a_bar_stay_inside_it() -> None:
     bars = [box for key, box in PLACES.items() if key[0] in {"memory", "devices"}]
     for path in layer.shapes.iter("path"):
         x, y, width, height = map(int, re.findall(r"\d+", path.get("d"))[:4])
-        assert any(
-            box.x <= x and x + width <= box.x + box.width and (y, height) == (box.y, box.height)
-            for box in bars
-        )
+        assert any(box.x <= x and x + width <= box.x + box.width and (y, height) == (box.y, box.height) for box in bars)
 
 
 def test_a_container_of_the_shared_pool_is_said_to_be_there() -> None:
-    assert (
-        holding_title(ContainerHolding("u", "default/a", "c")) == "default/a, container c: in the shared pool"
-    )
+    assert holding_title(ContainerHolding("u", "default/a", "c")) == "default/a, container c: in the shared pool"
 
 
 def test_what_the_machine_lacks_is_passed_over() -> None:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.overlay import signs_of
-from alignup.node.pictures.page import (
-    Table,
-    containers_table,
-    fragment,
-    heading,
-    holders_table,
-    page,
-    paragraph,
-)
+from alignup.node.pictures.page import Table, containers_table, fragment, heading, holders_table, page, paragraph
 from alignup.node.pictures.picture import Scene, machine_page
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
 

@@ -146,8 +146,5 @@ def test_deviations_are_rounded_half_up_before_they_are_compared():
     """Taking a CPU of a node with 127 leaves 62.625 thousandths, and is better; cut off, it would be a tie."""
     node = uneven_node([1] * 8 + [126] * 7 + [127], 127)
     limits = {"cpu": "1", "memory": "1Mi"}
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
-    }
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     assert str(node.admit(pod).containers["c"].cpus) == str(15 * 127)

@@ -207,9 +207,7 @@ class TestInitContainers:
 
 class TestRefusals:
     def test_too_few_cpus(self):
-        provider = provider_of(
-            machine_of([[Core((0,), 0), Core((1,), 0)], [], [Core((2,), 0)]], ids=[0, 3, 7]), "0"
-        )
+        provider = provider_of(machine_of([[Core((0,), 0), Core((1,), 0)], [], [Core((2,), 0)]], ids=[0, 3, 7]), "0")
         with pytest.raises(AllocationError) as refusal:
             admit(provider, pod_of(asking("c", 3)), near(0))
         assert refusal.value.reason == "UnexpectedAdmissionError"

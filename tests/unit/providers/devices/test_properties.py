@@ -25,10 +25,7 @@ ACTIONS = st.lists(
 
 def drawn_pod(uid, wishes):
     """Return the pod of a drawn list of containers: how many GPUs each, and of what kind it is."""
-    return pod(
-        *(wish(f"c{i}", n, init=k == "i", sidecar=k == "s") for i, (n, k) in enumerate(wishes)),
-        uid=uid,
-    )
+    return pod(*(wish(f"c{i}", n, init=k == "i", sidecar=k == "s") for i, (n, k) in enumerate(wishes)), uid=uid)
 
 
 def admitted(made, every, affinity):
@@ -72,11 +69,7 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
         uid = f"u{slot}"
         if health is not None:
             made.update(
-                GPU,
-                [
-                    Device(str(i), p, healthy)
-                    for i, (p, healthy) in enumerate(zip(places, health, strict=False))
-                ],
+                GPU, [Device(str(i), p, healthy) for i, (p, healthy) in enumerate(zip(places, health, strict=False))]
             )
         elif uid in running:
             remove(made, running.pop(uid).all_containers, uid)

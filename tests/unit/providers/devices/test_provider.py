@@ -101,9 +101,7 @@ def test_a_refusal_gives_nothing_of_any_resource():
     """A container gets all its resources or none."""
     made = DeviceProvider(machine(0), {GPU: gpus(0), NIC: []})
     container = Container("c", devices=((GPU, 1), (NIC, 1)))
-    with pytest.raises(
-        AllocationError, match=r"no device of example.com/nic is healthy: .*the plugin reports none"
-    ):
+    with pytest.raises(AllocationError, match=r"no device of example.com/nic is healthy: .*the plugin reports none"):
         made.allocate(pod(container), container, ANYWHERE)
 
     assert made.devices("u", "c") == {}
@@ -160,9 +158,7 @@ def test_a_plugins_answer_is_only_advice(answer, expected):
 def test_a_plugin_that_fails_refuses_the_container():
     """As in the kubelet, where the call's error does."""
     made = provider(0, 0, plugins={GPU: lambda *_: 1 // 0})
-    with pytest.raises(
-        AllocationError, match=r"the plugin of example.com/gpu has no preferred allocation: .*zero"
-    ):
+    with pytest.raises(AllocationError, match=r"the plugin of example.com/gpu has no preferred allocation: .*zero"):
         give(made, 1)
 
 

@@ -91,10 +91,7 @@ def test_blocks_name_the_kernels_nodes():
     wish = container("c", 4, pages=512)
     memory.allocate(pod("u", wish), wish, on(0, 1, preferred=False))
 
-    assert memory.blocks("u", "c") == (
-        MemoryBlock((3, 7), PAGES, GI),
-        MemoryBlock((3, 7), "memory", 4 * GI),
-    )
+    assert memory.blocks("u", "c") == (MemoryBlock((3, 7), PAGES, GI), MemoryBlock((3, 7), "memory", 4 * GI))
     assert memory.free == {PAGES: (0, GI), "memory": (0, 2 * GI)}
 
 
@@ -159,9 +156,7 @@ def test_extending_fails_without_a_larger_mask_or_without_a_preferred_one():
     """The refusal names the nodes that had to be included."""
     memory = provider(4, 4, 8)
     wish = container("c", 6)
-    with pytest.raises(
-        AllocationError, match="no smallest possible set of NUMA nodes that includes NUMA node 1"
-    ):
+    with pytest.raises(AllocationError, match="no smallest possible set of NUMA nodes that includes NUMA node 1"):
         memory.allocate(pod("u", wish), wish, on(1))
     admit(memory, "a", 1, on(1))
     with pytest.raises(AllocationError, match="no set of NUMA nodes that includes NUMA node 1 has"):
@@ -245,9 +240,7 @@ def test_odd_requests_do_not_pile_up():
 ACTIONS = st.lists(
     st.tuples(
         st.integers(0, 5),
-        st.lists(
-            st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")), min_size=1, max_size=3
-        ),
+        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")), min_size=1, max_size=3),
         st.one_of(st.none(), st.integers(1, 15)),
         st.booleans(),
     ),
@@ -302,9 +295,7 @@ def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
                 assert stay or (memory.ledger.groups, memory.ledger.alone) == before[1:]
         held = total_held(memory, [(u, c.name) for u, p in running.items() for c in p.all_containers])
         assert {kind: sum(free) + held[kind] for kind, free in memory.free.items()} == most
-        assert all(
-            0 <= f <= a for k in most for f, a in zip(memory.free[k], memory.allocatable[k], strict=True)
-        )
+        assert all(0 <= f <= a for k in most for f, a in zip(memory.free[k], memory.allocatable[k], strict=True))
     for uid, made in running.items():
         for each in made.all_containers:
             memory.release(uid, each.name)
