@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.inputs import asked_pods, load_node
-from alignup.cli.options import files, json_option, kubelet_versions_option, node_source_options
+from alignup.cli.inputs import NodeSource, asked_pods, load_node
+from alignup.cli.options import file_arguments, flag, gathered, json_option, kubelet_versions_option, subcommand
 from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted, short_bytes
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from alignup.cli.inputs import LoadedNode
-    from alignup.cli.options import NodeSource
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -40,23 +39,15 @@ HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
 STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
 
 
-@click.command(
-    name="admit", epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input."
-)
-@node_source_options
-@kubelet_versions_option
-@click.option("--hints", "with_hints", is_flag=True, help="Show what each provider offered, too.")
-@json_option("a pod, or a version")
-@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
-@click.pass_context
+@subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
 def command(
-    ctx: click.Context,
-    source: NodeSource,
-    versions: tuple[KubeletVersion, ...],
-    with_hints: bool,
-    as_json: bool,
-    pods: tuple[str, ...],
-) -> None:
+    *,
+    source: NodeSource = gathered(NodeSource),
+    versions: tuple[KubeletVersion, ...] = kubelet_versions_option,
+    with_hints: bool = flag("Show what each provider offered, too.", "--hints"),
+    as_json: bool = json_option("a pod, or a version"),
+    pods: tuple[str, ...] = file_arguments("[POD.yaml]..."),
+) -> int:
     """Admit pods on a machine, one after the other, or say why not.
 
     Manifests are whatever `kubectl apply -f` or `helm template` takes: Pods, Lists as `kubectl get pods -o yaml` prints
@@ -74,7 +65,7 @@ def command(
         if with_hints or "-" in (source.config, source.inventory):
             raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
         load = partial(load_node, source)
-        ctx.exit(0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1)
+        return 0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     is_configured = bool(source.config or source.kubelet_node)
     asked = asked_pods(pods, source, loaded)
@@ -86,7 +77,7 @@ def command(
         print_json(loaded.node, answers)
     else:
         show(loaded.node, loaded.title, answers, asked.there)
-    ctx.exit(0 if all(admission.admitted for _, admission, _ in answers) else 1)
+    return 0 if all(admission.admitted for _, admission, _ in answers) else 1
 
 
 def print_json(node: Node, answers: Sequence[Answer]) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from alignup.cli.failures import complain, need_extra
-from alignup.cli.inputs import read_mapping
+from alignup.cli.inputs import SiteSource
 from alignup.cli.options import (
-    device_resource_option,
-    devices_option,
+    Gathered,
+    flag,
+    gathered,
     kubelet_version_option,
-    machine_option,
+    option,
+    path_option,
     state_option,
+    subcommand,
 )
 from alignup.errors import InputError
 
@@ -26,75 +29,81 @@ if TYPE_CHECKING:
     from alignup.leases.file import LeaseFile
     from alignup.leases.ledger import Limits
 
-_PATH = click.Path(path_type=Path)
+
+class Serving(Gathered):
+    """How the agent is to run."""
+
+    socket: Path | None = path_option(
+        "Where commands ask for leases. [default: alignup/agent.sock in /run, or in $XDG_RUNTIME_DIR]"
+    )
+    group: str = option("The group whose members may ask.", default="", metavar="GROUP")
+    device_plugins: Path | None = path_option(
+        "The folder where device plugins register, such as /var/lib/kubelet/device-plugins where no kubelet runs. "
+        "[default: device-plugins beside the socket]",
+        metavar="DIR",
+    )
+    no_device_plugins: bool = flag("Serve no device plugins.")
+    podresources: Path | None = path_option("Serve PodResources (v1) on this socket.", metavar="PATH")
+    metrics: str = option(
+        "Serve metrics for Prometheus; a port alone is on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
+    )
+    limits: tuple[str, ...] = option(
+        "The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
+        "--limit",
+        multiple=True,
+        metavar="WHAT=N",
+    )
+    no_fsync: bool = flag("Let the kernel write leases to the disk when it likes.")
+    cgroup: Path | None = path_option(
+        "Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
+        "where the agent may]",
+        metavar="DIR",
+    )
+    no_cgroups: bool = flag("Put commands into no cgroups.")
+
+    def options(self, version: KubeletVersion | None) -> AgentOptions:
+        """Return the same, checked.
+
+        Raises:
+            InputError: one of the limits is none, or nothing says where the socket is to be.
+            click.UsageError: options exclude each other.
+        """
+        from alignup.agent.agent import AgentOptions
+        from alignup.trusted_files import check_text
+
+        if self.no_cgroups and self.cgroup is not None:
+            raise click.UsageError("--cgroup and --no-cgroups exclude each other")
+        path = (self.socket or default_socket()).absolute()
+        if self.cgroup is not None:
+            check_text(self.cgroup, "--cgroup")
+        return AgentOptions(
+            path,
+            self.group,
+            limits_of(self.limits),
+            None if self.no_device_plugins else self.device_plugins or path.parent / "device-plugins",
+            self.podresources,
+            self.metrics,
+            durable=not self.no_fsync,
+            version=version,
+            cgroups=not self.no_cgroups,
+            cgroup=self.cgroup and self.cgroup.absolute(),
+        )
 
 
-@click.command(name="agent", epilog="Exit status: 0 ended as told to; 1 the disk failed; 2 bad usage or bad input.")
-@click.option(
-    "--socket",
-    type=_PATH,
-    help="Where commands ask for leases. [default: alignup/agent.sock in /run, or in $XDG_RUNTIME_DIR]",
-)
-@click.option("--group", default="", metavar="GROUP", help="The group whose members may ask.")
-@click.option(
-    "--device-plugins",
-    type=_PATH,
-    metavar="DIR",
-    help="The folder where device plugins register, such as /var/lib/kubelet/device-plugins where no kubelet runs. "
-    "[default: device-plugins beside the socket]",
-)
-@click.option("--no-device-plugins", is_flag=True, help="Serve no device plugins.")
-@click.option("--podresources", type=_PATH, metavar="PATH", help="Serve PodResources (v1) on this socket.")
-@click.option(
-    "--metrics",
-    default="",
-    metavar="[ADDRESS:]PORT|PATH",
-    help="Serve metrics for Prometheus; a port alone is on loopback.",
-)
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="WHAT=N",
-    help="The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
-)
-@click.option("--no-fsync", is_flag=True, help="Let the kernel write leases to the disk when it likes.")
-@click.option(
-    "--cgroup",
-    type=_PATH,
-    metavar="DIR",
-    help="Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
-    "where the agent may]",
-)
-@click.option("--no-cgroups", is_flag=True, help="Put commands into no cgroups.")
-@click.option("--json-log", is_flag=True, help="Log one JSON object a line.")
-@click.option("--hand-back", is_flag=True, help="Put the leases back into their file, and end.")
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Show what is known of the leases of a damaged journal, and what would be done about it, and end.",
-)
-@click.option("--yes", is_flag=True, help="With --repair: do it.")
-@machine_option
-@device_resource_option
-@devices_option
-@kubelet_version_option
-@state_option
-@click.pass_context
+@subcommand("agent", "0 ended as told to; 1 the disk failed")
 def command(
-    ctx: click.Context,
-    /,
     *,
-    json_log: bool,
-    hand_back: bool,
-    repair: bool,
-    yes: bool,
-    machine: str,
-    selectors: tuple[str, ...],
-    inventory: str | None,
-    state: Path | None,
-    **serving: Any,
-) -> None:
+    serving: Serving = gathered(Serving),
+    json_log: bool = flag("Log one JSON object a line."),
+    hand_back: bool = flag("Put the leases back into their file, and end."),
+    repair: bool = flag(
+        "Show what is known of the leases of a damaged journal, and what would be done about it, and end."
+    ),
+    yes: bool = flag("With --repair: do it."),
+    site: SiteSource = gathered(SiteSource),
+    version: KubeletVersion | None = kubelet_version_option,
+    state: Path | None = state_option,
+) -> int:
     """Place work on this machine for all its users.
 
     `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
@@ -110,60 +119,13 @@ def command(
         raise click.UsageError("--yes needs --repair")
     if repair:
         repair_journal(file, writes=yes)
-        return
+        return 0
     if hand_back:
         give_back(file)
-        return
-    options = agent_options(**serving)
+        return 0
+    options = serving.options(version)
     start_logging(as_json=json_log)
-    from alignup.leases.local_machine import load_site
-
-    given = read_mapping(inventory) if inventory else None
-    tell = logging.getLogger(__name__).warning
-    site = load_site(machine, selectors=selectors, devices=given, all_resources=True, tell=tell)
-    ctx.exit(run_agent(file, site, options))
-
-
-def agent_options(
-    *,
-    socket: Path | None,
-    group: str,
-    device_plugins: Path | None,
-    no_device_plugins: bool,
-    podresources: Path | None,
-    metrics: str,
-    limits: tuple[str, ...],
-    no_fsync: bool,
-    cgroup: Path | None,
-    no_cgroups: bool,
-    version: KubeletVersion | None,
-) -> AgentOptions:
-    """Return how the agent is to run, as the options of the command line say.
-
-    Raises:
-        InputError: one of the limits is none, or nothing says where the socket is to be.
-        click.UsageError: options exclude each other.
-    """
-    from alignup.agent.agent import AgentOptions
-    from alignup.trusted_files import check_text
-
-    if no_cgroups and cgroup is not None:
-        raise click.UsageError("--cgroup and --no-cgroups exclude each other")
-    path = (socket or default_socket()).absolute()
-    if cgroup is not None:
-        check_text(cgroup, "--cgroup")
-    return AgentOptions(
-        path,
-        group,
-        limits_of(limits),
-        None if no_device_plugins else device_plugins or path.parent / "device-plugins",
-        podresources,
-        metrics,
-        durable=not no_fsync,
-        version=version,
-        cgroups=not no_cgroups,
-        cgroup=cgroup and cgroup.absolute(),
-    )
+    return run_agent(file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options)
 
 
 def default_socket() -> Path:

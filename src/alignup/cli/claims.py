@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_mapping
+from alignup.cli.options import file_arguments, file_option, flag, option, subcommand
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -20,52 +21,36 @@ if TYPE_CHECKING:
     from alignup.claims.why import Question
 
 
-@click.command(
-    name="claims",
-    epilog="Exit status: 0 if all claims are allocated, or once the lines were answered; 1 if not; 2 bad usage or bad "
-    "input.",
-)
-@click.option(
-    "--resources",
-    "-r",
-    multiple=True,
-    metavar="FILE",
-    help="ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
-    "repeatable. Claims in it that have an allocation hold their devices.",
-)
-@click.option(
-    "--node",
-    "root",
-    metavar="ROOT|ARCHIVE",
-    help="The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
-    "devices are.",
-)
-@click.option("--node-object", metavar="NODE.yaml", help="The node as kubectl prints it.")
-@click.option("--release", metavar="1.N", help="The scheduler's release, 1.34 to 1.37; by default 1.37.")
-@click.option(
-    "--feature-gate",
-    "gates",
-    multiple=True,
-    metavar="NAME=true|false",
-    help="A feature gate of the scheduler that is not at its release's default; repeatable.",
-)
-@click.option("--scenarios", metavar="FILE.jsonl", help="Answer recorded questions, one a line; needs --json.")
-@click.option("--selectors", metavar="FILE.jsonl", help="Answer questions about selectors, one a line; needs --json.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
-@click.argument("files", nargs=-1, metavar="CLAIM.yaml|POD.yaml...")
-@click.pass_context
+@subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
 def command(
-    ctx: click.Context,
-    resources: tuple[str, ...],
-    root: str | None,
-    node_object: str | None,
-    release: str | None,
-    gates: tuple[str, ...],
-    scenarios: str | None,
-    selectors: str | None,
-    as_json: bool,
-    files: tuple[str, ...],
-) -> None:
+    *,
+    resources: tuple[str, ...] = file_option(
+        "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
+        "repeatable. Claims in it that have an allocation hold their devices.",
+        *("--resources", "-r"),
+        multiple=True,
+    ),
+    root: str | None = file_option(
+        "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
+        "devices are.",
+        "--node",
+        metavar="ROOT|ARCHIVE",
+    ),
+    node_object: str | None = file_option("The node as kubectl prints it.", metavar="NODE.yaml"),
+    release: str | None = option("The scheduler's release, 1.34 to 1.37; by default 1.37.", metavar="1.N"),
+    gates: tuple[str, ...] = option(
+        "A feature gate of the scheduler that is not at its release's default; repeatable.",
+        "--feature-gate",
+        multiple=True,
+        metavar="NAME=true|false",
+    ),
+    scenarios: str | None = file_option("Answer recorded questions, one a line; needs --json.", metavar="FILE.jsonl"),
+    selectors: str | None = file_option(
+        "Answer questions about selectors, one a line; needs --json.", metavar="FILE.jsonl"
+    ),
+    as_json: bool = flag("Print JSON, and nothing else.", "--json"),
+    files: tuple[str, ...] = file_arguments("CLAIM.yaml|POD.yaml..."),
+) -> int:
     """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
 
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
@@ -76,10 +61,10 @@ def command(
         if not as_json or files or (scenarios and selectors):
             raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
         _answer_lines(lines, is_selectors=selectors is not None)
-        return
+        return 0
     if not files or not resources:
         raise click.UsageError("expected --resources and a CLAIM.yaml or POD.yaml")
-    ctx.exit(_allocate(resources, root, node_object, release, gates, files, as_json=as_json))
+    return _allocate(resources, root, node_object, release, gates, files, as_json=as_json)
 
 
 def _answer_lines(name: str, *, is_selectors: bool) -> None:

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli.admit import same_refusal, say_what_is_ignored
-from alignup.cli.inputs import asked_pods, load_node, write_text
-from alignup.cli.options import files, html_option, json_option, kubelet_version_option, node_source_options, svg_option
+from alignup.cli.inputs import NodeSource, Pictures, asked_pods, load_node
+from alignup.cli.options import (
+    file_arguments,
+    file_option,
+    flag,
+    gathered,
+    json_option,
+    kubelet_version_option,
+    option,
+    subcommand,
+)
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
 
@@ -21,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.cli.inputs import AskedPods
-    from alignup.cli.options import NodeSource
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
@@ -30,42 +38,23 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
 
 
-@click.command(
-    name="explain", epilog="Exit status: 0 if every pod is admitted; 1 if one is refused; 2 bad usage or bad input."
-)
-@node_source_options
-@kubelet_version_option
-@click.option(
-    "--pod",
-    "chosen",
-    metavar="NAMESPACE/NAME",
-    help="Explain this pod of the input only, or of the node's rejected ones.",
-)
-@click.option(
-    "--nodes",
-    "-n",
-    metavar="FILE",
-    shell_complete=files,
-    help="Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
-)
-@click.option("--product", is_flag=True, help="Show the cross product of the hints, row by row, up to 200 rows.")
-@json_option("a pod")
-@svg_option
-@html_option
-@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", shell_complete=files)
-@click.pass_context
+@subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
 def command(
-    ctx: click.Context,
-    source: NodeSource,
-    version: KubeletVersion | None,
-    chosen: str | None,
-    nodes: str | None,
-    product: bool,
-    as_json: bool,
-    svg: str | None,
-    html: str | None,
-    pods: tuple[str, ...],
-) -> None:
+    *,
+    source: NodeSource = gathered(NodeSource),
+    version: KubeletVersion | None = kubelet_version_option,
+    chosen: str | None = option(
+        "Explain this pod of the input only, or of the node's rejected ones.", "--pod", metavar="NAMESPACE/NAME"
+    ),
+    nodes: str | None = file_option(
+        "Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
+        *("--nodes", "-n"),
+    ),
+    product: bool = flag("Show the cross product of the hints, row by row, up to 200 rows."),
+    as_json: bool = json_option("a pod"),
+    pictures: Pictures = gathered(Pictures),
+    pods: tuple[str, ...] = file_arguments("[POD.yaml]..."),
+) -> int:
     """Say why pods are admitted or refused on a machine, one after the other, and what would help.
 
     The pods are those of `alignup admit`. Each one is explained on the machine as the pods before it left it, and then
@@ -81,31 +70,30 @@ def command(
     rejected = [one.pod for one in asked.rejected]
     say_what_is_ignored(loaded, [*asked.pods, *rejected], is_configured=bool(source.config or source.kubelet_node))
     others = None if nodes is None else OtherNodes(nodes, version)
-    teller = Teller(others, product=product, as_json=as_json, quiet="-" in (svg, html))
+    teller = Teller(others, product=product, as_json=as_json, quiet=pictures.take_the_output)
     for pod in asked.there:
         teller.tell_there(pod)
     found = explain_all(loaded.node, asked, teller)
     if not as_json and not teller.quiet:
         teller.note(loaded.title)
-    if (svg is not None or html is not None) and found:
-        draw(found, svg, html)
-    ctx.exit(0 if all(found) else 1)
+    if pictures and found:
+        pictures.write(lambda: picture_of(found), lambda: page_of(found))
+    return 0 if all(found) else 1
 
 
-def draw(found: Sequence[Explanation], svg: str | None, html: str | None) -> None:
-    """Write the picture of one explanation, and the page of all.
-
-    Raises:
-        InputError: a file cannot be written.
-    """
-    from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
+def picture_of(found: Sequence[Explanation]) -> str:
+    """Return the picture of the first refusal, or of the last explanation."""
+    from alignup.node.pictures.explanation_page import explanation_scene
     from alignup.node.pictures.picture import drawing_of
 
-    if svg is not None:
-        chosen = next((one for one in found if not one), found[-1])
-        write_text(svg, drawing_of(explanation_scene(chosen)))
-    if html is not None:
-        write_text(html, explanations_page("Why pods are admitted or refused", found))
+    return drawing_of(explanation_scene(next((one for one in found if not one), found[-1])))
+
+
+def page_of(found: Sequence[Explanation]) -> str:
+    """Return the page of all explanations."""
+    from alignup.node.pictures.explanation_page import explanations_page
+
+    return explanations_page("Why pods are admitted or refused", found)
 
 
 def explain_all(node: Node, asked: AskedPods, teller: Teller) -> list[Explanation]:

@@ -6,80 +6,68 @@ import asyncio
 import gc
 import platform
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 import click
 
 from alignup.cli.failures import complain, need_extra
-from alignup.cli.options import STRATEGIES, files, kubeconfig_option, listen_option, strategy_option
+from alignup.cli.options import (
+    STRATEGIES,
+    Gathered,
+    file_option,
+    flag,
+    gathered,
+    kubeconfig_option,
+    option,
+    strategy_option,
+    subcommand,
+)
 from alignup.errors import InputError
 
 
-@click.command(name="extender")
-@kubeconfig_option
-@listen_option
-@strategy_option
-@click.option(
-    "--fail",
-    type=click.Choice(["open", "closed"]),
-    default="open",
-    show_default=True,
-    help="Nodes of which nothing is known: let them pass, or refuse them.",
-)
-@click.option("--tls-cert", metavar="FILE", shell_complete=files, help="Serve HTTPS with this certificate.")
-@click.option("--tls-key", metavar="FILE", shell_complete=files, help="The key of the certificate.")
-@click.option(
-    "--client-ca",
-    metavar="FILE",
-    shell_complete=files,
-    help="Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics.",
-)
-@click.option(
-    "--insecure-bind",
-    is_flag=True,
-    help="Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca.",
-)
-@click.option("--leader-elect", is_flag=True, help="Answer only while this process holds a Lease; others stand by.")
-@click.option(
-    "--lease",
-    default="alignup/alignup-extender",
-    show_default=True,
-    metavar="NAMESPACE/NAME",
-    help="The Lease of --leader-elect.",
-)
-@click.option(
-    "--pod",
-    envvar="POD_NAME",
-    metavar="NAME",
-    help="This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
-)
-def command(**options: Any) -> None:
+class Serving(Gathered):
+    """How the extender is to run."""
+
+    kubeconfig: str | None = kubeconfig_option
+    listen: str = option("Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT")
+    strategy: str = strategy_option
+    fail: str = option(
+        "Nodes of which nothing is known: let them pass, or refuse them.",
+        type=click.Choice(["open", "closed"]),
+        default="open",
+    )
+    tls_cert: str | None = file_option("Serve HTTPS with this certificate.")
+    tls_key: str | None = file_option("The key of the certificate.")
+    client_ca: str | None = file_option(
+        "Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics."
+    )
+    insecure_bind: bool = flag(
+        "Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca."
+    )
+    leader_elect: bool = flag("Answer only while this process holds a Lease; others stand by.")
+    lease: str = option("The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME")
+    pod: str | None = option(
+        "This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
+        envvar="POD_NAME",
+        metavar="NAME",
+    )
+
+
+@subcommand("extender")
+def command(*, serving: Serving = gathered(Serving)) -> None:
     """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
 
     Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
     is judged as its kubelet would; another one by the amounts of its object. Ends in order on SIGTERM.
     """
-    if options["strategy"] not in STRATEGIES:
-        raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", options["strategy"])
+    if serving.strategy not in STRATEGIES:
+        raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", serving.strategy)
     need_extra("cluster")
-    asyncio.run(serve_extender(**options))
+    asyncio.run(serve_extender(serving))
 
 
-async def serve_extender(
-    kubeconfig: str | None,
-    listen: str,
-    strategy: str,
-    fail: str,
-    tls_cert: str | None,
-    tls_key: str | None,
-    client_ca: str | None,
-    insecure_bind: bool,
-    leader_elect: bool,
-    lease: str,
-    pod: str | None,
-) -> None:
-    """Serve until told to end; the arguments are the options."""
+async def serve_extender(how: Serving) -> None:
+    """Serve until told to end."""
     from alignup.scheduler.api_client import Api
     from alignup.scheduler.extender_answers import Answers
     from alignup.scheduler.extender_server import make_app
@@ -88,22 +76,22 @@ async def serve_extender(
     from alignup.scheduler.serving import address, is_loopback, run_until_told, serve, tls_context
     from alignup.scheduler.state import ClusterState
 
-    where, context = address(listen), tls_context(tls_cert, tls_key, client_ca)
-    binds = client_ca is not None or insecure_bind or is_loopback(where[0])
-    namespace, _, name = lease.partition("/")
+    where, context = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca)
+    binds = how.client_ca is not None or how.insecure_bind or is_loopback(where[0])
+    namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
-        raise InputError.at("--lease", "NAMESPACE/NAME", lease)
-    api = await Api.connect(kubeconfig)
+        raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
+    api = await Api.connect(how.kubeconfig)
     leader = led = None
-    if leader_elect:
-        identity = f"{pod or platform.node()}_{uuid4()}"
+    if how.leader_elect:
+        identity = f"{how.pod or platform.node()}_{uuid4()}"
         leader = Leader(api, namespace, name, identity, complain=complain)
-        if pod:
-            led = partial(label_leader, api, namespace, pod)
+        if how.pod:
+            led = partial(label_leader, api, namespace, how.pod)
     try:
-        answers = Answers(ClusterState(strategy), fails_open=fail == "open")
+        answers = Answers(ClusterState(how.strategy), fails_open=how.fail == "open")
         extender = Extender(api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led)
-        app = make_app(extender, needs_certificate=client_ca is not None, binds=binds)
+        app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
         runner, port = await serve(app, where, context)
         if not binds:
             complain("/bind is not answered: see --client-ca and --insecure-bind")

@@ -9,36 +9,28 @@ import click
 
 from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import files, kubeconfig_option
+from alignup.cli.options import file_option, flag, kubeconfig_option, machines, option, seconds_option, subcommand
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from alignup.scheduler.fleet_node import FleetNode
 
 
-@click.command(name="fleet")
-@kubeconfig_option
-@click.option("--nodes", "-n", metavar="FILE", shell_complete=files, help="Nodes as JSON lines; see `alignup rank`.")
-@click.option("--machine", "-m", metavar="NAME", help="A machine of the catalog, in place of --nodes.")
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 100_000), help="How many of --machine.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of all Node objects.")
-@click.option(
-    "--duration",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="End pods after this time, if their annotation alignup.dev/duration says nothing else.",
-)
-@click.option("--amounts-only", is_flag=True, help="Publish amounts and no holdings, as topology exporters do.")
-@click.option("--listen", metavar="HOST:PORT", help="Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.")
+@subcommand("fleet")
 def command(
-    kubeconfig: str | None,
-    nodes: str | None,
-    machine: str | None,
-    count: int,
-    labels: tuple[str, ...],
-    duration: float | None,
-    amounts_only: bool,
-    listen: str | None,
+    *,
+    kubeconfig: str | None = kubeconfig_option,
+    nodes: str | None = file_option("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
+    machine: str | None = option(
+        "A machine of the catalog, in place of --nodes.", *("--machine", "-m"), metavar="NAME", shell_complete=machines
+    ),
+    count: int = option("How many of --machine.", default=1, type=click.IntRange(1, 100_000)),
+    labels: tuple[str, ...] = option("A label of all Node objects.", "--label", multiple=True, metavar="KEY=VALUE"),
+    duration: float | None = seconds_option(
+        "End pods after this time, if their annotation alignup.dev/duration says nothing else."
+    ),
+    amounts_only: bool = flag("Publish amounts and no holdings, as topology exporters do."),
+    listen: str | None = option("Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"),
 ) -> None:
     """Register nodes, and be their kubelets: admit the pods that are bound to them, run them, and end them.
 

@@ -12,17 +12,37 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli.options import (
+    Gathered,
+    WholeNumber,
+    config_option,
+    device_resource_option,
+    devices_option,
+    flag,
+    html_option,
+    kubelet_dir_option,
+    kubelet_node_option,
+    kubelet_version_option,
+    machine_option,
+    machines,
+    near_cpus_option,
+    node_option,
+    option,
+    svg_option,
+)
 from alignup.errors import InputError
 from alignup.records import Record
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from alignup.cli.options import NodeSource
+    from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.local_machine import Site
+    from alignup.machine.machine import Machine
     from alignup.node import Node
 
 HERE = "/"
@@ -121,6 +141,101 @@ def read_pods(
 
     found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
     return expanded(live_pods(found, node_name, one_node=one_node), replicas)
+
+
+class SiteSource(Gathered):
+    """The machine and the devices of which work is given parts."""
+
+    machine: str = machine_option
+    selectors: tuple[str, ...] = device_resource_option
+    inventory: str | None = devices_option
+
+    def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
+        """Return the machine with the devices of some resources; `how` is what `load_site` takes.
+
+        Raises:
+            InputError: there is no such machine or resource, or it cannot be read.
+        """
+        from alignup.leases.local_machine import load_site  # startup counts
+
+        devices = read_mapping(self.inventory) if self.inventory else None
+        return load_site(self.machine, resources=resources, selectors=self.selectors, devices=devices, **how)
+
+    @property
+    def told(self) -> str:
+        """The options that say something about the machine or its devices, which an agent knows itself."""
+        said = (
+            ("--machine", self.machine != "/"),
+            ("--device-resource", self.selectors),
+            ("--devices", self.inventory),
+        )
+        return ", ".join(name for name, value in said if value)
+
+
+class KubeletSource(Gathered):
+    """The options by which the subcommands of `alignup node` find a node."""
+
+    root: str = node_option
+    kubelet_dir: str | None = kubelet_dir_option
+    config: str | None = config_option
+    machine: str | None = option(
+        "The machine, in place of the one beneath the root.",
+        *("--machine", "-m"),
+        metavar="NAME|FILE|ROOT",
+        shell_complete=machines,
+    )
+    version: KubeletVersion | None = kubelet_version_option
+
+    def read(self) -> KubeletNode:
+        """Return the node.
+
+        Raises:
+            InputError: a file is damaged, or there is none of a kubelet.
+        """
+        from alignup.kubelet.read import read_kubelet_node
+
+        return read_kubelet_node(
+            self.root,
+            kubelet_dir=self.kubelet_dir,
+            config=self.config,
+            machine=self.machine_record(),
+            kubelet_version=self.version,
+        )
+
+    def machine_record(self) -> Machine | None:
+        """Return the machine that `--machine` names; None: it is not given.
+
+        Raises:
+            InputError: there is no such machine, or it cannot be read.
+        """
+        if self.machine is None:
+            return None
+        from alignup.machine.load import load_machine
+
+        return load_machine(self.machine).machine
+
+
+class NodeSource(Gathered):
+    """The options of a node with its configuration, devices and pods."""
+
+    machine: str = machine_option
+    kubelet_node: str | None = kubelet_node_option
+    config: str | None = config_option
+    inventory: str | None = devices_option
+    selectors: tuple[str, ...] = device_resource_option
+    near_cpus: bool = near_cpus_option
+    lenient: bool = flag("Accept options of the configuration whose feature gates are off by default, and say so.")
+    managers_only: bool = flag(
+        "Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
+        "selector, taints, ports, operating system."
+    )
+    replicas: int | None = option(
+        "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
+        type=WholeNumber(1, 10_000),
+    )
+    node_name: str | None = option(
+        "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"
+    )
 
 
 class AskedPods(Record):
@@ -316,3 +431,28 @@ def write_text(name: str, text: str) -> None:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+
+
+class Pictures(Gathered):
+    """The options of pictures."""
+
+    svg: str | None = svg_option
+    html: str | None = html_option
+
+    def __bool__(self) -> bool:
+        return self.svg is not None or self.html is not None
+
+    @property
+    def take_the_output(self) -> bool:
+        """Whether a picture goes to standard output, where nothing else is printed then."""
+        return "-" in (self.svg, self.html)
+
+    def write(self, svg: Callable[[], str], html: Callable[[], str]) -> None:
+        """Write the files that are asked for, with what functions return.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        for name, make in ((self.svg, svg), (self.html, html)):
+            if name is not None:
+                write_text(name, make())

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from alignup.cli.inputs import write_text
+from alignup.cli.inputs import Pictures
 from alignup.cli.options import (
     device_resource_option,
-    html_option,
+    flag,
+    gathered,
     kubelet_node_option,
     machine_option,
     near_cpus_option,
-    svg_option,
+    option,
+    subcommand,
 )
-from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
+from alignup.cli.terminal import make_console, make_table, nodes_text, print_json, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
-from alignup.machine.machine import summary
+from alignup.machine.machine import Machine, summary
 from alignup.machine.pci_devices import PCI_KINDS, VENDORS, kind_of
 from alignup.text.byte_sizes import counted, short_bytes
 
@@ -34,32 +36,22 @@ if TYPE_CHECKING:
     from alignup.cli.terminal import Table
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
-    from alignup.machine.machine import Machine
     from alignup.machine.numa_node import NumaNode
+    from alignup.node.holdings import Holdings
 
 
-@click.command(name="machine")
-@machine_option
-@kubelet_node_option
-@click.option("--root", metavar="DIR", help="The root of a sysfs tree; the same as --machine DIR.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which --machine takes, and nothing else.")
-@click.option("--snapshot", metavar="FILE", help="Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.")
-@svg_option
-@html_option
-@device_resource_option
-@click.option("--nvidia", is_flag=True, help="Ask NVIDIA's driver on this machine for its GPUs.")
-@near_cpus_option
+@subcommand("machine")
 def command(
-    machine: str,
-    kubelet_node: str | None,
-    root: str | None,
-    as_json: bool,
-    snapshot: str | None,
-    svg: str | None,
-    html: str | None,
-    selectors: tuple[str, ...],
-    nvidia: bool,
-    near_cpus: bool,
+    *,
+    machine: str = machine_option,
+    kubelet_node: str | None = kubelet_node_option,
+    root: str | None = option("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
+    as_json: bool = flag("Print one JSON object, which --machine takes, and nothing else.", "--json"),
+    snapshot: str | None = option("Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.", metavar="FILE"),
+    pictures: Pictures = gathered(Pictures),
+    selectors: tuple[str, ...] = device_resource_option,
+    nvidia: bool = flag("Ask NVIDIA's driver on this machine for its GPUs."),
+    near_cpus: bool = near_cpus_option,
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
 
@@ -76,7 +68,7 @@ def command(
     if nvidia and (root is not None or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
     loaded = load_with_devices(
-        source_of(machine, kubelet_node, root),
+        machine_with_kubelet(kubelet_node) if kubelet_node is not None else source_of(machine, root),
         selectors=selectors,
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
@@ -84,40 +76,37 @@ def command(
     title = "this machine" if source == HERE else source
     if snapshot is not None:
         pack(source, snapshot)
-    if svg is not None or html is not None:
-        draw(title, loaded, svg, html)
-    if "-" in (svg, html):
+    if pictures:
+        draw_machine(pictures, title, loaded.machine, loaded.devices)
+    if pictures.take_the_output:
         return
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(loaded.to_dict()))
-        return
-    show_machine(title, loaded)
+        print_json(loaded.to_dict())
+    else:
+        show_machine(title, loaded)
 
 
-def draw(title: str, loaded: LoadedMachine, svg: str | None, html: str | None) -> None:
-    """Write the picture of a machine, and its page.
+def draw_machine(
+    pictures: Pictures,
+    title: str,
+    machine: Machine,
+    devices: Mapping[str, Sequence[Device]],
+    holdings: Holdings | None = None,
+) -> None:
+    """Write the pictures of a machine that are asked for, with what its containers hold.
 
     Raises:
         InputError: a file cannot be written.
     """
     from alignup.node.pictures.picture import Scene, drawing_of, machine_page
 
-    scene = Scene(title, loaded.machine, loaded.devices)
-    if svg is not None:
-        write_text(svg, drawing_of(scene))
-    if html is not None:
-        write_text(html, machine_page(scene))
+    scene = Scene(title, machine, devices, holdings)
+    pictures.write(lambda: drawing_of(scene), lambda: machine_page(scene))
 
 
-def source_of(machine: str, kubelet_node: str | None, root: str | None) -> str | Machine | LoadedMachine:
-    """Return the machine that one of the options names, in a form that `load_with_devices` takes."""
-    from alignup.machine.sysfs.machine import read_machine
-
-    if kubelet_node is not None:
-        return machine_with_kubelet(kubelet_node)
-    return machine if root is None else read_machine(root)
+def source_of(machine: str, root: str | None) -> str | Machine:
+    """Return the machine that one of two options names, in a form that `load_with_devices` takes."""
+    return machine if root is None else Machine.from_sysfs(root)
 
 
 def machine_with_kubelet(root: str) -> LoadedMachine:

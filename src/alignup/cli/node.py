@@ -24,6 +24,6 @@ class NodeGroup(LazyGroup):
     prefix = "alignup.cli.node_"
 
 
-@click.group(name="node", cls=NodeGroup)
+@click.group(name="node", cls=NodeGroup, epilog="Exit status: that of the subcommand; 2 bad usage or bad input.")
 def command() -> None:
     """Read the node that a kubelet runs: its machine, configuration, state files and pods."""

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.options import json_option, kubelet_node_options
+from alignup.cli.inputs import KubeletSource
+from alignup.cli.options import gathered, json_option, subcommand
+from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.cli.options import KubeletSource
     from alignup.kubelet.findings import Finding
 
 
-@click.command(name="check", epilog="Exit status: 0 nothing is wrong; 1 there are findings; 2 bad usage or bad input.")
-@kubelet_node_options
-@json_option("a finding")
-@click.pass_context
-def command(ctx: click.Context, source: KubeletSource, as_json: bool) -> None:
+@subcommand("check", "0 nothing is wrong; 1 there are findings")
+def command(*, source: KubeletSource = gathered(KubeletSource), as_json: bool = json_option("a finding")) -> int:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
 
     Each finding says what it is, what the kubelet does about it at its next start, and how to mend it. Nothing is
@@ -35,10 +32,10 @@ def command(ctx: click.Context, source: KubeletSource, as_json: bool) -> None:
     found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
     if as_json:
         for one in found:
-            click.echo(json.dumps(one.to_dict(), separators=(",", ":")))
+            print_json(one.to_dict())
     else:
         show(found)
-    ctx.exit(1 if found else 0)
+    return 1 if found else 0
 
 
 def show(found: Sequence[Finding]) -> None:

@@ -10,7 +10,15 @@ import click
 
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import config_option, files, kubelet_dir_option, node_option
+from alignup.cli.options import (
+    argument,
+    config_option,
+    file_option,
+    kubelet_dir_option,
+    node_option,
+    option,
+    subcommand,
+)
 from alignup.errors import InputError
 from alignup.text.byte_sizes import counted
 
@@ -29,27 +37,18 @@ _WORTH = {
 """The parts that are worth having, where they are in an archive, and what it costs where one is missing."""
 
 
-@click.command(name="collect")
-@node_option
-@kubelet_dir_option
-@config_option
-@click.option(
-    "--pods",
-    metavar="FILE",
-    shell_complete=files,
-    help="The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them.",
-)
-@click.option("--kubeconfig", metavar="FILE", shell_complete=files, help="Ask this cluster for pods and Node.")
-@click.option("--node-name", metavar="NAME", help="The Node's name in the cluster; needed with --kubeconfig.")
-@click.argument("target", metavar="OUT.tar.xz")
+@subcommand("collect")
 def command(
-    root: str,
-    kubelet_dir: str | None,
-    config: str | None,
-    pods: str | None,
-    kubeconfig: str | None,
-    node_name: str | None,
-    target: str,
+    *,
+    root: str = node_option,
+    kubelet_dir: str | None = kubelet_dir_option,
+    config: str | None = config_option,
+    pods: str | None = file_option(
+        "The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them."
+    ),
+    kubeconfig: str | None = file_option("Ask this cluster for pods and Node."),
+    node_name: str | None = option("The Node's name in the cluster; needed with --kubeconfig.", metavar="NAME"),
+    target: str = argument("OUT.tar.xz"),
 ) -> None:
     """Pack a kubelet's node into one archive: machine, configuration, state files, PodResources answers, pods.
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import platform
-from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.options import kubelet_node_options
-
-if TYPE_CHECKING:
-    from alignup.cli.options import KubeletSource
+from alignup.cli.inputs import KubeletSource
+from alignup.cli.options import gathered, option, subcommand
 
 
-@click.command(name="export")
-@kubelet_node_options
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["nrt", "prometheus"]),
-    default="nrt",
-    show_default=True,
-    help="A NodeResourceTopology object (JSON), or Prometheus' text.",
-)
-@click.option("--node-name", metavar="NAME", help="The node's name.  [default: that of the Node, else this host's]")
-def command(source: KubeletSource, form: str, node_name: str | None) -> None:
+@subcommand("export")
+def command(
+    *,
+    source: KubeletSource = gathered(KubeletSource),
+    form: str = option(
+        "A NodeResourceTopology object (JSON), or Prometheus' text.",
+        "--format",
+        type=click.Choice(["nrt", "prometheus"]),
+        default="nrt",
+    ),
+    node_name: str | None = option("The node's name.  [default: that of the Node, else this host's]", metavar="NAME"),
+) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
     found = source.read()
     if form == "prometheus":

@@ -5,37 +5,24 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import click
-
 from alignup.cli.failures import complain, need_extra, need_text
-from alignup.cli.options import kubeconfig_option
+from alignup.cli.options import file_option, flag, kubeconfig_option, option, seconds_option, subcommand
 
 
-@click.command(name="publish")
-@kubeconfig_option
-@click.option("--name", envvar="NODE_NAME", required=True, metavar="NAME", help="Of the Node object; or in $NODE_NAME.")
-@click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    metavar="DIR",
-    help="The root of the machine; in a container, where it is mounted.",
-)
-@click.option(
-    "--interval",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(min=0.05),
-    metavar="SECONDS",
-    help="Look for changes so often.",
-)
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="The kubelet's configuration, where it is not in its folder and no kubelet is seen to run.",
-)
-@click.option("--once", is_flag=True, help="Publish once, and end.")
-def command(kubeconfig: str | None, name: str, root: str, interval: float, config: str | None, once: bool) -> None:
+@subcommand("publish")
+def command(
+    *,
+    kubeconfig: str | None = kubeconfig_option,
+    name: str = option("Of the Node object; or in $NODE_NAME.", envvar="NODE_NAME", required=True, metavar="NAME"),
+    root: str = file_option(
+        "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
+    ),
+    interval: float = seconds_option("Look for changes so often.", default=1.0, least=0.05),
+    config: str | None = file_option(
+        "The kubelet's configuration, where it is not in its folder and no kubelet is seen to run."
+    ),
+    once: bool = flag("Publish once, and end."),
+) -> None:
     """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
 
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
 import click
 
-from alignup.cli.inputs import write_text
-from alignup.cli.options import html_option, json_option, kubelet_node_options, svg_option
-from alignup.cli.terminal import devices_text, make_console, make_table, nodes_text, print_whole, safe
+from alignup.cli.inputs import KubeletSource, Pictures, title_of
+from alignup.cli.machine import draw_machine
+from alignup.cli.options import gathered, json_option, option, subcommand
+from alignup.cli.terminal import devices_text, make_console, make_table, nodes_text, print_json, print_whole, safe
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from alignup.cli.options import KubeletSource
     from alignup.cli.terminal import Console
     from alignup.kubelet.read import KubeletNode
     from alignup.node.holdings import ContainerHolding, Holdings
 
 
-@click.command(name="show")
-@kubelet_node_options
-@json_option()
-@click.option(
-    "--watch",
-    type=click.FloatRange(0.1, 86400),
-    metavar="SECONDS",
-    help="Look again every so many seconds, and show the node when something has changed, until interrupted.",
-)
-@svg_option
-@html_option
-def command(source: KubeletSource, as_json: bool, watch: float | None, svg: str | None, html: str | None) -> None:
+@subcommand("show")
+def command(
+    *,
+    source: KubeletSource = gathered(KubeletSource),
+    as_json: bool = json_option(),
+    watch: float | None = option(
+        "Look again every so many seconds, and show the node when something has changed, until interrupted.",
+        type=click.FloatRange(0.1, 86400),
+        metavar="SECONDS",
+    ),
+    pictures: Pictures = gathered(Pictures),
+) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
     Pods that the state files know and that are gone are left out: the kubelet drops them at its next admission.
@@ -45,48 +44,31 @@ def command(source: KubeletSource, as_json: bool, watch: float | None, svg: str 
         if holdings != shown:
             if shown is not None and not as_json:
                 click.echo()
-            show(found, holdings, as_json=as_json, svg=svg, html=html)
+            show(found, holdings, pictures, as_json=as_json)
             shown = holdings
         if watch is None:
             return
         time.sleep(watch)
 
 
-def show(found: KubeletNode, holdings: Holdings, *, as_json: bool, svg: str | None, html: str | None) -> None:
+def show(found: KubeletNode, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
-    if svg is not None or html is not None:
-        draw(found, holdings, svg, html)
-    if "-" in (svg, html):
+    title = title_of(found.records.files.source, found.node)
+    if pictures:
+        pools = found.node.devices.pools if found.node.devices else {}
+        devices = {resource: pool.devices for resource, pool in pools.items()}
+        draw_machine(pictures, title, found.node.machine, devices, holdings)
+    if pictures.take_the_output:
         return
     if as_json:
-        click.echo(json.dumps(holdings.to_dict(), separators=(",", ":")))
+        print_json(holdings.to_dict())
         return
     console = make_console()
-    console.print(safe(title_of(found)))
+    console.print(safe(title))
     show_amounts(console, holdings)
     show_containers(console, holdings)
     if holdings.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")
-
-
-def title_of(found: KubeletNode) -> str:
-    """Return the node in one line."""
-    from alignup.cli.inputs import title_of as title
-
-    return title(found.records.files.source, found.node)
-
-
-def draw(found: KubeletNode, holdings: Holdings, svg: str | None, html: str | None) -> None:
-    """Write pictures of the machine with what containers hold."""
-    from alignup.node.pictures.picture import Scene, drawing_of, machine_page
-
-    pools = found.node.devices.pools if found.node.devices else {}
-    devices = {resource: pool.devices for resource, pool in pools.items()}
-    scene = Scene(title_of(found), found.node.machine, devices, holdings)
-    if svg is not None:
-        write_text(svg, drawing_of(scene))
-    if html is not None:
-        write_text(html, machine_page(scene))
 
 
 def show_amounts(console: Console, holdings: Holdings) -> None:

@@ -9,29 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.options import json_option, kubelet_node_options, state_option
+from alignup.cli.inputs import KubeletSource
+from alignup.cli.options import argument, flag, gathered, json_option, state_option, subcommand
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.cli.options import KubeletSource
     from alignup.kubelet.processes import Process
     from alignup.kubelet.verify import Seat
 
 
-@click.command(
-    name="verify", epilog="Exit status: 0 all sit where they should; 1 one does not; 2 bad usage or bad input."
-)
-@kubelet_node_options
-@click.option("--leases", is_flag=True, help="Verify the processes of leases, not those of a kubelet's containers.")
-@state_option
-@json_option("a finding")
-@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
-@click.pass_context
+@subcommand("verify", "0 all sit where they should; 1 one does not")
 def command(
-    ctx: click.Context, source: KubeletSource, leases: bool, state: Path | None, as_json: bool, pids: tuple[int, ...]
-) -> None:
+    *,
+    source: KubeletSource = gathered(KubeletSource),
+    leases: bool = flag("Verify the processes of leases, not those of a kubelet's containers."),
+    state: Path | None = state_option,
+    as_json: bool = json_option("a finding"),
+    pids: tuple[int, ...] = argument("[PID]...", nargs=-1, type=click.IntRange(1)),
+) -> int:
     """Verify that running processes sit where they should: affinity, memory, device files.
 
     All processes of the node's containers, or those that are named; with --leases those of `alignup run` and what they
@@ -50,7 +47,7 @@ def command(
     if not found and not as_json:
         looked_at = len(pids) or len(seats.keys() & {one.pid for one in running})
         click.echo(f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should")
-    ctx.exit(1 if found else 0)
+    return 1 if found else 0
 
 
 def lease_seats(state: Path | None, running: Sequence[Process]) -> dict[int, Seat]:

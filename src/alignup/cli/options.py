@@ -1,30 +1,159 @@
-"""Declares the options that several subcommands take, each once, and completes their values in a shell.
+"""Declares subcommands and their options: an option is the default value of a parameter, and named after it.
 
-The scripts that ask for completions are click's; see the README.
+Options that several subcommands take are declared once, here. Their values complete in a shell; the scripts that ask
+for completions are click's; see the README.
 """
 
 from __future__ import annotations
 
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from click.shell_completion import CompletionItem
 
-    from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.machine.machine import Machine
 
-FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
-"""What an option is put on."""
+Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 """Those of `alignup.cluster`, which is not imported for a help text."""
+POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
+
+
+# ---- how a subcommand is declared
+
+
+class Declared(NamedTuple):
+    """An option or argument of a subcommand."""
+
+    decorator: Callable[..., Any]
+    names: tuple[str, ...]
+    how: Mapping[str, Any]
+
+    def decorate(self, parameter: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose parameter is this one."""
+        names = self.names or (f"--{parameter.replace('_', '-')}",)
+        declared = (parameter,) if self.decorator is click.argument else (*names, parameter)
+        decorated: Callable[..., Any] = self.decorator(*declared, **self.how)(function)
+        return decorated
+
+
+def option(text: str, *names: str, **how: Any) -> Any:
+    """Declare an option; it is `--parameter` unless it has other names. A default that says something is shown.
+
+    Args:
+        text: of the help.
+        names: of the option, such as `--json`.
+        how: what `click.option` takes.
+    """
+    return Declared(click.option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+
+
+def flag(text: str, *names: str) -> Any:
+    """Declare an option without a value."""
+    return option(text, *names, is_flag=True)
+
+
+def file_option(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
+    """Declare an option whose value is a path."""
+    return option(text, *names, metavar=metavar, shell_complete=files, **how)
+
+
+def path_option(text: str, **how: Any) -> Any:
+    """Declare an option whose value is a `Path`."""
+    return option(text, type=click.Path(path_type=Path), **how)
+
+
+def seconds_option(text: str, *, least: float = 0, **how: Any) -> Any:
+    """Declare an option of a time."""
+    return option(text, type=click.FloatRange(min=least), metavar="SECONDS", **how)
+
+
+def word_option(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
+    """Declare an option of one of some words; its reader says which are right."""
+    words = tuple(values)
+    return option(text, *names, metavar=f"[{'|'.join(words)}]", shell_complete=one_of(*words), **how)
+
+
+def argument(metavar: str, **how: Any) -> Any:
+    """Declare an argument."""
+    return Declared(click.argument, (), {"metavar": metavar, **how})
+
+
+def file_arguments(metavar: str, **how: Any) -> Any:
+    """Declare any number of files."""
+    return argument(metavar, nargs=-1, shell_complete=files, **how)
+
+
+class Gathered:
+    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record."""
+
+    def __init__(self, **values: Any) -> None:
+        for name, declared in self.declared().items():
+            setattr(
+                self, name, values.get(name, declared.how.get("default", () if "multiple" in declared.how else None))
+            )
+
+    @classmethod
+    def declared(cls) -> dict[str, Declared]:
+        """Return the options by attribute."""
+        return {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
+
+
+def gathered(record: type[Gathered]) -> Any:
+    """Declare all options of a record."""
+    return record
+
+
+def subcommand(
+    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = click.Command, **how: Any
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Return a decorator that makes a subcommand of a function: keyword parameters are options, its result the status.
+
+    Args:
+        name: the last word of the subcommand.
+        exits: what the exit status means, without that of bad usage and bad input.
+        whole: `exits` tells that too.
+        cls: its class.
+        how: what `click.command` takes.
+    """
+    epilog = f"Exit status: {exits}{'.' if whole else '; 2 bad usage or bad input.'}"
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        given = function.__kwdefaults__ or {}
+        records: dict[str, type[Gathered]] = {key: value for key, value in given.items() if isinstance(value, type)}
+        parameters: dict[str, Declared] = {}
+        for key, value in given.items():
+            parameters.update(records[key].declared() if key in records else {key: value})
+
+        def call(**values: Any) -> None:
+            for key, record in records.items():
+                values[key] = record(**{field: values.pop(field) for field in record.declared()})
+            if status := function(**values):
+                click.get_current_context().exit(status)
+
+        call.__doc__ = function.__doc__
+        decorated: Callable[..., Any] = call
+        for key, declared in reversed(parameters.items()):
+            decorated = declared.decorate(key, decorated)
+        return click.command(name, cls, epilog=epilog, **how)(decorated)
+
+    return decorate
+
+
+# ---- values, and their completion
+
+
+def completed(values: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return those of some values that begin so."""
+    from click.shell_completion import CompletionItem  # only a shell asks
+
+    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
@@ -36,32 +165,21 @@ def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 def machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the machines of the catalog that begin so; where none does, that the shell shall complete a file."""
-    from click.shell_completion import CompletionItem
-
     from alignup.machine.catalog import catalog_entries
 
-    names = [CompletionItem(name) for name in catalog_entries() if name.startswith(incomplete)]
-    return names or files(ctx, param, incomplete)
+    return completed(catalog_entries(), incomplete) or files(ctx, param, incomplete)
 
 
-def one_of(*values: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+def one_of(*values: str) -> Complete:
     """Return a function that completes one of some words; which of them are right is said by their reader."""
-
-    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
-
-    return complete
+    return lambda _ctx, _param, incomplete: completed(values, incomplete)
 
 
 def known_versions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the kubelet releases that begin so."""
-    from click.shell_completion import CompletionItem
-
     from alignup.kubernetes.versions import KNOWN_VERSIONS
 
-    return [CompletionItem(str(one)) for one in KNOWN_VERSIONS if str(one).startswith(incomplete)]
+    return completed(map(str, KNOWN_VERSIONS), incomplete)
 
 
 class WholeNumber(click.IntRange):
@@ -83,45 +201,30 @@ class WholeNumber(click.IntRange):
 
 # ---- a machine and its devices
 
-machine_option = click.option(
-    "--machine",
-    "-m",
+machine_option: Final = option(
+    "A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+    *("--machine", "-m"),
     metavar="NAME|FILE|ROOT",
     default="/",
     show_default="this machine",
     shell_complete=machines,
-    help="A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
 )
-device_option = click.option(
-    "--device", "-d", "devices", multiple=True, metavar="RESOURCE=N", help="Devices: as in nvidia.com/gpu=1."
-)
-device_resource_option = click.option(
+device_option: Final = option("Devices: as in nvidia.com/gpu=1.", "--device", "-d", multiple=True, metavar="RESOURCE=N")
+device_resource_option: Final = option(
+    "PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
     "--device-resource",
-    "selectors",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
-    help="PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
 )
-devices_option = click.option(
-    "--devices",
-    "inventory",
-    metavar="FILE",
-    shell_complete=files,
-    help="Device inventory, in place of the machine's: YAML or JSON, as in "
+devices_option: Final = file_option(
+    "Device inventory, in place of the machine's: YAML or JSON, as in "
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
+    "--devices",
 )
-near_cpus_option = click.option(
-    "--near-cpus",
-    is_flag=True,
-    help="Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).",
+near_cpus_option: Final = flag(
+    "Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).", "--near-cpus"
 )
-
-
-def told_options(machine: str, selectors: tuple[str, ...], inventory: str | None) -> str:
-    """Return the options that say something about the machine or its devices, which an agent knows itself."""
-    given = (("--machine", machine != "/"), ("--device-resource", selectors), ("--devices", inventory))
-    return ", ".join(name for name, value in given if value)
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
@@ -144,237 +247,74 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
     return parse_versions(text, "--kubelet-version")
 
 
-kubelet_version_option = click.option(
+kubelet_version_option: Final = option(
+    "Decide as this kubelet does, as in 1.33; overrides a `kubeletVersion` of the input. [default: the newest known]",
     "--kubelet-version",
-    "version",
     metavar="VERSION",
     callback=_one_version,
     shell_complete=known_versions,
-    help="Decide as this kubelet does, as in 1.33; overrides a `kubeletVersion` of the input. "
-    "[default: the newest known]",
 )
-kubelet_versions_option = click.option(
+kubelet_versions_option: Final = option(
+    "Decide as this kubelet does, as in 1.33; of several (1.36,1.37), compare what they decide. "
+    "[default: the newest known]",
     "--kubelet-version",
-    "versions",
     metavar="VERSION[,VERSION...]",
     callback=_versions,
     shell_complete=known_versions,
-    help="Decide as this kubelet does, as in 1.33; of several (1.36,1.37), compare what they decide. "
-    "[default: the newest known]",
 )
-config_option = click.option(
-    "--config", "-c", metavar="FILE", shell_complete=files, help="A KubeletConfiguration, YAML or JSON."
-)
-kubelet_node_option = click.option(
-    "--node",
-    "kubelet_node",
-    metavar="ROOT|ARCHIVE",
-    shell_complete=files,
-    help="The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
+config_option: Final = file_option("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
+kubelet_node_option: Final = file_option(
+    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
     "`alignup node collect`.",
-)
-node_option = click.option(
     "--node",
-    "root",
+    metavar="ROOT|ARCHIVE",
+)
+node_option: Final = file_option(
+    "The root of a machine or of a copy, or an archive of `alignup node collect`.",
+    "--node",
     metavar="ROOT|ARCHIVE",
     default="/",
     show_default="this machine",
-    shell_complete=files,
-    help="The root of a machine or of a copy, or an archive of `alignup node collect`.",
 )
-kubelet_dir_option = click.option(
-    "--kubelet-dir",
-    metavar="DIR",
-    shell_complete=files,
-    help="The kubelet's folder.  [default: var/lib/kubelet beneath the root]",
+kubelet_dir_option: Final = file_option(
+    "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", "--kubelet-dir", metavar="DIR"
 )
-
-
-class KubeletSource(NamedTuple):
-    """What the subcommands of `alignup node` are told about where a kubelet's node is."""
-
-    root: str
-    kubelet_dir: str | None
-    config: str | None
-    machine: str | None
-    version: KubeletVersion | None
-
-    def read(self) -> KubeletNode:
-        """Return the node.
-
-        Raises:
-            InputError: a file is damaged, or there is none of a kubelet.
-        """
-        from alignup.kubelet.read import read_kubelet_node
-
-        return read_kubelet_node(
-            self.root,
-            kubelet_dir=self.kubelet_dir,
-            config=self.config,
-            machine=self.machine_record(),
-            kubelet_version=self.version,
-        )
-
-    def machine_record(self) -> Machine | None:
-        """Return the machine that `--machine` names; None: it is not given.
-
-        Raises:
-            InputError: there is no such machine, or it cannot be read.
-        """
-        if self.machine is None:
-            return None
-        from alignup.machine.load import load_machine
-
-        return load_machine(self.machine).machine
-
-
-def _gathered(
-    options: tuple[Callable[[Any], Any], ...], record: Any, name: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that puts options on a command, which gets their values in one record, under a name."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @wraps(function)
-        def command(**values: Any) -> None:
-            values[name] = record(**{field: values.pop(field) for field in record._fields})
-            function(**values)
-
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-kubelet_node_options = _gathered(
-    (
-        node_option,
-        kubelet_dir_option,
-        config_option,
-        click.option(
-            "--machine",
-            "-m",
-            metavar="NAME|FILE|ROOT",
-            shell_complete=machines,
-            help="The machine, in place of the one beneath the root.",
-        ),
-        kubelet_version_option,
-    ),
-    KubeletSource,
-    "source",
-)
-"""The options by which the subcommands of `alignup node` find a node; they get a `KubeletSource`."""
-
-
-class NodeSource(NamedTuple):
-    """What `alignup admit` and `alignup explain` are told about the node and its pods."""
-
-    machine: str = "/"
-    kubelet_node: str | None = None
-    config: str | None = None
-    inventory: str | None = None
-    selectors: tuple[str, ...] = ()
-    near_cpus: bool = False
-    lenient: bool = False
-    replicas: int | None = None
-    node_name: str | None = None
-    managers_only: bool = False
-
-
-node_source_options = _gathered(
-    (
-        machine_option,
-        kubelet_node_option,
-        config_option,
-        devices_option,
-        device_resource_option,
-        near_cpus_option,
-        click.option(
-            "--lenient",
-            is_flag=True,
-            help="Accept options of the configuration whose feature gates are off by default, and say so.",
-        ),
-        click.option(
-            "--managers-only",
-            is_flag=True,
-            help="Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
-            "selector, taints, ports, operating system.",
-        ),
-        click.option(
-            "--replicas",
-            type=WholeNumber(1, 10_000),
-            help="Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
-        ),
-        click.option(
-            "--node-name",
-            metavar="NAME",
-            help="Take the pods of this node, and unbound ones; needed where pods are bound to several.",
-        ),
-    ),
-    NodeSource,
-    "source",
-)
-"""The options of a node with its configuration, devices and pods; the command gets a `NodeSource`."""
 
 
 # ---- pods, clusters and services
 
 
-nodes_option = click.option(
-    "--nodes",
-    "-n",
-    required=True,
-    metavar="FILE",
-    shell_complete=files,
-    help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
+nodes_option: Final = file_option(
+    "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
     "kubelets' releases.",
+    *("--nodes", "-n"),
+    required=True,
 )
-strategy_option = click.option(
-    "--strategy",
-    "-s",
-    default="least-numa-nodes",
-    show_default=True,
-    metavar=f"[{'|'.join(STRATEGIES)}]",
-    shell_complete=one_of(*STRATEGIES),
-    help="How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
+strategy_option: Final = word_option(
+    "How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
     "CPU, memory and devices in balance, or as Koordinator's design document does.",
+    STRATEGIES,
+    *("--strategy", "-s"),
+    default="least-numa-nodes",
 )
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    shell_complete=files,
-    help="How to reach the API server.  [default: the service account of this pod]",
+kubeconfig_option: Final = file_option(
+    "How to reach the API server.  [default: the service account of this pod]", "--kubeconfig"
 )
-listen_option = click.option(
-    "--listen",
-    default="127.0.0.1:8080",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to serve HTTP; port 0 is any free one.",
-)
-state_option = click.option(
+state_option: Final = option(
+    "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
     "--state",
     type=click.Path(dir_okay=False, readable=False, path_type=Path),
     envvar="ALIGNUP_STATE",
-    help="The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
 )
 
 
 # ---- the output
 
 
-def json_option(each: str = "") -> Callable[[FC], FC]:
-    """Return the option of output for programs; `each` is the thing that has an object, where there are several."""
-    words = f"one JSON object {each}" if each else "one JSON object"
-    return click.option("--json", "as_json", is_flag=True, help=f"Print {words}, and nothing else.")
+def json_option(each: str = "") -> Any:
+    """Declare the option of output for programs; `each` is the thing that has an object, where there are several."""
+    return flag(f"Print one JSON object{f' {each}' if each else ''}, and nothing else.", "--json")
 
 
-svg_option = click.option(
-    "--svg", metavar="FILE", shell_complete=files, help="Draw it into an SVG file (`-`: standard output)."
-)
-html_option = click.option(
-    "--html",
-    metavar="FILE",
-    shell_complete=files,
-    help="Write a page of one self-contained HTML file (`-`: standard output).",
-)
+svg_option: Final = file_option("Draw it into an SVG file (`-`: standard output).", "--svg")
+html_option: Final = file_option("Write a page of one self-contained HTML file (`-`: standard output).", "--html")

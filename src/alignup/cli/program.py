@@ -63,7 +63,6 @@ class LazyGroup(click.Group):
         if cmd_name not in self.subcommands:
             return None
         found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
-        found.epilog = found.epilog or "Exit status: 0 done; 2 bad usage or bad input."
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's

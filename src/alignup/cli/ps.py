@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.options import json_option, state_option
-from alignup.cli.terminal import devices_text, nodes_text, print_table
+from alignup.cli.options import json_option, state_option, subcommand
+from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord, Waiter  # startup counts
 
 
-@click.command(name="ps")
-@state_option
-@json_option("a lease")
-def command(state: Path | None, as_json: bool) -> None:
+@subcommand("ps")
+def command(*, state: Path | None = state_option, as_json: bool = json_option("a lease")) -> None:
     """List the leases of this user: who holds which CPUs, memory and devices, and for how long; and who waits for one.
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
@@ -41,9 +38,9 @@ def command(state: Path | None, as_json: bool) -> None:
     leases, waiting = open_source(state, complain).overview()
     if as_json:
         for known in leases:
-            click.echo(json.dumps(lease_dict(known.lease, known.state), separators=(",", ":")))
+            print_json(lease_dict(known.lease, known.state))
         for waiter in waiting:
-            click.echo(json.dumps(waiter_dict(waiter), separators=(",", ":")))
+            print_json(waiter_dict(waiter))
         return
     show_leases(leases)
     if waiting:

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option, one_of
+from alignup.cli.options import (
+    WholeNumber,
+    file_arguments,
+    flag,
+    json_option,
+    kubelet_version_option,
+    nodes_option,
+    option,
+    strategy_option,
+    subcommand,
+    word_option,
+)
 from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
@@ -33,59 +44,26 @@ if TYPE_CHECKING:
 SHOWN_NAMES = 5
 
 
-@click.command(
-    name="rank", epilog="Exit status: 0 if some node would admit a pod; 1 if none would; 2 bad usage or bad input."
-)
-@click.option(
-    "--nodes",
-    "-n",
-    required=True,
-    metavar="FILE",
-    shell_complete=files,
-    help="Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
-    "kubelets' releases.",
-)
-@click.option(
-    "--strategy",
-    "-s",
-    default="least-numa-nodes",
-    show_default=True,
-    metavar=f"[{'|'.join(STRATEGIES)}]",
-    help="How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
-    "CPU, memory and devices in balance, or as Koordinator's design document does.",
-)
-@click.option("--top", default=10, show_default=True, type=WholeNumber(min=0), help="How many nodes to show.")
-@click.option("--threads", default=1, show_default=True, type=WholeNumber(min=1, max=256), help="Threads to use.")
-@click.option("--exact", is_flag=True, help="Where amounts cannot tell, ask the node itself (JSON lines only).")
-@click.option(
-    "--koordinator-profile",
-    metavar="[document|scheduler]",
-    shell_complete=one_of("document", "scheduler"),
-    help="Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
-)
-@kubelet_version_option
-@click.option(
-    "--replicas",
-    "counts",
-    is_flag=True,
-    help="Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
-)
-@json_option("a pod")
-@click.argument("pods", nargs=-1, required=True, metavar="POD.yaml...", shell_complete=files)
-@click.pass_context
+@subcommand("rank", "0 if some node would admit a pod; 1 if none would")
 def command(
-    ctx: click.Context,
-    nodes: str,
-    strategy: str,
-    top: int,
-    threads: int,
-    exact: bool,
-    koordinator_profile: str | None,
-    version: KubeletVersion | None,
-    counts: bool,
-    as_json: bool,
-    pods: tuple[str, ...],
-) -> None:
+    *,
+    nodes: str = nodes_option,
+    strategy: str = strategy_option,
+    top: int = option("How many nodes to show.", default=10, type=WholeNumber(min=0)),
+    threads: int = option("Threads to use.", default=1, type=WholeNumber(min=1, max=256)),
+    exact: bool = flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
+    koordinator_profile: str | None = word_option(
+        "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
+        ("document", "scheduler"),
+    ),
+    version: KubeletVersion | None = kubelet_version_option,
+    counts: bool = flag(
+        "Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
+        "--replicas",
+    ),
+    as_json: bool = json_option("a pod"),
+    pods: tuple[str, ...] = file_arguments("POD.yaml...", required=True),
+) -> int:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
     A node counts if its kubelet would admit the pod and it has enough of everything in sum. Nodes without NUMA
@@ -101,7 +79,7 @@ def command(
     cluster = load_cluster(nodes, version)
     asking = read_pods(pods, replicas=1, one_node=False)
     if koordinator_profile is not None:
-        ctx.exit(0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1)
+        return 0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1
     again = partial(load_cluster, nodes, version, can_admit=True)
     members = nodes_to_fill(cluster, nodes, again) if counts else ()
     fit, most = Fit(cluster), 0
@@ -116,7 +94,7 @@ def command(
         click.echo(nl=number > 0)
         show(cluster, pod, answer, ranking, top)
         show_replicas(replicas, top)
-    ctx.exit(0 if most else 1)
+    return 0 if most else 1
 
 
 def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit: bool = False) -> Cluster:

@@ -8,49 +8,32 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli.failures import complain, need_extra
-from alignup.cli.options import kubeconfig_option
+from alignup.cli.options import flag, kubeconfig_option, option, seconds_option, subcommand
 
 if TYPE_CHECKING:
     from alignup.scheduler.reconcile import Rules
 
 
-@click.command(name="reconcile")
-@kubeconfig_option
-@click.option(
-    "--reason",
-    "reasons",
-    multiple=True,
-    default=("TopologyAffinityError",),
-    show_default=True,
-    metavar="REASON",
-    help="The status.reason of pods to delete; may be given several times.",
-)
-@click.option(
-    "--backoff",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Wait so long before the first pod of a controller is deleted, and twice as long each further time.",
-)
-@click.option(
-    "--longest",
-    default=300.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Wait no longer.",
-)
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Delete no more pods of one controller within an hour.",
-)
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
+@subcommand("reconcile")
 def command(
-    kubeconfig: str | None, reasons: tuple[str, ...], backoff: float, longest: float, limit: int, dry_run: bool
+    *,
+    kubeconfig: str | None = kubeconfig_option,
+    reasons: tuple[str, ...] = option(
+        "The status.reason of pods to delete; may be given several times.",
+        "--reason",
+        multiple=True,
+        default=("TopologyAffinityError",),
+        metavar="REASON",
+    ),
+    backoff: float = seconds_option(
+        "Wait so long before the first pod of a controller is deleted, and twice as long each further time.",
+        default=10.0,
+    ),
+    longest: float = seconds_option("Wait no longer.", default=300.0),
+    limit: int = option(
+        "Delete no more pods of one controller within an hour.", default=20, type=click.IntRange(min=1)
+    ),
+    dry_run: bool = flag("Delete nothing; say what would be deleted."),
 ) -> None:
     """Delete pods that their nodes rejected, if a controller owns them: it makes others, which may fit elsewhere.
 

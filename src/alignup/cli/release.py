@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-import click
-
 from alignup.cli.failures import complain
-from alignup.cli.options import state_option
+from alignup.cli.options import argument, flag, state_option, subcommand
+from alignup.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(
-    name="release",
-    epilog="Exit status: 0 freed; 1 a lease does not exist, or its process runs; 2 bad usage or bad input.",
-)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@state_option
-@click.option("--force", is_flag=True, help="Free it even if its process runs, which goes on where it is.")
-@click.option("--json", "as_json", is_flag=True, help="Print each lease that was freed as `alignup ps --json` does.")
-@click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], state: Path | None, force: bool, as_json: bool) -> None:
+@subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
+def command(
+    *,
+    names: tuple[str, ...] = argument("NAME...", nargs=-1, required=True),
+    state: Path | None = state_option,
+    force: bool = flag("Free it even if its process runs, which goes on where it is."),
+    as_json: bool = flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),
+) -> int:
     """Free the leases of these names, as `alignup ps` shows them.
 
     A lease whose process runs is refused, exit status 1, unless forced; the others are freed all the same. The
@@ -43,5 +39,5 @@ def command(ctx: click.Context, names: tuple[str, ...], state: Path | None, forc
             refused = True
         else:
             if as_json:
-                click.echo(json.dumps(lease_dict(freed.lease, freed.state), separators=(",", ":")))
-    ctx.exit(1 if refused else 0)
+                print_json(lease_dict(freed.lease, freed.state))
+    return 1 if refused else 0

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli.inputs import open_input, read_lines, write_text
-from alignup.cli.options import files, html_option, json_option, kubelet_versions_option
+from alignup.cli.options import (
+    file_arguments,
+    flag,
+    html_option,
+    json_option,
+    kubelet_versions_option,
+    option,
+    subcommand,
+)
 from alignup.cli.terminal import can_write, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError, one_line
 from alignup.text.byte_sizes import counted, short_bytes
@@ -28,48 +36,28 @@ SHOWN_PROGRESS = 200
 """Fewer scenarios than this are over before a progress bar would be read."""
 
 
-@click.command(
-    name="replay",
-    epilog="Exit status: 0 done; 1 with --fail-on-refusal if something was refused; 2 bad usage or bad input.",
-)
-@json_option("a scenario")
-@click.option("--hints", "with_hints", is_flag=True, help="With --json: add what each provider offered.")
-@click.option(
-    "--fail-on-refusal", is_flag=True, help="Exit with status 1 if a pod is refused, or a kubelet would not start."
-)
-@kubelet_versions_option
-@click.option(
-    "--compare-versions",
-    "compares",
-    is_flag=True,
-    help="Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
-    "each of them.",
-)
-@click.option(
-    "--summary",
-    is_flag=True,
-    help="Print a report in place of the steps: admissions, refusals, alignment, and how full the NUMA nodes got.",
-)
-@click.option(
-    "--compare",
-    metavar="POLICY[/SCOPE],...",
-    help="Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
-)
-@html_option
-@click.argument("files", nargs=-1, required=True, metavar="FILE.jsonl...", shell_complete=files)
-@click.pass_context
+@subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
 def command(
-    ctx: click.Context,
-    as_json: bool,
-    with_hints: bool,
-    fail_on_refusal: bool,
-    versions: tuple[KubeletVersion, ...],
-    compares: bool,
-    summary: bool,
-    compare: str | None,
-    html: str | None,
-    files: tuple[str, ...],
-) -> None:
+    *,
+    as_json: bool = json_option("a scenario"),
+    with_hints: bool = flag("With --json: add what each provider offered.", "--hints"),
+    fail_on_refusal: bool = flag("Exit with status 1 if a pod is refused, or a kubelet would not start."),
+    versions: tuple[KubeletVersion, ...] = kubelet_versions_option,
+    compares: bool = flag(
+        "Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
+        "each of them.",
+        "--compare-versions",
+    ),
+    summary: bool = flag(
+        "Print a report in place of the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
+    ),
+    compare: str | None = option(
+        "Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
+        metavar="POLICY[/SCOPE],...",
+    ),
+    html: str | None = html_option,
+    files: tuple[str, ...] = file_arguments("FILE.jsonl...", required=True),
+) -> int:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
 
     A scenario has the keys `machine` (as `alignup machine --json` prints it, or a name of the catalog), `kubelet`
@@ -88,7 +76,7 @@ def command(
         refused = report(files, compare, versions[0] if versions else None, html, as_json=as_json)
     else:
         refused = answer(files, versions, html, compares=compares, with_hints=with_hints, as_json=as_json)
-    ctx.exit(1 if refused and fail_on_refusal else 0)
+    return 1 if refused and fail_on_refusal else 0
 
 
 def answer(

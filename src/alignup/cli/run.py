@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain, status_of
-from alignup.cli.inputs import read_mapping
+from alignup.cli.inputs import SiteSource
 from alignup.cli.options import (
+    POLICIES,
     WholeNumber,
+    argument,
     device_option,
-    device_resource_option,
-    devices_option,
+    flag,
+    gathered,
     kubelet_version_option,
-    machine_option,
-    one_of,
+    option,
     state_option,
-    told_options,
+    subcommand,
+    word_option,
 )
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.child_process import WaitingCommand
     from alignup.leases.grant import Grant, LeaseSource
-    from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
 
@@ -61,63 +62,41 @@ class RunCommand(click.Command):
             raise click.exceptions.Exit(OWN_FAILURE) from None
 
 
-@click.command(
-    name="run",
+@subcommand(
+    "run",
+    "the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a refusal, bad usage or bad input",
+    whole=True,
     cls=RunCommand,
     context_settings={"allow_interspersed_args": False},
-    epilog="Exit status: the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a "
-    "refusal, bad usage or bad input.",
 )
-@click.option("--cpus", type=WholeNumber(min=0), default=0, help="Whole CPUs; with --part: CPUs of each part.")
-@click.option("--memory", default="0", metavar="SIZE", help="Memory, as in 8Gi.")
-@device_option
-@click.option(
-    "--policy",
-    default=DEFAULT_POLICY,
-    show_default=True,
-    metavar="[none|best-effort|restricted|single-numa-node]",
-    shell_complete=one_of("none", "best-effort", "restricted", "single-numa-node"),
-    help="How closely CPUs, memory and devices must belong together.",
-)
-@click.option("--name", default="", metavar="NAME", help="What `alignup ps` shows; made up if not given.")
-@click.option(
-    "--part", metavar="RANK/PARTS|auto", help="A part as of `alignup split`; auto: the launcher's local rank."
-)
-@machine_option
-@device_resource_option
-@devices_option
-@kubelet_version_option
-@state_option
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    is_flag=False,
-    flag_value=_FOR_EVER,
-    metavar="[SECONDS]",
-    help="Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
-)
-@click.option("--no-bind", is_flag=True, help="Neither bind CPUs nor memory; needed for any machine but this one.")
-@click.option(
-    "--no-mounts",
-    is_flag=True,
-    help="Leave mounts and device files that device plugins ask for to the command, which may start a container.",
-)
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
     *,
-    machine: str,
-    selectors: tuple[str, ...],
-    inventory: str | None,
-    state: Path | None,
-    wait: float | None,
-    no_bind: bool,
-    no_mounts: bool,
-    words: tuple[str, ...],
-    **wishes: Any,
-) -> None:
+    cpus: int = option("Whole CPUs; with --part: CPUs of each part.", default=0, type=WholeNumber(min=0)),
+    memory: str = option("Memory, as in 8Gi.", default="0", show_default=False, metavar="SIZE"),
+    devices: tuple[str, ...] = device_option,
+    policy: str = word_option(
+        "How closely CPUs, memory and devices must belong together.", POLICIES, default=DEFAULT_POLICY
+    ),
+    name: str = option("What `alignup ps` shows; made up if not given.", default="", metavar="NAME"),
+    part: str | None = option(
+        "A part as of `alignup split`; auto: the launcher's local rank.", metavar="RANK/PARTS|auto"
+    ),
+    site: SiteSource = gathered(SiteSource),
+    version: KubeletVersion | None = kubelet_version_option,
+    state: Path | None = state_option,
+    wait: float | None = option(
+        "Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
+        type=click.FloatRange(min=0),
+        is_flag=False,
+        flag_value=_FOR_EVER,
+        metavar="[SECONDS]",
+    ),
+    no_bind: bool = flag("Neither bind CPUs nor memory; needed for any machine but this one."),
+    no_mounts: bool = flag(
+        "Leave mounts and device files that device plugins ask for to the command, which may start a container."
+    ),
+    words: tuple[str, ...] = argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
+) -> int:
     """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
 
     Its environment names the CPUs, memory and devices: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
@@ -140,46 +119,21 @@ def command(
     def work() -> int:
         from alignup.leases.source import open_source  # startup counts
 
-        request = _request(**wishes)
+        request = make_request(
+            cpus=cpus,
+            memory=memory,
+            devices=parse_device_counts(devices),
+            policy=policy,
+            name=name,
+            part=None if part is None else parse_part(part, os.environ),
+            kubelet_version=version,
+            prefix="--",
+        )
         check_wait(wait, "--wait")
-
-        def load(resources: list[str]) -> Site:
-            from alignup.leases.local_machine import load_site  # startup counts
-
-            return load_site(
-                machine,
-                resources=resources,
-                selectors=selectors,
-                devices=read_mapping(inventory) if inventory else None,
-            )
-
-        source = open_source(state, complain, load, told_options(machine, selectors, inventory))
+        source = open_source(state, complain, site.load, site.told)
         return run(source, request, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
 
-    ctx.exit(status_of(work, OWN_FAILURE))
-
-
-def _request(
-    *,
-    cpus: int,
-    memory: str,
-    devices: tuple[str, ...],
-    policy: str,
-    name: str,
-    part: str | None,
-    version: KubeletVersion | None,
-) -> Request:
-    """Return what is asked for."""
-    return make_request(
-        cpus=cpus,
-        memory=memory,
-        devices=parse_device_counts(devices),
-        policy=policy,
-        name=name,
-        part=None if part is None else parse_part(part, os.environ),
-        kubelet_version=version,
-        prefix="--",
-    )
+    return status_of(work, OWN_FAILURE)
 
 
 def run(

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import STRATEGIES, WholeNumber, files, json_option, kubelet_version_option
+from alignup.cli.options import (
+    STRATEGIES,
+    WholeNumber,
+    file_option,
+    flag,
+    json_option,
+    kubelet_version_option,
+    option,
+    subcommand,
+    word_option,
+)
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import make_console, make_table, print_whole, safe
 from alignup.errors import InputError
@@ -25,40 +35,28 @@ SHOWN_PROGRESS = 2000
 """Shorter traces are over before a progress bar would be read."""
 
 
-@click.command(name="simulate")
-@click.option(
-    "--nodes",
-    "-n",
-    required=True,
-    metavar="FILE",
-    shell_complete=files,
-    help="Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
-)
-@click.option("--pods", "-p", metavar="FILE", help="The trace, JSON lines: time with admit (and duration), or remove.")
-@click.option("--generate", type=WholeNumber(min=1), metavar="N", help="Make up N arrivals instead of --pods.")
-@click.option(
-    "--strategy",
-    "-s",
-    metavar=f"[{'|'.join(STRATEGIES)}]",
-    help="How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
-)
-@click.option("--blind", is_flag=True, help="Let the scheduler see node totals only, as the default scheduler does.")
-@click.option("--seed", default=0, show_default=True, help="Decides between equal nodes, and what --generate makes up.")
-@click.option(
-    "--attempts", default=1, show_default=True, type=WholeNumber(min=1), help="Nodes to try before a pod is given up."
-)
-@kubelet_version_option
-@json_option()
+@subcommand("simulate")
 def command(
-    nodes: str,
-    pods: str | None,
-    generate: int | None,
-    strategy: str | None,
-    blind: bool,
-    seed: int,
-    attempts: int,
-    version: KubeletVersion | None,
-    as_json: bool,
+    *,
+    nodes: str = file_option(
+        "Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
+        *("--nodes", "-n"),
+        required=True,
+    ),
+    pods: str | None = file_option(
+        "The trace, JSON lines: time with admit (and duration), or remove.", *("--pods", "-p")
+    ),
+    generate: int | None = option("Make up N arrivals instead of --pods.", type=WholeNumber(min=1), metavar="N"),
+    strategy: str | None = word_option(
+        "How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
+        STRATEGIES,
+        *("--strategy", "-s"),
+    ),
+    blind: bool = flag("Let the scheduler see node totals only, as the default scheduler does."),
+    seed: int = option("Decides between equal nodes, and what --generate makes up.", default=0, show_default=True),
+    attempts: int = option("Nodes to try before a pod is given up.", default=1, type=WholeNumber(min=1)),
+    version: KubeletVersion | None = kubelet_version_option,
+    as_json: bool = json_option(),
 ) -> None:
     """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
 

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli.failures import complain
-from alignup.cli.inputs import read_mapping
-from alignup.cli.options import (
-    WholeNumber,
-    device_option,
-    device_resource_option,
-    devices_option,
-    json_option,
-    machine_option,
-    told_options,
-)
+from alignup.cli.inputs import SiteSource
+from alignup.cli.options import WholeNumber, argument, device_option, flag, gathered, json_option, option, subcommand
 from alignup.cli.terminal import devices_text, nodes_text, print_table
 from alignup.text.byte_sizes import short_bytes
 
@@ -26,31 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.leases.grant import KnownPart  # startup counts
-    from alignup.leases.local_machine import Site  # startup counts
     from alignup.machine_parts import Part  # startup counts
 
 
-@click.command(name="split")
-@click.argument("parts", type=WholeNumber(min=1), metavar="N")
-@click.option(
-    "--cpus-per-part", type=WholeNumber(min=0), default=0, help="CPUs of each part; as many as there are if not given."
-)
-@device_option
-@machine_option
-@device_resource_option
-@devices_option
-@json_option("a part")
-@click.option("--env", "as_env", is_flag=True, help="Print the environment variables of each part on a line.")
+@subcommand("split")
 def command(
     *,
-    parts: int,
-    cpus_per_part: int,
-    devices: tuple[str, ...],
-    machine: str,
-    selectors: tuple[str, ...],
-    inventory: str | None,
-    as_json: bool,
-    as_env: bool,
+    parts: int = argument("N", type=WholeNumber(min=1)),
+    cpus_per_part: int = option(
+        "CPUs of each part; as many as there are if not given.", default=0, type=WholeNumber(min=0)
+    ),
+    devices: tuple[str, ...] = device_option,
+    site: SiteSource = gathered(SiteSource),
+    as_json: bool = json_option("a part"),
+    as_env: bool = flag("Print the environment variables of each part on a line.", "--env"),
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 
@@ -62,19 +43,11 @@ def command(
     from alignup.leases.request import parse_device_counts  # startup counts
     from alignup.leases.source import FileSource, open_source  # startup counts
 
-    def load(resources: list[str]) -> Site:
-        from alignup.leases.local_machine import load_site  # startup counts
-
-        return load_site(
-            machine, resources=resources, selectors=selectors, devices=read_mapping(inventory) if inventory else None
-        )
-
     if as_json and as_env:
         raise click.UsageError("--json and --env exclude each other")
     counts = parse_device_counts(devices)
     # with a machine of its own it asks nobody: nothing depends on what is in use
-    told = told_options(machine, selectors, inventory)
-    source = FileSource(LeaseFile(None, complain), load) if told else open_source(None, complain, load)
+    source = FileSource(LeaseFile(None, complain), site.load) if site.told else open_source(None, complain, site.load)
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
         for known in cut:

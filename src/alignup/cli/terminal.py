@@ -200,6 +200,13 @@ def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     return one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
 
 
+def print_json(value: object) -> None:
+    """Print a value of JSON's types on a line."""
+    import json  # startup counts
+
+    click.echo(json.dumps(value, separators=(",", ":")))
+
+
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table: as wide as the terminal, or as it needs to be where there is none."""
     table = make_table(*headings)

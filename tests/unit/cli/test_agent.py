@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from alignup.cli.agent import agent_options, default_socket, limits_of
+from alignup.cli.agent import Serving, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.leases.file import LeaseFile
 from alignup.leases.ledger import Limits
@@ -189,11 +189,7 @@ def test_paths_are_text(folder, option):
 
 
 def options(**given):
-    unset = dict.fromkeys(("device_plugins", "podresources", "cgroup", "version"))
-    flags = dict.fromkeys(("no_device_plugins", "no_fsync", "no_cgroups"), False)
-    return agent_options(
-        **{"socket": Path("a.sock"), "group": "", "metrics": "", "limits": (), **unset, **flags, **given}
-    )
+    return Serving(socket=Path("a.sock"), **given).options(None)
 
 
 def test_paths_that_outlive_the_agent_are_absolute(tmp_path, monkeypatch):

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from alignup.cli.inputs import load_node, open_input, read_bytes, read_lines, read_mapping, read_pods
-from alignup.cli.options import NodeSource
+from alignup.cli.inputs import NodeSource, load_node, open_input, read_bytes, read_lines, read_mapping, read_pods
 from alignup.errors import ConfigError, InputError
 from alignup.machine.machine import Machine
 
@@ -74,7 +73,7 @@ def test_a_mapping_is_one_mapping(write, text: str) -> None:
 
 
 def test_a_catalog_machine_brings_configuration_devices_and_pods() -> None:
-    loaded = load_node(NodeSource("align-up-article"))
+    loaded = load_node(NodeSource(machine="align-up-article"))
 
     assert loaded.node.manager.policy.name == "single-numa-node"
     assert loaded.node.devices is not None
@@ -85,7 +84,7 @@ def test_a_catalog_machine_brings_configuration_devices_and_pods() -> None:
 def test_options_come_before_what_the_machine_brings(write) -> None:
     config = write("config.json", {"topologyManagerPolicy": "best-effort"})
     devices = write("devices.json", {"a/b": [{"id": "x", "numa": [1]}]})
-    node = load_node(NodeSource("align-up-article", config=config, inventory=devices)).node
+    node = load_node(NodeSource(machine="align-up-article", config=config, inventory=devices)).node
 
     assert node.manager.policy.name == "best-effort"
     assert node.devices is not None
@@ -101,7 +100,7 @@ def test_a_file_may_hold_a_whole_scenario(write) -> None:
         "devices": {"a/b": [{"id": "x", "numa": [1]}, {"id": "y", "numa": [0]}]},
         "preferredSets": {"a/b": [["y"]]},
     }
-    node = load_node(NodeSource(write("scenario.json", scenario))).node
+    node = load_node(NodeSource(machine=write("scenario.json", scenario))).node
 
     assert node.manager.policy.name == "restricted"
     pod = {
@@ -114,7 +113,7 @@ def test_a_file_may_hold_a_whole_scenario(write) -> None:
 def test_a_configuration_must_fit_the_machine(write) -> None:
     config = write("config.json", {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"})
     with pytest.raises(ConfigError, match=r"0-7.*'99'"):
-        load_node(NodeSource("align-up-article", config=config))
+        load_node(NodeSource(machine="align-up-article", config=config))
 
 
 def test_millions_of_blank_lines_are_no_input(monkeypatch):
