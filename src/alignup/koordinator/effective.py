@@ -9,7 +9,7 @@ the kubelet's, as in the rest of alignup.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
 
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 """The pod annotation that Koordinator's scheduler reads."""
@@ -104,12 +105,14 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
     return NumaTopologySpec()
 
 
-def check_spec(spec: NumaTopologySpec, where: str) -> NumaTopologySpec:
-    """Return `spec` if every value in it is known.
+def checked_spec(annotations: Mapping[str, str]) -> NumaTopologySpec:
+    """Return what the first of `ANNOTATIONS` that is present says, if every value in it is known; case matters.
 
     Raises:
-        InputError: a value is none of those that the design document lists; case matters.
+        InputError: it cannot be read, or a value is none of those that the design document lists.
     """
+    spec = decode_spec(annotations, ANNOTATIONS)
+    where = next((_place(key) for key in ANNOTATIONS if key in annotations), "metadata.annotations")
     check_policy(spec.policy, f"{where}.{_POLICY_FIELD}")
     if spec.exclusive not in EXCLUSIVES:
         raise InputError.at(f"{where}.{_EXCLUSIVE_FIELD}", f"one of {_listed(EXCLUSIVES)}", spec.exclusive)
@@ -155,11 +158,6 @@ def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[s
     return ""
 
 
-def present_place(annotations: Mapping[str, str], keys: Iterable[str]) -> str:
-    """Return the place, for an error message, of the first of the annotations `keys` that is present."""
-    return next((_place(key) for key in keys if key in annotations), "metadata.annotations")
-
-
 def _place(key: str) -> str:
     return f'metadata.annotations["{key}"]'
 
@@ -198,14 +196,6 @@ ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
 """The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first."""
 
 
-class Annotated(Protocol):
-    """An object with annotations, such as an `alignup.kubernetes.pod.Pod`."""
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """The annotations, by name."""
-
-
 class PodPolicy(Record):
     """A pod's policy by the kubelet's name (`none`: no opinion), and its exclusivity.
 
@@ -216,31 +206,7 @@ class PodPolicy(Record):
     exclusive: str
 
 
-class EffectivePolicy(Record):
-    """The policy, by the kubelet's name, that a pod runs under on a node, and its exclusivity."""
-
-    policy: str
-    exclusive: str
-
-
-class PolicyMismatch(Record):
-    """A pod and a node that name different policies (the kubelet's names): the pod can never run there."""
-
-    pod_policy: str
-    node_policy: str
-
-    @property
-    def reason(self) -> str:
-        """The sentence that names both."""
-        return mismatch_sentence(self.pod_policy, self.node_policy)
-
-    @property
-    def status(self) -> Status:
-        """The verdict: UnschedulableAndUnresolvable."""
-        return Status(StatusCode.UNRESOLVABLE, (self.reason,))
-
-
-def pod_policy(pod: Annotated, default: str = REQUIRED) -> PodPolicy | None:
+def pod_policy(pod: Pod, default: str = REQUIRED) -> PodPolicy | None:
     """Return what the pod's annotations ask for, None if they do not mention NUMA topology.
 
     Args:
@@ -255,25 +221,10 @@ def pod_policy(pod: Annotated, default: str = REQUIRED) -> PodPolicy | None:
     annotations = pod.annotations
     if not annotations:
         return None
-    spec = decode_spec(annotations, ANNOTATIONS)
-    check_spec(spec, present_place(annotations, ANNOTATIONS))
+    spec = checked_spec(annotations)
     if not spec.policy and not spec.exclusive:
         return None
     return PodPolicy(KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive, default))
-
-
-def node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ()) -> str:
-    """Return the node's policy, by the kubelet's name: its label if it has one, else its kubelet's.
-
-    Args:
-        labels: the node's labels; `node.koordinator.sh/numa-topology-policy` is read.
-        kubelet_policies: the policies that the node reports (see `declared_node_policy`).
-
-    Raises:
-        InputError: the label holds a policy that does not exist.
-    """
-    declared = declared_node_policy(labels, kubelet_policies)
-    return KUBELET_NAMES[check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')]
 
 
 def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> KubeletConfig:
@@ -284,30 +235,10 @@ def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> Kubelet
     Raises:
         InputError: the label holds a policy that does not exist.
     """
-    policy = node_policy(labels)
+    policy = KUBELET_NAMES[check_policy(declared_node_policy(labels), f'metadata.labels["{NODE_LABEL}"]')]
     if policy in ("none", config.topology_manager_policy):
         return config
     return replace(config, topology_manager_policy=policy, topology_manager_scope="pod")
-
-
-def effective_policy(pod: PodPolicy | None, node: str) -> EffectivePolicy | PolicyMismatch:
-    """Return the policy that a pod runs under on a node, or which two policies do not go together.
-
-    Args:
-        pod: the pod's policy; None: it has no annotation.
-        node: the node's policy, by the kubelet's name.
-
-    Raises:
-        InputError: the node's policy is unknown.
-    """
-    if node not in KUBELET_NAMES.values():
-        raise InputError.at("the node's policy", f"one of {', '.join(KUBELET_NAMES.values())}", node)
-    if pod is None:
-        return EffectivePolicy(node, "")
-    policy = joined_policy(pod.policy, node, none="none")
-    if policy is None:
-        return PolicyMismatch(pod.policy, node)
-    return EffectivePolicy(policy, pod.exclusive)
 
 
 def joined_policy(pod: str, node: str, *, none: str = "") -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from alignup.koordinator.effective import REQUIRED, PolicyMismatch, effective_policy, pod_policy
+from alignup.koordinator.effective import REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
 from alignup.koordinator.occupancy import (
     NOTHING_AVOIDED,
     Avoidance,
@@ -208,14 +208,14 @@ class PodPolicies:
         if wanted is None:
             return None
         own = self._manager.policy
-        effective = effective_policy(wanted, own.name)
-        if isinstance(effective, PolicyMismatch):
-            return Refusal(effective.status.code.value, effective.reason)
-        if effective.policy == NonePolicy.name:
+        policy = joined_policy(wanted.policy, own.name, none=NonePolicy.name)
+        if policy is None:
+            return Refusal(StatusCode.UNRESOLVABLE.value, mismatch_sentence(wanted.policy, own.name))
+        if policy == NonePolicy.name:
             return None
-        if effective.policy == own.name:
-            return self._exclusive(own, self._manager.scope, effective.exclusive)
-        return self._exclusive(self._policy(effective.policy), PodScope(), effective.exclusive)
+        if policy == own.name:
+            return self._exclusive(own, self._manager.scope, wanted.exclusive)
+        return self._exclusive(self._policy(policy), PodScope(), wanted.exclusive)
 
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
         """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.

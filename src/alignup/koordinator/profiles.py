@@ -27,11 +27,10 @@ what a "single" pod has, and a node with pods of both kinds counts as shared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.errors import InputError
 from alignup.koordinator.effective import (
-    ANNOTATIONS,
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
     PREFERRED,
@@ -39,10 +38,9 @@ from alignup.koordinator.effective import (
     SINGLE_NUMA_NODE,
     NumaTopologySpec,
     check_policy,
-    check_spec,
+    checked_spec,
     decode_spec,
     mismatch_sentence,
-    present_place,
 )
 from alignup.koordinator.occupancy import Occupancy, document_score, mixes
 
@@ -78,73 +76,39 @@ class Exclusivity:
         return mixes(mask, self.occupancy, single=self.single)
 
 
-class Profile(Protocol):
-    """The answers to the nine questions."""
-
-    @property
-    def knows_container_scope(self) -> bool:
-        """True if a kubelet's single-numa-node in container scope is a policy of the node."""
-
-    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
-        """Return what a pod asks for; raise InputError if that cannot be."""
-
-    def node_policy(self, declared: str) -> str:
-        """Return a node's policy; raise InputError if there is no such policy."""
-
-    def mismatch(self, pod: str, node: str) -> str:
-        """Return why a pod's policy keeps it from a node."""
-
-    def holds(self, pod: PlacedPod) -> Occupancy:
-        """Return the NUMA nodes that a pod holds, and as what."""
-
-    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Return whether a set of NUMA nodes is never offered."""
-
-    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Return whether a merged set of NUMA nodes loses its preference."""
-
-    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Return whether a result is refused for exclusivity, even under BestEffort."""
-
-    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
-        """Return the weight of a set of NUMA nodes."""
-
-    def rank(self, hint: ScoredHint) -> tuple[float, ...]:
-        """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
-
-        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its mask
-        smaller (`alignup.koordinator.merging`). So their order counts.
-        """
-
-
 class SchedulerProfile:
-    """As the released scheduler does it: its packages `topologymanager` and `nodenumaresource`."""
+    """The answers to the nine questions of the released scheduler: its `topologymanager` and `nodenumaresource`."""
 
-    knows_container_scope: ClassVar[bool] = False
+    knows_container_scope = False
+    """True if a kubelet's single-numa-node in container scope is a policy of the node."""
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
-        """Read the annotation that runs; values may be anything."""
+        """Return what a pod asks for; values may be anything.
+
+        Raises:
+            InputError: the annotation that runs cannot be read.
+        """
         return decode_spec(annotations, (NUMA_TOPOLOGY_SPEC,))
 
     def node_policy(self, declared: str) -> str:
-        """Take any word for a policy."""
+        """Return a node's policy; any word is one."""
         return declared
 
     def mismatch(self, pod: str, node: str) -> str:  # noqa: ARG002  # the original names neither
-        """Say one sentence for all."""
+        """Return why a pod's policy keeps it from a node."""
         return "node(s) NUMA Topology policy not match"
 
     def holds(self, pod: PlacedPod) -> Occupancy:
-        """Count CPU sets, not policies."""
+        """Return the NUMA nodes that a pod holds, and as what: CPU sets count, policies do not."""
         alone = pod.cpu_nodes.bit_count() == 1
         return Occupancy(single=pod.cpu_nodes) if alone else Occupancy(multi=pod.cpu_nodes)
 
-    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # every set is offered
-        """Offer every set of NUMA nodes."""
+    def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # a demotion is all there is
+        """Return whether a set of NUMA nodes is never offered, and refused as a result even under BestEffort."""
         return False
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Under Required, keep single-node and multi-node pods apart, both ways."""
+        """Return whether a merged set loses its preference: under Required single and multi stay apart, both ways."""
         if exclusivity.wanted != REQUIRED:
             return False
         held = exclusivity.occupancy
@@ -152,28 +116,28 @@ class SchedulerProfile:
             return bool(mask & held.multi)
         return bool(mask & held.single & ~held.multi)
 
-    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # a demotion is all there is
-        """Refuse nothing beyond what a policy refuses for a lost preference."""
-        return False
-
-    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> int:  # noqa: ARG002
-        """Weigh by the mean percentage that stays free, rounded down."""
+    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:  # noqa: ARG002
+        """Return the weight of a set of NUMA nodes: the mean percentage that stays free, rounded down."""
         left = [max(0, capacity - amount) * 100 // capacity for amount, capacity in used]
         return sum(left) // len(left) if left else 0
 
     def rank(self, hint: ScoredHint) -> tuple[float, ...]:  # noqa: ARG002  # all equal
-        """Offer hints as they come."""
+        """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
+
+        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its mask
+        smaller (`alignup.koordinator.merging`). So their order counts.
+        """
         return ()
 
 
-class DocumentProfile:
-    """As the design document asks for it."""
+class DocumentProfile(SchedulerProfile):
+    """The answers that the design document asks for."""
 
-    knows_container_scope: ClassVar[bool] = True
+    knows_container_scope = True
 
     def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
         """Read either annotation; refuse unknown values."""
-        return check_spec(decode_spec(annotations, ANNOTATIONS), present_place(annotations, ANNOTATIONS))
+        return checked_spec(annotations)
 
     def node_policy(self, declared: str) -> str:
         """Refuse unknown policies."""
@@ -189,17 +153,13 @@ class DocumentProfile:
             return Occupancy(single=pod.nodes)
         return Occupancy(multi=pod.nodes if pod.nodes.bit_count() > 1 else 0)
 
-    def skips(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Under Required, offer nothing mixed."""
+    def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:
+        """Under Required, exclude what mixes: BestEffort may end with all nodes when nothing else is left."""
         return exclusivity.wanted == REQUIRED and exclusivity.mixes(mask)
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # it was not offered
         """Let everything that was offered stand."""
         return False
-
-    def refuses(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Under Required, refuse what mixes, as BestEffort may end with all nodes when nothing else is left."""
-        return exclusivity.wanted == REQUIRED and exclusivity.mixes(mask)
 
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
@@ -215,10 +175,9 @@ class DocumentProfile:
         return mask.bit_count(), hint.score, -mask
 
 
-PROFILES: Final[Mapping[str, type[DocumentProfile | SchedulerProfile]]] = {
-    "document": DocumentProfile,
-    "scheduler": SchedulerProfile,
-}
+Profile: TypeAlias = SchedulerProfile
+
+PROFILES: Final[Mapping[str, type[Profile]]] = {"document": DocumentProfile, "scheduler": SchedulerProfile}
 """The profiles, by name."""
 
 

@@ -141,7 +141,7 @@ class _Alignment:
             self.demands,
             nodes,
             score=lambda mask, used: self.profile.score(mask, used, exclusivity),
-            skips=lambda mask: self.profile.skips(mask, exclusivity),
+            skips=lambda mask: self.profile.excludes(mask, exclusivity),
             all_preferred=self.policy == RESTRICTED,
         )
         hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
@@ -154,7 +154,7 @@ class _Alignment:
         if given.insufficient:
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
             return offered, Status(StatusCode.UNSCHEDULABLE, reasons)
-        if self.profile.refuses(merged.hint.mask or 0, exclusivity):
+        if self.profile.excludes(merged.hint.mask or 0, exclusivity):
             return offered, Status(StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),))
         return replace(offered, affinity=merged.hint, allocation=given.amounts), SUCCESS
 
@@ -164,7 +164,7 @@ class _Alignment:
             return status
         free, without = self._aligned(reached, replace(exclusivity, wanted=""))
         mask = 0 if free.affinity is None else free.affinity.mask or 0
-        if without is not SUCCESS or not self.profile.refuses(mask, exclusivity):
+        if without is not SUCCESS or not self.profile.excludes(mask, exclusivity):
             return status
         return Status(status.code, (self._sentence(mask, exclusivity),))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -12,10 +13,9 @@ from alignup.koordinator.effective import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     NumaTopologySpec,
-    check_spec,
+    checked_spec,
     declared_node_policy,
     decode_spec,
-    present_place,
 )
 
 KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
@@ -67,27 +67,27 @@ def test_a_field_of_another_type_is_refused_with_its_place():
 def test_the_first_annotation_that_is_present_counts_alone():
     annotations = {RESOURCE_SPEC: '{"numaTopologyPolicy": "Restricted"}'}
     assert decode_spec(annotations, KEYS).policy == "Restricted"
-    assert RESOURCE_SPEC in present_place(annotations, KEYS)
     assert decode_spec({**annotations, NUMA_TOPOLOGY_SPEC: "{}"}, KEYS) == NumaTopologySpec()
     assert decode_spec({}, KEYS) == NumaTopologySpec()
-    assert present_place({}, KEYS) == "metadata.annotations"
 
 
+@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (NumaTopologySpec("singlenumanode"), "got 'singlenumanode' at here.numaTopologyPolicy"),
-        (NumaTopologySpec("", "required"), "got 'required' at here.singleNUMANodeExclusive"),
+        ('{"numaTopologyPolicy": "singlenumanode"}', r"got 'singlenumanode' at {}.numaTopologyPolicy"),
+        ('{"singleNUMANodeExclusive": "required"}', r"got 'required' at {}.singleNUMANodeExclusive"),
     ],
 )
-def test_unknown_values_are_refused(wrong, message):
-    with pytest.raises(InputError, match=message):
-        check_spec(wrong, "here")
+def test_unknown_values_are_refused_where_they_stand(key, wrong, message):
+    where = re.escape(f'metadata.annotations["{key}"]')
+    with pytest.raises(InputError, match=message.format(where)):
+        checked_spec({key: wrong})
 
 
 def test_known_values_pass():
-    spec = NumaTopologySpec("SingleNUMANode", "Required")
-    assert check_spec(spec, "here") is spec
+    text = '{"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}'
+    assert checked_spec({RESOURCE_SPEC: text}) == NumaTopologySpec("SingleNUMANode", "Required")
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,12 @@ from alignup.koordinator.effective import (
     NODE_LABEL,
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
-    EffectivePolicy,
     PodPolicy,
-    PolicyMismatch,
-    StatusCode,
-    effective_policy,
-    node_policy,
+    joined_policy,
+    labelled_config,
     pod_policy,
 )
+from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.pod import Pod
 
 KUBELET = ["single-numa-node", "restricted", "best-effort", "none"]
@@ -54,33 +52,17 @@ def test_unknown_values_are_clear_errors(wrong):
 @pytest.mark.parametrize("asked", KUBELET)
 def test_the_matrix(asked, node):
     """Equal or absent policies go together, and the pod's comes first; all others are a mismatch."""
-    found = effective_policy(PodPolicy(asked, "Required"), node)
+    found = joined_policy(asked, node, none="none")
     if "none" in (asked, node) or asked == node:
-        assert found == EffectivePolicy(node if asked == "none" else asked, "Required")
+        assert found == (node if asked == "none" else asked)
     else:
-        assert found == PolicyMismatch(asked, node)
+        assert found is None
 
 
-def test_a_mismatch_is_unresolvable_and_names_both():
-    found = effective_policy(PodPolicy("restricted", "Required"), "best-effort")
-    assert isinstance(found, PolicyMismatch)
-    assert found.status.code is StatusCode.UNRESOLVABLE
-    assert "restricted" in found.reason
-    assert "best-effort" in found.reason
-
-
-def test_a_pod_that_asks_for_nothing_runs_under_the_nodes_policy():
-    assert effective_policy(None, "restricted") == EffectivePolicy("restricted", "")
-
-
-def test_an_unknown_node_policy_is_an_error():
-    with pytest.raises(InputError, match="got 'Restricted' at the node's policy"):
-        effective_policy(None, "Restricted")
+def test_a_label_names_the_policy_of_a_node():
+    config = KubeletConfig(topology_manager_policy="restricted")
+    assert labelled_config(config, {}) is config
+    found = labelled_config(config, {NODE_LABEL: "BestEffort"})
+    assert (found.topology_manager_policy, found.topology_manager_scope) == ("best-effort", "pod")
     with pytest.raises(InputError, match=r"got 'Bogus' at metadata.labels"):
-        node_policy({NODE_LABEL: "Bogus"})
-
-
-def test_node_policy_has_the_kubelets_name():
-    assert node_policy({NODE_LABEL: "BestEffort"}) == "best-effort"
-    assert node_policy({}, ["SingleNUMANodePodLevel"]) == "single-numa-node"
-    assert node_policy({}) == "none"
+        labelled_config(config, {NODE_LABEL: "Bogus"})
