@@ -1,4 +1,4 @@
-"""Boxes, the parts of a picture as data: arranged below each other, in rows, in columns or in a frame; and text sizes.
+"""Boxes, the parts of a picture as data: arranged below each other, in rows or in a frame; and how wide text is.
 
 A box knows its place within the box around it. Nothing is drawn here. The width of text is estimated a little wider
 than common sans-serif fonts, since the reader's font is unknown.
@@ -7,15 +7,16 @@ than common sans-serif fonts, since the reader's font is unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, log
 from typing import TYPE_CHECKING, Final
 from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 FONT: Final = 11
-"""Pixels of the font of headings; that of cells is smaller."""
+"""Pixels of the font of headings."""
+CELL_FONT: Final = 9
+"""Pixels of the font of everything inside frames."""
 HEADER: Final = 17
 """Pixels between the top of a frame and its contents."""
 PADDING: Final = 6
@@ -55,14 +56,6 @@ def walk(box: Box, x: int = 0, y: int = 0) -> Iterator[Box]:
         yield from walk(child, placed.x, placed.y)
 
 
-def extent(boxes: Iterable[Box]) -> tuple[int, int]:
-    """Return the width and height that placed boxes reach to."""
-    width = height = 0
-    for box in boxes:
-        width, height = max(width, box.x + box.width), max(height, box.y + box.height)
-    return width, height
-
-
 def stacked(boxes: Sequence[Box], gap: int = GAP) -> list[Box]:
     """Return the boxes below each other."""
     placed, y = [], 0
@@ -85,69 +78,20 @@ def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
     return placed
 
 
-def in_columns(boxes: Sequence[Box], columns: int, gap: int = GAP) -> list[Box]:
-    """Return the boxes row by row in columns, each grown to the widest of its column and the tallest of its row."""
-    widths = [max(box.width for box in boxes[column::columns]) for column in range(min(columns, len(boxes)))]
-    placed, y = [], 0
-    for start in range(0, len(boxes), columns):
-        row = boxes[start : start + columns]
-        height = max(box.height for box in row)
-        x = 0
-        for box, width in zip(row, widths, strict=False):
-            placed.append(replace(box, x=x, y=y, width=width, height=height))
-            x += width + gap
-        y += height + gap
-    return placed
-
-
-def columns_for(boxes: Sequence[Box], shape: float, widest: int = 0, gap: int = GAP) -> int:
-    """Return the number of columns in which boxes make a block about `shape` times as wide as tall, with few gaps.
-
-    Args:
-        boxes: at least one.
-        shape: the width by the height that is wanted.
-        widest: pixels that the block may have in width, unless one column has more; 0: any number.
-        gap: pixels between boxes.
-    """
-    width = max(box.width for box in boxes) + gap
-    height = max(box.height for box in boxes) + gap
-    count = len(boxes)
-
-    def cost(columns: int) -> float:
-        rows = ceil(count / columns)
-        empty = rows * columns - count
-        return abs(log(columns * width / (rows * height) / shape)) + 2 * empty / count
-
-    possible = [one for one in range(1, count + 1) if not widest or one * width - gap <= widest]
-    return min(possible or [1], key=cost)
-
-
 def framed(
-    kind: str,
-    parts: Sequence[Box],
-    label: str = "",
-    title: str = "",
-    *,
-    key: Key = (),
-    padding: int = PADDING,
-    narrowest: int = 0,
+    kind: str, parts: Sequence[Box], label: str = "", title: str = "", *, key: Key = (), padding: int = PADDING
 ) -> Box:
-    """Return a box around placed boxes, with a heading above them.
-
-    Args:
-        kind: of the frame.
-        parts: placed boxes.
-        label: the heading; empty: none.
-        title: the tooltip.
-        key: of the frame.
-        padding: pixels around the contents.
-        narrowest: pixels that the frame has in width at least.
-    """
+    """Return a box around placed boxes, `padding` pixels away, with its label as a heading above them."""
     top = HEADER if label else padding
-    width, height = extent(parts)
-    width = max(width + 2 * padding, text_width(label, FONT) + 2 * padding, narrowest)
+    width = max([text_width(label, FONT), *(box.x + box.width for box in parts)]) + 2 * padding
+    height = max((box.y + box.height for box in parts), default=-padding) + top + padding
     inside = tuple(box.at(box.x + padding, box.y + top) for box in parts)
-    return Box(kind, width, height + top + (padding if parts else 0), label, title, key, inside)
+    return Box(kind, width, height, label, title, key, inside)
+
+
+def group(parts: Sequence[Box]) -> Box:
+    """Return placed boxes as one that is not seen itself."""
+    return framed("group", parts, padding=0)
 
 
 _ELLIPSIS: Final = "…"

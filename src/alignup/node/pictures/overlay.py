@@ -8,16 +8,16 @@ of many devices depend on all containers, and are drawn for each moment.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement
 
-from alignup.node.pictures.boxes import Box, drawable, fitted, framed, in_columns, text_width, walk
-from alignup.node.pictures.layout import CELL_FONT
+from alignup.node.pictures.boxes import CELL_FONT, Box, drawable, fitted, framed, in_rows, text_width, walk
 from alignup.node.pictures.svg import add, svg_text
 from alignup.text.byte_sizes import format_bytes, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
     from alignup.node.pictures.boxes import Key
@@ -80,7 +80,7 @@ def _marked(
 ) -> Layer:
     """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
     boxes = [places[key] for key in keys if key in places]
-    classes = " ".join(filter(None, ("au-held", "au-subject" if is_subject else "", name)))
+    classes = f"au-held {'au-subject ' if is_subject else ''}{name}".rstrip()
     shapes = Element("g", {"class": classes, "fill": sign.fill})
     texts = Element("g", {"class": f"au-signs {name}".rstrip()})
     if boxes:
@@ -107,84 +107,60 @@ def amounts_layer(
         subject: the uid of the pod to be drawn with heavy lines.
         name: a further class of both elements.
     """
-    shapes = Element("g", {"class": f"au-bars {name}".rstrip()})
-    texts = Element("g", {"class": f"au-signs {name}".rstrip()})
+    shapes, texts = (Element("g", {"class": f"{kind} {name}".rstrip()}) for kind in ("au-bars", "au-signs"))
+    layer = Layer(shapes, texts)
     for resource in holdings.resources:
+        unit = str if resource.devices else short_bytes
         for place in resource.places:
-            memory: Key = ("memory", *place.numa_nodes, resource.resource)
-            devices: Key = ("devices", resource.resource, *place.numa_nodes)
-            if memory in places:
-                parts = _parts(place, _memory_parts(holdings, resource.resource, place), signs, subject, short_bytes)
-                _draw_bar(shapes, texts, places, memory, place.capacity, parts, short_bytes(place.free))
-            elif devices in places:
-                parts = _parts(place, _device_parts(holdings, resource, place), signs, subject, str)
-                _draw_bar(shapes, texts, places, devices, place.capacity, parts, str(place.free))
-    return Layer(shapes, texts)
+            keys: list[Key] = [("memory", *place.numa_nodes, resource.resource)]
+            keys.append(("devices", resource.resource, *place.numa_nodes))
+            key = next((key for key in keys if key in places), None)
+            if key is None:
+                continue
+            parts = [(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}", False)] if place.reserved else []
+            for uid, (pod, amount) in _held(holdings, resource, place).items():
+                if uid in signs:
+                    parts.append((amount, signs[uid], f"{signs[uid].text}: {pod}: {unit(amount)}", uid == subject))
+            told = places["told", *key]
+            svg_text(texts, told.x + told.width, told.y + told.height - 3, f"{unit(place.free)} free", "au-told")
+            _draw_bar(layer, places[key], place.capacity, parts)
+    return layer
 
 
-def _draw_bar(
-    shapes: Element, texts: Element, places: Mapping[Key, Box], key: Key, whole: int, parts: Sequence[_Part], free: str
-) -> None:
-    """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen, and what is free."""
-    told, box = places["told", *key], places[key]
-    svg_text(texts, told.x + told.width, told.y + told.height - 3, f"{free} free", "au-told")
+def _draw_bar(layer: Layer, box: Box, whole: int, parts: Iterable[tuple[int, Sign, str, bool]]) -> None:
+    """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen."""
     x, end = box.x, box.x + box.width
-    for part in parts:
-        width = max(_NARROWEST_PART, round(box.width * part.amount / max(1, whole)))
-        width = min(width, end - x)
+    for amount, sign, title, is_subject in parts:
+        width = min(max(_NARROWEST_PART, round(box.width * amount / max(1, whole))), end - x)
         if width <= 0:
             break
-        group = add(shapes, "g", fill=part.sign.fill, class_="au-held au-subject" if part.is_subject else "au-held")
-        add(group, "title", part.title)
-        add(group, "path", d=_outline(x, box.y, width, box.height))
+        _draw_held(layer.shapes, _outline(x, box.y, width, box.height), sign.fill, title, is_subject=is_subject)
         x += width
-        if text_width(part.sign.text, _SIGN_FONT) + 4 <= width:
-            svg_text(texts, x - 2, box.y + box.height - 4, part.sign.text, "au-sign")
+        if text_width(sign.text, _SIGN_FONT) + 4 <= width:
+            svg_text(layer.texts, x - 2, box.y + box.height - 4, sign.text, "au-sign")
 
 
-def _memory_parts(holdings: Holdings, kind: str, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
-    """Return by uid the name of each pod that holds memory of a type on a NUMA node, and how many bytes."""
-    parts: dict[str, tuple[str, int]] = {}
-    for holding, size in holdings.memory_holders(kind, place.numa_nodes[0]):
-        _, before = parts.get(holding.pod_uid, ("", 0))
-        parts[holding.pod_uid] = (holding.pod, before + size)
-    return parts
+def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subject: bool) -> None:
+    """Append what somebody holds, or an entry of the legend."""
+    group = add(shapes, "g", fill=fill, class_="au-held au-subject" if is_subject else "au-held")
+    add(group, "title", title)
+    add(group, "path", d=outline)
 
 
-def _device_parts(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
-    """Return by uid the name of each pod that holds devices of a place, and how many."""
-    parts: dict[str, tuple[str, int]] = {}
-    for identity, holders in holdings.device_holders(resource.resource).items():
-        if resource.devices.get(identity) == place.numa_nodes:
-            _, before = parts.get(holders[0].pod_uid, ("", 0))
-            parts[holders[0].pod_uid] = (holders[0].pod, before + 1)
-    return parts
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a bar."""
-
-    amount: int
-    sign: Sign
-    title: str
-    is_subject: bool = False
-
-
-def _parts(
-    place: PlaceAmounts,
-    held: Mapping[str, tuple[str, int]],
-    signs: Mapping[str, Sign],
-    subject: str,
-    unit: Callable[[int], str],
-) -> list[_Part]:
-    """Return what is reserved, then what each pod holds."""
-    found = [_Part(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}")] if place.reserved else []
-    found += [
-        _Part(amount, signs[uid], f"{signs[uid].text}: {pod}: {unit(amount)}", uid == subject)
-        for uid, (pod, amount) in held.items()
-        if uid in signs
-    ]
+def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
+    """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
+    near = {identity for identity, nodes in resource.devices.items() if nodes == place.numa_nodes}
+    found = {}
+    for uid, group in groupby(holdings.containers, key=lambda one: one.pod_uid):
+        containers = list(group)
+        amount = (
+            sum(one.memory.get(resource.resource, {}).get(place.numa_nodes[0], 0) for one in containers)
+            if not near
+            else 0
+        )
+        amount += len(near & {identity for one in containers for identity in one.devices.get(resource.resource, ())})
+        if amount:
+            found[uid] = containers[0].pod, amount
     return found
 
 
@@ -247,16 +223,12 @@ def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
 
 def sign_of(number: int) -> Sign:
     """Return the sign of a holder by its number, counted from 0."""
-    return Sign(_letters(number), number)
-
-
-def _letters(number: int) -> str:
-    text = ""
-    while number >= 0:
-        number, last = divmod(number, len(_LETTERS))
+    text, rest = "", number
+    while rest >= 0:
+        rest, last = divmod(rest, len(_LETTERS))
         text = _LETTERS[last] + text
-        number -= 1
-    return text
+        rest -= 1
+    return Sign(text, number)
 
 
 def patterns(signs: Iterable[Sign]) -> list[Element]:
@@ -265,9 +237,7 @@ def patterns(signs: Iterable[Sign]) -> list[Element]:
 
 
 _WIDEST_NAME: Final = 200
-_HEIGHT: Final = 18
-_SWATCH_HEIGHT: Final = 15
-_FREE: Final = Sign("", 0)
+_SWATCH: Final = (30, 15)
 
 
 def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple[Box, Layer]:
@@ -278,34 +248,16 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
         subject: the holder that is drawn with heavy lines.
         width: pixels that the legend may have.
     """
-    listed = {_FREE: "free, or in the shared pool", RESERVED: "reserved", **names}
+    entries = [(Sign("", 0), "free, or in the shared pool"), (RESERVED, "reserved"), *names.items()]
     boxes = []
-    for sign, name in listed.items():
-        swatch = _swatch_width(sign)
-        room = min(text_width(drawable(name), CELL_FONT), _WIDEST_NAME)
-        label = fitted(name, room, CELL_FONT)
-        boxes.append(Box("entry", swatch + room + 18, _HEIGHT, label, drawable(name), ("entry", sign.text)))
-    widest = max(box.width for box in boxes)
-    columns = min(len(boxes), max(1, (width - 20) // widest))
-    whole = framed("group", in_columns(boxes, columns, 2), padding=10)
+    for _, name in entries:
+        label = fitted(name, _WIDEST_NAME, CELL_FONT)
+        boxes.append(Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name)))
+    whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
     layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
-    signs: dict[Key, Sign] = {("entry", sign.text): sign for sign in listed}
-    for box in walk(whole):
-        if box.key:
-            _draw_entry(layer, box, signs[box.key], is_subject=signs[box.key] == subject)
+    for (sign, _), box in zip(entries, whole.children, strict=True):
+        fill = sign.fill if sign.text else "#fff"
+        _draw_held(layer.shapes, _outline(box.x, box.y, *_SWATCH), fill, box.title, is_subject=sign == subject)
+        svg_text(layer.texts, box.x + _SWATCH[0] - 3, box.y + _SWATCH[1] - 4, sign.text, "au-sign")
+        svg_text(layer.texts, box.x + _SWATCH[0] + 5, box.y + _SWATCH[1] - 4, box.label, "au-label")
     return whole, layer
-
-
-def _swatch_width(sign: Sign) -> int:
-    return max(20, text_width(sign.text, CELL_FONT + 1) + 8)
-
-
-def _draw_entry(layer: Layer, box: Box, sign: Sign, *, is_subject: bool) -> None:
-    """Append the swatch and the name of one entry."""
-    width = _swatch_width(sign)
-    classes = "au-held au-subject" if is_subject else "au-held"
-    group = add(layer.shapes, "g", class_=classes, fill=sign.fill if sign.text else "#fff")
-    add(group, "title", box.title)
-    add(group, "path", d=f"M{box.x} {box.y}h{width}v{_SWATCH_HEIGHT}h-{width}z")
-    svg_text(layer.texts, box.x + width - 3, box.y + _SWATCH_HEIGHT - 4, sign.text, "au-sign")
-    svg_text(layer.texts, box.x + width + 5, box.y + _SWATCH_HEIGHT - 4, box.label, "au-label")

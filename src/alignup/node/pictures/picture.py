@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
-from xml.etree.ElementTree import Element
 
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import summary
 from alignup.node.holdings import holdings_of
-from alignup.node.pictures.boxes import FONT, fitted, wrapped
+from alignup.node.pictures.boxes import FONT, Box, fitted, framed, group, stacked, wrapped
 from alignup.node.pictures.layout import lay_out
 from alignup.node.pictures.overlay import (
     RESERVED,
@@ -24,23 +23,21 @@ from alignup.node.pictures.overlay import (
     signs_of,
 )
 from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
-from alignup.node.pictures.svg import box_layers, picture, svg_document, svg_text
+from alignup.node.pictures.svg import box_layers, picture, svg_document
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.node.node import Node
-    from alignup.node.pictures.boxes import Box, Key
 
-_TITLE_LINE: Final = 20
-_LINE: Final = 15
+_TITLE_FONT: Final = 14
 _MOST_LINES: Final = 5
-_LEAST_WIDTH: Final = 460
-_LEAST_WIDTH_OF_NODE: Final = 560
+_LEAST_WIDTH: Final = 560
 _MARGIN: Final = 10
 
 
@@ -81,23 +78,28 @@ def drawing_of(scene: Scene) -> str:
 def draw(scene: Scene) -> Element:
     """Return a picture as an SVG element."""
     boxes = lay_out(scene.machine, scene.devices, scene.remarks)
-    boxes = boxes.at(0, _heading_height(scene, max(boxes.width, _least_width(scene))))
-    signs = scene.signs
-    layers = _layers(scene, places_of(boxes), signs) if scene.holdings else []
-    names = {signs[one.pod_uid]: one.pod for one in scene.holders} if scene.holdings else None
-    subject = signs.get(scene.subject)
-    return assembled(scene, boxes, layers, names, subject)
-
-
-def _layers(scene: Scene, places: Mapping[Key, Box], signs: Mapping[str, Sign]) -> list[Layer]:
-    """Return what is reserved and held; that of the subject last, so that no neighbour hides its lines."""
-    assert scene.holdings  # noqa: S101  # by the caller
+    if scene.is_headed:
+        boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
+    if scene.holdings is None:
+        return assembled(scene, boxes, [], None)
+    places, signs = places_of(boxes), scene.signs
+    # the subject comes last, so that no neighbour hides its lines
     holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
-    return [
+    layers = [
         reserved_layer(places, scene.holdings.reserved_cpus),
         amounts_layer(places, scene.holdings, signs, scene.subject),
         *(holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject) for one in holders),
     ]
+    names = {signs[one.pod_uid]: one.pod for one in scene.holders}
+    return assembled(scene, boxes, layers, names, signs.get(scene.subject))
+
+
+def _heading(scene: Scene, width: int) -> Box:
+    """Return the title, and the lines below it."""
+    room = width - 2 * _MARGIN
+    title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
+    lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
+    return framed("group", stacked([title, *(Box("line", room, 15, line) for line in lines)], 0), padding=_MARGIN)
 
 
 def assembled(
@@ -111,16 +113,15 @@ def assembled(
     """Return the picture of a machine with layers upon it.
 
     Args:
-        scene: title, and the machine.
+        scene: the title.
         boxes: of the machine.
         layers: the lowest first.
         names: for the legend; None: the machine alone, without a legend.
         subject: the sign that is drawn with heavy lines.
         further: signs in the layers that the legend does not name.
     """
-    width, height = max(boxes.width, _least_width(scene)), boxes.y + boxes.height
-    shapes, texts = box_layers(boxes)
-    all_layers = [Layer(shapes, texts), *layers, *([_heading(scene, width)] if scene.is_headed else [])]
+    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
+    all_layers = [Layer(*box_layers(boxes)), *layers]
     used: list[Sign] = []
     if names is not None:
         box, layer = legend(names, subject, width)
@@ -131,30 +132,6 @@ def assembled(
         used = [RESERVED, *names, *further]
     drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
     return picture(width, height, scene.title, drawn, patterns(used))
-
-
-def _least_width(scene: Scene) -> int:
-    """Return the pixels that a picture has in width at least, for its title."""
-    return _LEAST_WIDTH if scene.holdings is None else _LEAST_WIDTH_OF_NODE
-
-
-def _heading(scene: Scene, width: int) -> Layer:
-    """Return the title, and the lines below it."""
-    layer = Layer(Element("g"), Element("g"))
-    svg_text(layer.texts, _MARGIN, _TITLE_LINE, fitted(scene.title, width - 2 * _MARGIN, 15), "au-title")
-    for number, line in enumerate(_subtitle(scene, width), 1):
-        svg_text(layer.texts, _MARGIN, _TITLE_LINE + 2 + number * _LINE, line)
-    return layer
-
-
-def _subtitle(scene: Scene, width: int) -> list[str]:
-    """Return the lines below the title."""
-    return wrapped(scene.subtitle or summary(scene.machine), width - 2 * _MARGIN, FONT, _MOST_LINES)
-
-
-def _heading_height(scene: Scene, width: int) -> int:
-    """Return the pixels above the machine."""
-    return _TITLE_LINE + 8 + _LINE * len(_subtitle(scene, width)) if scene.is_headed else 0
 
 
 def machine_page(scene: Scene) -> str:

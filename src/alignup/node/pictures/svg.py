@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from alignup.node.pictures.boxes import FONT, HEADER, PADDING, drawable, walk
-from alignup.node.pictures.layout import CELL_FONT
+from alignup.node.pictures.boxes import CELL_FONT, FONT, HEADER, PADDING, drawable, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,7 +41,7 @@ stroke-width:2.5px}}
 """The look of every picture; its classes begin with `au`, since a notebook's page has others."""
 
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
-_UNSEEN: Final = frozenset({"group", "text", "told"})
+_UNSEEN: Final = frozenset({"group", "text", "told", "title", "line", "machine"})
 
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
@@ -80,6 +79,8 @@ def _write_label(texts: Element, box: Box) -> None:
         svg_text(texts, box.x + PADDING, box.y + HEADER - 5, box.label)
     elif box.kind == "cpu":
         svg_text(texts, box.x + 3, box.y + CELL_FONT + 1, box.label, "au-cell")
+    elif box.kind in {"title", "line"}:
+        svg_text(texts, box.x, box.y + box.height - 4, box.label, f"au-{box.kind}")
     elif box.kind in _UNSEEN:
         svg_text(texts, box.x, box.y + box.height - 3, box.label, "au-label")
     elif box.label:

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from alignup.node.pictures.boxes import (
     Box,
-    columns_for,
     drawable,
     fitted,
     framed,
-    in_columns,
     in_rows,
     stacked,
     text_width,
@@ -28,8 +26,6 @@ SIZES = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, 
 ARRANGED = {
     "stacked": stacked,
     "rows": lambda boxes: in_rows(boxes, 100),
-    "columns": lambda boxes: in_columns(boxes, 3),
-    "best columns": lambda boxes: in_columns(boxes, columns_for(boxes, 1.5)),
 }
 
 
@@ -55,15 +51,6 @@ def test_a_frame_holds_its_contents(sizes) -> None:
     for box in walk(frame):
         assert frame.x <= box.x <= box.x + box.width <= frame.x + frame.width
         assert frame.y <= box.y <= box.y + box.height <= frame.y + frame.height
-
-
-def test_columns_make_a_block_of_the_shape_that_is_asked_for() -> None:
-    cores = [Box("core", 20, 20)] * 16
-
-    assert columns_for(cores, 1.0) == 4
-    assert columns_for(cores, 4.0) == 8
-    assert columns_for(cores, 4.0, widest=60) == 2
-    assert columns_for(cores, 1.0, widest=5) == 1
 
 
 @given(st.text(), st.integers(20, 300))

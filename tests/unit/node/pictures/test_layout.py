@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 
 from alignup.machine.machine import machine_from_dict
-from alignup.node.pictures.boxes import FONT, Box, text_width, walk
-from alignup.node.pictures.layout import CELL_FONT, lay_out
+from alignup.node.pictures.boxes import CELL_FONT, FONT, Box, text_width, walk
+from alignup.node.pictures.layout import lay_out
 from machines import machine_of
 from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
 
