@@ -9,24 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.node.pictures.boxes import (
-    Box,
-    drawable,
-    fitted,
-    framed,
-    in_rows,
-    stacked,
-    text_width,
-    walk,
-    wrapped,
-)
+from alignup.node.pictures.boxes import Box, drawable, fitted, framed, in_rows, stacked, text_width, walk, wrapped
 from pictures import overlap, parsed
 
 SIZES = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=12)
-ARRANGED = {
-    "stacked": stacked,
-    "rows": lambda boxes: in_rows(boxes, 100),
-}
+ARRANGED = {"stacked": stacked, "rows": lambda boxes: in_rows(boxes, 100)}
 
 
 @pytest.mark.parametrize("arrange", ARRANGED.values(), ids=ARRANGED.keys())
