@@ -81,14 +81,13 @@ async def serve_extender(how: Serving) -> None:
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
-    api = await Api.connect(how.kubeconfig)
     leader = led = None
-    if how.leader_elect:
-        identity = f"{how.pod or platform.node()}_{uuid4()}"
-        leader = Leader(api, namespace, name, identity, complain=complain)
-        if how.pod:
-            led = partial(label_leader, api, namespace, how.pod)
-    try:
+    async with await Api.connect(how.kubeconfig) as api:
+        if how.leader_elect:
+            identity = f"{how.pod or platform.node()}_{uuid4()}"
+            leader = Leader(api, namespace, name, identity, complain=complain)
+            if how.pod:
+                led = partial(label_leader, api, namespace, how.pod)
         answers = Answers(ClusterState(how.strategy), fails_open=how.fail == "open")
         extender = Extender(api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led)
         app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
@@ -99,8 +98,6 @@ async def serve_extender(how: Serving) -> None:
             await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
         finally:
             await runner.cleanup()
-    finally:
-        await api.close()
 
 
 def keep_from_collection() -> None:

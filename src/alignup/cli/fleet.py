@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -85,17 +86,10 @@ async def serve_fleet(
     from alignup.scheduler.serving import address, run_until_told, serve
 
     where = None if listen is None else address(listen)
-    api = await Api.connect(kubeconfig)
-    try:
+    async with await Api.connect(kubeconfig) as api, AsyncExitStack() as stack:
         fleet = Fleet(api, nodes, labels=labels, duration=duration, with_holdings=with_holdings, complain=complain)
-        runner = None
         if where is not None:
             runner, port = await serve(make_app(fleet), where)
+            stack.push_async_callback(runner.cleanup)
             click.echo(f"listening on {where[0]}:{port}")
-        try:
-            await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))
-        finally:
-            if runner is not None:
-                await runner.cleanup()
-    finally:
-        await api.close()
+        await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))

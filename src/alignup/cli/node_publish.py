@@ -51,10 +51,7 @@ async def publish(
     from alignup.scheduler.publish import publish_node
     from alignup.scheduler.serving import run_until_told
 
-    api = await Api.connect(kubeconfig)
-    try:
+    async with await Api.connect(kubeconfig) as api:
         read = partial(read_kubelet_node, where[0], config=where[1])
         work = publish_node(api, name, read, interval=interval, complain=complain, once=once)
         await run_until_told(work, lambda: None)
-    finally:
-        await api.close()

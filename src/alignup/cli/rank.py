@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from alignup.node import Node
 
 SHOWN_NAMES = 5
+YES = {True: "yes", False: "no"}
 
 
 @subcommand("rank", "0 if some node would admit a pod; 1 if none would")
@@ -192,8 +193,8 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
                 safe(one["node"]),
                 f"{one['score']:.2f}" if aligns else "-",
                 nodes_text(one["numaNodes"]),
-                yes_or_no(one["preferred"]) if aligns else "-",
-                yes_or_no(one["exact"]),
+                YES[one["preferred"]] if aligns else "-",
+                YES[one["exact"]],
             )
         print_whole(console, table)
     if ranking.unmanaged:
@@ -216,11 +217,6 @@ def show_refusals(console: Console, ranking: Ranking, top: int) -> None:
                 console.print(f"    {safe(group.nodes[0])}: {safe(group.message)}")
         if len(groups) > top:
             console.print(f"  and {counted(len(groups) - top, 'other cause')}")
-
-
-def yes_or_no(value: bool) -> str:
-    """Return a truth as a table shows it."""
-    return "yes" if value else "no"
 
 
 SHOWN_REFUSALS = 10
@@ -270,7 +266,7 @@ def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, to
                 "score": round(one.score, 6),
                 "policy": one.verdict.policy or "",
                 "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
-                "preferred": one.verdict.affinity is not None and one.verdict.affinity.preferred,
+                "preferred": one.preferred,
             }
             for one in best_of(verdicts, top)
         ],
@@ -291,8 +287,7 @@ def show_koordinator(pod: Pod, verdicts: Sequence[NodeVerdict], top: int) -> Non
         table = make_table("node", "score", "policy", "NUMA nodes", "preferred", numbers=("score",))
         for one in best:
             ids = "any" if one.numa_nodes is None else ",".join(map(str, one.numa_nodes))
-            preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
-            row = (one.verdict.policy or "none", ids, "yes" if preferred else "no")
+            row = (one.verdict.policy or "none", ids, YES[one.preferred])
             table.add_row(safe(one.node), f"{one.score:.2f}", *row)
         print_whole(console, table)
     for one in refused[:SHOWN_REFUSALS]:

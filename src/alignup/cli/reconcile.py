@@ -52,9 +52,6 @@ async def reconcile(kubeconfig: str | None, rules: Rules, dry_run: bool) -> None
     from alignup.scheduler.reconcile import Reconciler
     from alignup.scheduler.serving import run_until_told
 
-    api = await Api.connect(kubeconfig)
-    try:
+    async with await Api.connect(kubeconfig) as api:
         reconciler = Reconciler(api, rules, say=click.echo, complain=complain, dry=dry_run)
         await run_until_told(reconciler.run(), lambda: None)
-    finally:
-        await api.close()

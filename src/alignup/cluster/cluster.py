@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from itertools import count
+from operator import or_
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -312,20 +314,17 @@ class Cluster:
         """
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, flat_views(into) if views is None else views, start, stop, nodes)
-            if pod.readings is not None:
-                indices = range(start, stop) if nodes is None else nodes[start:stop]
-                self._read_again(pod, strategy, into, indices)
-            where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if self._members and (job.policy >= 0 or not into.exact[where].all()):
-                asked = np.arange(start, stop) if nodes is None else nodes[start:stop]
-                ask_nodes(self._members, self._board, job, pod, strategy, into, asked)
+            self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
-    def _read_again(self, pod: Pod, strategy: str, into: Evaluation, indices: Iterable[int]) -> None:
-        """Judge once more where the kubelet reads the pod otherwise, or mark for asking the node."""
-        if self._members:
-            doubt_other_readings(self._members, pod, into, indices)
-        for other, where in other_readings(self._profiles, pod, indices):
-            self._run(self.job(other), strategy, flat_views(into), 0, len(where), where)
+    def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: npt.NDArray[np.int64]) -> None:
+        """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell."""
+        if pod.readings is not None:
+            if self._members:
+                doubt_other_readings(self._members, pod, into, indices)
+            for other, where in other_readings(self._profiles, pod, indices):
+                self._run(self.job(other), strategy, flat_views(into), 0, len(where), where)
+        if self._members and (job.policy >= 0 or not into.exact[indices].all()):
+            ask_nodes(self._members, self._board, job, pod, strategy, into, indices)
 
     def _run(
         self,
@@ -396,11 +395,7 @@ class Cluster:
             else:
                 self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
             self._run_at_rest(job, strategy, views, changed)
-            if parsed.readings is not None:
-                self._read_again(parsed, strategy, answer, range(len(self)))
-            if self._members and (job.policy >= 0 or not answer.exact.all()):
-                everyone = np.arange(len(self))
-                ask_nodes(self._members, self._board, job, parsed, strategy, answer, everyone)
+            self._ask(job, parsed, strategy, answer, np.arange(len(self)))
         return answer
 
 
@@ -456,7 +451,7 @@ def ask_nodes(
         hints = [admission.containers[one.name].affinity for one in pod.all_containers]
         masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
         answer.admitted[index], answer.reason[index] = True, 0
-        answer.affinity[index] = _union(masks)
+        answer.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
         answer.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
         answer.score[index] = board.score(job, index, number, masks or [None])
 
@@ -506,14 +501,6 @@ def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
     answer.reason[index], answer.affinity[index], answer.score[index] = reason, 0, -np.inf
 
 
-def _union(masks: Iterable[int | None]) -> np.uint64:
-    """Return all nodes of some masks."""
-    union = 0
-    for mask in masks:
-        union |= mask or 0
-    return np.uint64(union)
-
-
 class Helpers:
     """Threads that help the caller's own; they are started when there is work for them, and stay.
 
@@ -538,15 +525,22 @@ class Helpers:
             threads: how many threads take part at most, the caller's own included.
         """
         starts = count(0, part)  # the next number goes to one thread only
+
+        def take_shares() -> None:
+            for start in starts:
+                if start >= length:
+                    return
+                run(start, min(start + part, length))
+
         wanted = min(threads, -(-length // part)) - 1
-        helpers: list[Future[None]] = []
-        if wanted > 0:
-            pool = self._helpers(wanted)
-            helpers += [pool.submit(_take_shares, run, starts, length, part) for _ in range(wanted)]
+        helpers = [self._helpers(wanted).submit(take_shares) for _ in range(wanted)]
         try:
-            _take_shares(run, starts, length, part)
+            take_shares()
         finally:
-            _finish(helpers)
+            begun = [helper for helper in helpers if not helper.cancel()]
+            errors = [error for helper in begun if (error := helper.exception()) is not None]
+            if errors:
+                raise errors[0]
 
     def _helpers(self, wanted: int) -> ThreadPoolExecutor:
         """Return a pool of so many threads; a forked process has none of its parent's."""
@@ -556,19 +550,3 @@ class Helpers:
             self._pool = ThreadPoolExecutor(wanted, "alignup-cluster")
             self._size, self._pid = wanted, os.getpid()
         return self._pool
-
-
-def _take_shares(run: Callable[[int, int], None], starts: Iterator[int], length: int, part: int) -> None:
-    """Take one range after the other until none is left."""
-    for start in starts:
-        if start >= length:
-            return
-        run(start, min(start + part, length))
-
-
-def _finish(helpers: list[Future[None]]) -> None:
-    """Wait for the helpers that have begun; the first error of one is raised."""
-    begun = [helper for helper in helpers if not helper.cancel()]
-    errors = [error for helper in begun if (error := helper.exception()) is not None]
-    if errors:
-        raise errors[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.cluster.node_totals import Totals
+from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
 from alignup.koordinator.effective import Status, StatusCode, declared_node_policy
 from alignup.koordinator.occupancy import NOTHING_HELD
@@ -52,6 +52,11 @@ class NodeVerdict:
         return self.verdict.status.code is StatusCode.SUCCESS
 
     @property
+    def preferred(self) -> bool:
+        """Whether the placement's affinity is preferred."""
+        return self.verdict.affinity is not None and self.verdict.affinity.preferred
+
+    @property
     def message(self) -> str:
         """Why the node is refused, in the profile's words; empty if it is not."""
         return "; ".join(self.verdict.status.reasons)
@@ -73,7 +78,8 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
         InputError: there is no such profile.
     """
     rules = make_profile(profile)
-    asked = {name: amount for name, amount in _requests(pod).items() if amount}
+    requests = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+    asked = {name: amount for name, amount in requests.items() if amount}
     missing = _missing(cluster, pod, asked)
     found = []
     for index, name in enumerate(cluster.names):
@@ -91,26 +97,14 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     return tuple(found)
 
 
-def _requests(pod: Pod) -> Mapping[str, int]:
-    """Return the most that the pod's containers request at one time: CPUs in thousandths, all else in units."""
-    return peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-
-
 def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[str]]:
     """Return for each node the resources of which it has too little left in sum."""
-    if not cluster.nodes:
-        left = {name: cluster.free(name).sum(axis=1) for name in asked if name in cluster.resources}
-        need = {name: -(-amount // _THOUSANDTHS) if name == "cpu" else amount for name, amount in asked.items()}
-        return [
-            [name for name, amount in sorted(need.items()) if name not in left or left[name][index] < amount]
-            for index in range(len(cluster))
-        ]
-    totals = Totals(cluster.nodes)
-    columns = {name: number for number, name in enumerate(totals.resources)}
-    free = totals.free
-    wanted = {name: amount for name, amount in sorted(asked.items()) if name in columns or name in dict(pod.devices)}
+    free = Fit(cluster).free
+    # of a cluster of nodes, what none has and is no device is nothing that they count
+    counted = {*free, *dict(pod.devices)} if cluster.nodes else set(asked)
+    wanted = [(name, asked[name]) for name in sorted(counted.intersection(asked))]
     return [
-        [name for name, amount in wanted.items() if name not in columns or free[index, columns[name]] < amount]
+        [name for name, amount in wanted if name not in free or free[name][index] < amount]
         for index in range(len(cluster))
     ]
 

@@ -172,17 +172,19 @@ class Fit:
         cluster: the nodes; of nodes that are known by their amounts only, resources without amounts count as missing.
     """
 
-    __slots__ = ("_free",)
+    __slots__ = ("free",)
 
     def __init__(self, cluster: Cluster) -> None:
-        self._free: dict[str, npt.NDArray[np.int64]]
+        self.free: dict[str, npt.NDArray[np.int64]]
+        """By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number."""
         if cluster.nodes:
             totals = Totals(cluster.nodes)
-            self._free = {name: totals.free[:, number] for number, name in enumerate(totals.resources)}
+            free = totals.free
+            self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
         else:
-            self._free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
-            if "cpu" in self._free:
-                self._free["cpu"] = self._free["cpu"] * _MILLI
+            self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
+            if "cpu" in self.free:
+                self.free["cpu"] = self.free["cpu"] * _MILLI
 
     def shortages(self, pod: Pod, count: int) -> list[Shortage | None]:
         """Return the shortage of each of the first `count` nodes; None where everything suffices.
@@ -192,7 +194,7 @@ class Fit:
         found: list[Shortage | None] = [None] * count
         wanted = requested(pod)
         for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
-            free = self._free.get(resource, np.zeros(count, np.int64))
+            free = self.free.get(resource, np.zeros(count, np.int64))
             for index in np.flatnonzero(free < wanted[resource]).tolist():
                 if found[index] is None:
                     found[index] = Shortage(resource, wanted[resource], int(free[index]))

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from alignup.cluster.rows import NodeAmounts, row_of_amounts
+from alignup.cluster.rows import NodeAmounts
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.node_object import NodeObject, node_object
@@ -28,9 +28,6 @@ from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
-
-if TYPE_CHECKING:
-    from alignup.core.amounts.board import Row
 
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
@@ -43,7 +40,9 @@ _LEGACY_NAMES: Final = {
 }
 
 
-class _Attribute(msgspec.Struct):
+class Attribute(msgspec.Struct):
+    """An attribute of an object, on the wire."""
+
     name: str = ""
     value: str = ""
 
@@ -59,7 +58,7 @@ class _Object(msgspec.Struct, rename="camel"):
     kind: str = _KIND
     api_version: str = _GROUP
     topology_policies: list[str] | None = None
-    attributes: list[_Attribute] | None = None
+    attributes: list[Attribute] | None = None
     zones: list[Zone] | None = None
 
 
@@ -71,11 +70,6 @@ class Topology:
     amounts: NodeAmounts
     version: KubeletVersion | None = None
     """The kubelet's release, where a Node object beside it says so."""
-
-    @property
-    def row(self) -> Row:
-        """The row of a cluster for the node."""
-        return row_of_amounts(self.amounts)
 
 
 def read_topologies(

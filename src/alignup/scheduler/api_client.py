@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import ssl
 import stat
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
 MISSING: Final = 404
@@ -65,7 +66,9 @@ class ApiError(AlignupError):
         return self.status in {0, CONFLICT, _TOO_MANY} or self.status >= _FAILING
 
 
-class _Status(msgspec.Struct):
+class Status(msgspec.Struct):
+    """The answer to a request that failed."""
+
     message: str = ""
     code: int = 0
 
@@ -108,7 +111,7 @@ class Api:
         self._rest = RESTClientObject(configuration)
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Api:
+    async def connect(cls, kubeconfig: str | None) -> Self:
         """Return connections as a kubeconfig file says, or, without one, as the service account of this pod.
 
         Nothing is sent yet.
@@ -122,6 +125,12 @@ class Api:
     async def close(self) -> None:
         """Close all connections."""
         await self._rest.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def request(
         self,
@@ -205,7 +214,7 @@ async def write_object(api: Api, collection: str, name: str, body: bytes) -> Non
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:
     """Return the error that the server's own words make."""
     try:
-        message = msgspec.json.decode(body, type=_Status).message
+        message = msgspec.json.decode(body, type=Status).message
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = body.decode(errors="replace")
     return ApiError(f"{method} {path}: {status}: {one_line(message[:_SHOWN_LETTERS])}", status)
@@ -315,10 +324,8 @@ def _check_files(kubeconfig: str) -> None:
 
 
 def _check_server(server: object) -> None:
-    try:
+    with suppress(ValueError):
         url = URL(str(server))
-        is_one = url.scheme in _SCHEMES and bool(url.host)
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise InputError.at("clusters, server", "a URL of http or https", server)
+        if url.scheme in _SCHEMES and url.host:
+            return
+    raise InputError.at("clusters, server", "a URL of http or https", server)

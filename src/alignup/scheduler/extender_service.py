@@ -9,6 +9,7 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -16,10 +17,10 @@ import msgspec
 
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
-from alignup.scheduler.api_client import BINDING, MERGE, NODES, TOPOLOGIES, Api, ApiError, object_path, pod_path
+from alignup.scheduler.api_client import BINDING, MERGE, NODES, PODS, TOPOLOGIES, Api, ApiError, object_path, pod_path
 from alignup.scheduler.objects import NodeObject, PodReader, WatchedPod, decode_node, decode_pod
 from alignup.scheduler.report import Report, decode_report
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.watch import Calls, Follower, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.extender_answers import Answers
     from alignup.scheduler.extender_wire import Binding
     from alignup.scheduler.leader import Leader
-    from alignup.scheduler.state import ClusterState
 
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
@@ -57,59 +57,6 @@ class PodDecoder:
             return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 
 
-class _Pods:
-    """Hands bound pods to the state."""
-
-    def __init__(self, state: ClusterState, answers: Answers, clock: Callable[[], float]) -> None:
-        self._state, self._answers, self._clock = state, answers, clock
-
-    def listed(self, found: list[WatchedPod]) -> None:
-        self._state.pods_listed([pod for pod in found if pod.node], self._clock())
-
-    def changed(self, found: WatchedPod) -> None:
-        if not found.node:
-            self.gone(found)
-            return
-        self._state.pod_seen(found, self._clock())
-        self._answers.forget(found.pod.uid)
-
-    def gone(self, found: WatchedPod) -> None:
-        self._state.pod_gone(found.pod.uid, self._clock())
-        self._answers.forget(found.pod.uid)
-
-
-class _Nodes:
-    """Hands Node objects to the state."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-
-    def listed(self, found: list[NodeObject]) -> None:
-        self._state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found})
-
-    def changed(self, found: NodeObject) -> None:
-        self._state.node_seen(found.metadata.name, found.metadata.labels or {})
-
-    def gone(self, found: NodeObject) -> None:
-        self._state.node_gone(found.metadata.name)
-
-
-class _Reports:
-    """Hands NodeResourceTopology objects to the state."""
-
-    def __init__(self, state: ClusterState, clock: Callable[[], float]) -> None:
-        self._state, self._clock = state, clock
-
-    def listed(self, found: list[Report]) -> None:
-        self._state.reports_listed(found, self._clock())
-
-    def changed(self, found: Report) -> None:
-        self._state.report_seen(found, self._clock())
-
-    def gone(self, found: Report) -> None:
-        self._state.report_gone(found.name)
-
-
 class Extender:
     """Everything but HTTP.
 
@@ -136,25 +83,32 @@ class Extender:
         leader: Leader | None = None,
         led: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.api, self.answers, self.state, self.clock = api, answers, answers.state, clock
+        self.api, self.answers, self.clock = api, answers, clock
+        self.state = state = answers.state
         self._leader, self._led, self._term = leader, led, 0
         self._complain, self._synced = complain, synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
+        nodes: Calls[NodeObject] = Calls(
+            lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
+            lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
+            lambda one: state.node_gone(one.metadata.name),
+        )
+        pods: Calls[WatchedPod] = Calls(
+            lambda found: state.pods_listed([one for one in found if one.node], clock()), self._pod_seen, self._pod_gone
+        )
+        reports: Calls[Report] = Calls(
+            lambda found: state.reports_listed(found, clock()),
+            lambda one: state.report_seen(one, clock()),
+            lambda one: state.report_gone(one.name),
+        )
+        follow = partial(Follower, api, pauses=pauses, complain=complain)
         self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
-            Follower(api, NODES, decode_node, _Nodes(self.state), pauses=pauses, complain=complain),
-            Follower(
-                api,
-                "/api/v1/pods",
-                self._decode,
-                _Pods(self.state, answers, clock),
-                query=BOUND_PODS,
-                pauses=pauses,
-                complain=complain,
-            ),
-            Follower(api, TOPOLOGIES, decode_report, _Reports(self.state, clock), pauses=pauses, complain=complain),
+            follow(NODES, decode_node, nodes),
+            follow(PODS, self._decode, pods, query=BOUND_PODS),
+            follow(TOPOLOGIES, decode_report, reports),
         )
 
     @property
@@ -174,6 +128,17 @@ class Extender:
             raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
         if self._leader is not None and self._leader.term != self._term:
             raise AlignupError("this extender has just begun to lead, and lists what was bound before")
+
+    def _pod_seen(self, found: WatchedPod) -> None:
+        if not found.node:
+            self._pod_gone(found)
+            return
+        self.state.pod_seen(found, self.clock())
+        self.answers.forget(found.pod.uid)
+
+    def _pod_gone(self, found: WatchedPod) -> None:
+        self.state.pod_gone(found.pod.uid, self.clock())
+        self.answers.forget(found.pod.uid)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from alignup.errors import InputError
-from alignup.scheduler.objects import Metadata, PodObject  # noqa: TC001  # msgspec reads annotations
+from alignup.scheduler.objects import Metadata, NodeObject, PodObject
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.scheduler.extender_answers import Filtered
 
@@ -26,10 +26,6 @@ _GO_NAMES: Final = {
     "PreemptionArgs": "ExtenderPreemptionArgs",
     "Binding": "ExtenderBindingArgs",
 }
-
-
-class _Named(msgspec.Struct, gc=False):
-    metadata: Metadata
 
 
 class _NodeList(msgspec.Struct, gc=False):
@@ -53,17 +49,15 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
         return list(self.objects)
 
 
-class _MetaVictim(msgspec.Struct, gc=False):
+class _Victim(msgspec.Struct, gc=False):
+    """A pod that comes by its uid, or whole."""
+
     uid: str = msgspec.field(name="UID", default="")
-
-
-class _MetaVictims(msgspec.Struct, gc=False):
-    pods: list[_MetaVictim] | None = msgspec.field(name="Pods", default=None)
-    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
 class _Victims(msgspec.Struct, gc=False):
-    pods: list[_Named] | None = msgspec.field(name="Pods", default=None)
+    pods: list[_Victim] | None = msgspec.field(name="Pods", default=None)
     violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
@@ -72,23 +66,22 @@ class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
 
     pod: PodObject
     node_name_to_victims: dict[str, _Victims] | None = None
-    node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
+    node_name_to_meta_victims: dict[str, _Victims] | None = None
+
+    @property
+    def by_node(self) -> Mapping[str, _Victims]:
+        """What the scheduler would evict from each node."""
+        return self.node_name_to_meta_victims or self.node_name_to_victims or {}
 
     @property
     def victims(self) -> dict[str, list[str]]:
         """By node, the uids of the pods that the scheduler would evict."""
-        if self.node_name_to_meta_victims is not None:
-            meta = self.node_name_to_meta_victims
-            return {name: [one.uid for one in found.pods or ()] for name, found in meta.items()}
-        whole = self.node_name_to_victims or {}
-        return {name: [one.metadata.uid for one in found.pods or ()] for name, found in whole.items()}
+        return {name: [one.uid or one.metadata.uid for one in found.pods or ()] for name, found in self.by_node.items()}
 
     @property
     def violations(self) -> dict[str, int]:
         """By node, how many disruption budgets these evictions violate."""
-        found: Mapping[str, _Victims | _MetaVictims] | None
-        found = self.node_name_to_meta_victims or self.node_name_to_victims
-        return {name: one.violations for name, one in (found or {}).items()}
+        return {name: one.violations for name, one in self.by_node.items()}
 
 
 class Binding(msgspec.Struct, gc=False):
@@ -115,7 +108,7 @@ _GO_KEYS: Final = {
     )
 }
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_NODE: Final = msgspec.json.Decoder(NodeObject)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 _BINDING: Final = msgspec.json.Decoder(Binding)
@@ -132,7 +125,7 @@ def decode_args(data: bytes) -> ExtenderArgs:
     items = (found.nodes.items if found.nodes else None) or ()
     _check_count("nodes", max(len(found.node_names or ()), len(items)))
     if found.node_names is None:
-        found.objects = _objects(items)
+        found.objects = {decode_json(item, "a Node", "Nodes.items", _NODE.decode).metadata.name: item for item in items}
     return found
 
 
@@ -156,15 +149,6 @@ def decode_binding(data: bytes) -> Binding:
         InputError: it is none.
     """
     return _decoded(data, _BINDING, Binding, lambda _: False)
-
-
-def _objects(items: Iterable[msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Return whole nodes by name.
-
-    Raises:
-        InputError: one of them is no Node.
-    """
-    return {decode_json(item, "a Node", "Nodes.items", _NAMED.decode).metadata.name: item for item in items}
 
 
 def _check_count(what: str, count: int) -> None:
@@ -198,23 +182,18 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lac
 
 def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     """Return the fields of a question with the keys in Go's case, those of victims too."""
-    found: dict[str, Any] = {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
+    found: dict[str, Any] = _in_go_case(fields)
     for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
-        if isinstance(found.get(key), msgspec.Raw):
-            by_node = msgspec.json.decode(found[key], type=dict[str, dict[str, Any]] | None)
-            found[key] = None if by_node is None else {name: _victims(one) for name, one in by_node.items()}
+        by_node = msgspec.json.decode(found.get(key, b"null"), type=dict[str, dict[str, Any]] | None)
+        found[key] = None if by_node is None else {name: _in_go_case(one) for name, one in by_node.items()}
+        for one in (found[key] or {}).values():
+            if isinstance(one.get("Pods"), list):
+                one["Pods"] = [_in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]]
     return found
 
 
-def _victims(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the victims of a node with the keys in Go's case."""
-    found = {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
-    if isinstance(found.get("Pods"), list):
-        found["Pods"] = [
-            {_GO_KEYS.get(key.lower(), key): value for key, value in one.items()} if isinstance(one, dict) else one
-            for one in found["Pods"]
-        ]
-    return found
+def _in_go_case(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
 
 
 def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:

@@ -22,6 +22,7 @@ from alignup.scheduler.api_client import (
     MERGE,
     MISSING,
     NODES,
+    PODS,
     TOPOLOGIES,
     Api,
     ApiError,
@@ -30,9 +31,10 @@ from alignup.scheduler.api_client import (
     write_object,
 )
 from alignup.scheduler.fleet_node import FleetNode, ended_status, rejected_status, running_status
+from alignup.scheduler.leader import moment
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import Description, Report, decode_holdings, decode_report, holdings_of
-from alignup.scheduler.watch import Follower, Pauses, decode_list
+from alignup.scheduler.watch import Backoff, Follower, Pauses, decode_list
 from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
 if TYPE_CHECKING:
@@ -86,12 +88,11 @@ class Fleet:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changed: set[str] = set()
         self._writes: dict[str, deque[Callable[[], Awaitable[object]]]] = {}
-        self._begun: list[str] = []
-        self._awake = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
         self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
-        self._follower = Follower(api, "/api/v1/pods", decode_pod, self, query=query, pauses=pauses, complain=complain)
+        self._follower = Follower(api, PODS, decode_pod, self, query=query, pauses=pauses, complain=complain)
 
     @property
     def is_synced(self) -> bool:
@@ -105,7 +106,7 @@ class Fleet:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follower.run())
             tasks.create_task(self._renew_leases(tasks))
-            tasks.create_task(self._write_on(tasks))
+            self._tasks = tasks
 
     # What happens to pods.
 
@@ -132,8 +133,7 @@ class Fleet:
             self._forget(uid)
             self._write(uid, lambda: self._delete(found))
         elif found.has_ended:
-            self._free(node, uid)
-            self._forget(uid)
+            self.gone(found)
         elif uid not in self._pods:
             self._start(node, found)
         elif END in (found.metadata.annotations or {}):
@@ -149,7 +149,7 @@ class Fleet:
     def _start(self, node: FleetNode, found: PodObject) -> None:
         """Admit a pod, or reject it; one that runs already was admitted by an earlier process."""
         uid = found.metadata.uid
-        moment = _now()
+        now = _now()
         self._pods[uid] = found
         if not node.has(uid):
             try:
@@ -158,11 +158,11 @@ class Fleet:
                 self._complain(f"pod {found.metadata.namespace}/{found.metadata.name}: {error}")
                 return
             if rejection is not None:
-                self._write(uid, lambda: self._set_status(found, rejected_status(rejection, moment)))
+                self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
                 return
             self._report(node)
         if found.status.phase != "Running":
-            self._write(uid, lambda: self._set_status(found, running_status(found, moment)))
+            self._write(uid, lambda: self._set_status(found, running_status(found, now)))
         annotations = found.metadata.annotations or {}
         duration = seconds_of(annotations[DURATION]) if DURATION in annotations else self._duration
         if END in annotations:
@@ -202,18 +202,9 @@ class Fleet:
         """Write something soon, after what was to be written earlier under the same key."""
         if key not in self._writes:
             self._writes[key] = deque()
-            self._begun.append(key)
-            self._awake.set()
+            if self._tasks is not None:
+                self._tasks.create_task(self._write_all(key))
         self._writes[key].append(write)
-
-    async def _write_on(self, tasks: asyncio.TaskGroup) -> None:
-        """Write what is to be written: in order under one key, else at once."""
-        while True:
-            await self._awake.wait()
-            self._awake.clear()
-            for key in self._begun:
-                tasks.create_task(self._write_all(key))
-            self._begun.clear()
 
     async def _write_all(self, key: str) -> None:
         writes = self._writes[key]
@@ -224,7 +215,7 @@ class Fleet:
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write until the server has taken it or refused it for good; an object that is gone needs nothing."""
-        pause = 0.1
+        backoff = Backoff(Pauses())
         while True:
             try:
                 await write()
@@ -234,8 +225,7 @@ class Fleet:
                 self._complain(str(error))
                 if not error.is_passing:
                     return
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 10.0)
+                await backoff.pause()
             else:
                 return
 
@@ -367,8 +357,7 @@ class Fleet:
 
 
 def _lease(name: str) -> dict[str, Any]:
-    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment}
+    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment()}
 
 
 def _now() -> str:
@@ -396,7 +385,7 @@ def read_fleet(text: bytes, source: str) -> list[FleetNode]:
         InputError: a line is no node, a name comes twice, or there is no line.
         ConfigError: a kubelet would refuse to start on one of the nodes.
     """
-    nodes = list(_made(_lines(text, source)))
+    nodes = list(_made(numbered_lines(text, source)))
     if not nodes:
         raise InputError(f"expected at least one node, got none in {source}")
     return nodes
@@ -408,33 +397,26 @@ def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
     Raises:
         InputError: there is no such machine.
     """
-    return list(
-        _made((f"--machine {machine}", {"name": f"{machine}-{number}", "machine": machine}) for number in range(count))
-    )
+    lines = (msgspec.json.encode({"name": f"{machine}-{number}", "machine": machine}) for number in range(count))
+    return list(_made((f"--machine {machine}", line) for line in lines))
 
 
-def _lines(text: bytes, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for where, line in numbered_lines(text, source):
-        with errors_at(where):
-            found: Any = decode_json(line, "a node as a JSON object")
-            if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-                raise InputError.at("name", "a node as a JSON object with a name", found)
-        yield where, found
-
-
-def _made(lines: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[FleetNode]:
+def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
     descriptions = Description()
     names: set[str] = set()
     for where, line in lines:
-        name = line["name"]
-        if line.get("pods"):
-            warn(f"the pods of node {name} are ignored: pods of a fleet come from the API server")
-        described = {key: value for key, value in line.items() if key not in {"name", "pods"}}
-        text = msgspec.json.encode(described).decode()
         with errors_at(where):
+            found: Any = decode_json(line, "a node as a JSON object")
+            name = found.get("name") if isinstance(found, dict) else None
+            if not isinstance(name, str):
+                raise InputError.at("name", "a node as a JSON object with a name", found)
             if name in names:
                 raise InputError.at("name", "a name that no other node has", name)
             names.add(name)
+            if found.get("pods"):
+                warn(f"the pods of node {name} are ignored: pods of a fleet come from the API server")
+            described = {key: value for key, value in found.items() if key not in {"name", "pods"}}
+            text = msgspec.json.encode(described).decode()
             try:
                 node = descriptions.template(text, {})
             except AlignupError as error:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from alignup.errors import AlignupError
+from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.node_sums import allocatable_sums, requested
 from alignup.node_resource_topology.write import topology_object
-from alignup.scheduler.report import HOLDINGS, NODE, Holdings, holdings_of, restored_node
+from alignup.scheduler.report import Holdings, annotations_of, restored_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_PODS: Final = 110
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
-_MILLI: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,7 @@ class FleetNode:
         """Return the NodeResourceTopology object of the node as it is now."""
         found = topology_object(self.name, self.node)
         if with_holdings:
-            holdings = msgspec.json.encode(holdings_of(self.node)).decode()
-            found["metadata"]["annotations"] = {NODE: self.description, HOLDINGS: holdings}
+            found["metadata"]["annotations"] = annotations_of(self.description, self.node)
         return found
 
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -167,13 +164,8 @@ def _allocatable(node: Node) -> dict[str, int]:
 
 
 def _capacity(node: Node) -> dict[str, int]:
-    machine = node.machine
-    found = {"cpu": _MILLI * machine.cpu_count, "memory": sum(one.memory for one in machine.numa_nodes)}
-    for numa_node in machine.numa_nodes:
-        for pages in numa_node.hugepages:
-            name = f"hugepages-{pages.size}"
-            found[name] = found.get(name, 0) + pages.size_bytes * pages.count
-    return found | _device_counts(node, healthy=False)
+    without_reservations = allocatable_sums(node.machine, KubeletConfig(), _device_counts(node, healthy=False))
+    return without_reservations | {"memory": sum(one.memory for one in node.machine.numa_nodes)}
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
@@ -18,6 +19,8 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, ApiError, object_path
+from alignup.scheduler.objects import Metadata, decode_pod
+from alignup.scheduler.watch import decode_list
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -53,12 +56,8 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     lease_transitions: int = 0
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _Lease(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
@@ -126,8 +125,9 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
-                async with asyncio.timeout(self.terms.retry):
-                    await self._release()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.terms.retry):
+                        await self._release()
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.
@@ -149,13 +149,13 @@ class Leader:
 
     async def _write(self, before: _Spec, version: str | None, begun: float) -> None:
         """Write this process into the lease, unless another one was faster."""
-        moment = _moment()
+        now = moment()
         is_mine = before.holder_identity == self.identity
         spec = _Spec(
             self.identity,
             self.terms.lease,
-            before.acquire_time if is_mine else moment,
-            moment,
+            before.acquire_time if is_mine else now,
+            now,
             before.lease_transitions + (version is not None and not is_mine),
         )
         if await self._put(spec, version):
@@ -196,25 +196,10 @@ class Leader:
         try:
             found = await self._get()
             if found is not None and found.spec.holder_identity == self.identity:
-                spec = _Spec("", 1, None, _moment(), found.spec.lease_transitions)
+                spec = _Spec("", 1, None, moment(), found.spec.lease_transitions)
                 await self._put(spec, found.metadata.resource_version)
         except AlignupError as error:
             self._complain(f"lease {self._name}: {error}")
-
-
-class _Named(msgspec.Struct):
-    name: str
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Named
-
-
-class _Pods(msgspec.Struct):
-    items: list[_Pod] | None = None
-
-
-_PODS: Final = msgspec.json.Decoder(_Pods)
 
 
 async def label_leader(api: Api, namespace: str, name: str) -> None:
@@ -225,12 +210,12 @@ async def label_leader(api: Api, namespace: str, name: str) -> None:
     """
     pods = object_path("/api/v1/namespaces", namespace, "pods")
     text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
-    found = decode_json(text, "a list of pods", decode=_PODS.decode)
-    others = {one.metadata.name for one in found.items or ()} - {name}
+    others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
     for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
         body = msgspec.json.encode({"metadata": {"labels": {LEADER: value}}})
         await api.request("PATCH", object_path(pods, pod), body, content_type=MERGE)
 
 
-def _moment() -> str:
+def moment() -> str:
+    """Return this moment in the form of the API, with microseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -56,6 +56,16 @@ class ExactMember:
         self.node = self._rebuilt()
 
     @property
+    def known(self) -> Node:
+        """What a cluster judges."""
+        return self.node
+
+    @property
+    def empty(self) -> Node:
+        """The node without pods."""
+        return self.template
+
+    @property
     def reports(self) -> bool:
         """Whether the node says what its pods hold."""
         return self._leaving is not None
@@ -63,9 +73,8 @@ class ExactMember:
     @property
     def pending(self) -> tuple[str, ...]:
         """The uids of pods that are bound, hold something, and are in no report yet."""
-        listed = self._listed()
-        mine = {held.uid for held in holdings_of(self.node).pods if held.containers}
-        return tuple([uid for uid in self.pods if uid in mine and uid not in listed])
+        refused = {pod.uid for pod in self.node.pods}.symmetric_difference(self.pods)
+        return tuple([uid for uid in self.unsettled if uid not in refused])
 
     @property
     def unsettled(self) -> tuple[str, ...]:
@@ -223,6 +232,16 @@ class AmountsMember:
         self.amounts = topology.amounts
 
     @property
+    def known(self) -> NodeAmounts:
+        """What a cluster judges."""
+        return self.amounts
+
+    @property
+    def empty(self) -> NodeAmounts:
+        """The amounts of the node without pods."""
+        return emptied(self.topology.amounts)
+
+    @property
     def pending(self) -> tuple[str, ...]:
         """The uids of pods that are bound and that the object does not know yet."""
         return tuple(self._pending)
@@ -241,7 +260,7 @@ class AmountsMember:
         self.pods[uid] = bound
         self._count()
 
-    def gone(self, uid: str) -> None:
+    def gone(self, uid: str, _now: float = 0.0) -> None:
         """Forget a pod that has ended; what the object counted for it stays taken until the object changes."""
         self.pods.pop(uid, None)
         if self._pending.pop(uid, None) is not None:

@@ -16,8 +16,8 @@ from alignup.errors import AlignupError, InputError
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
 from alignup.scheduler.api_client import TOPOLOGIES, Api, write_object
-from alignup.scheduler.report import HOLDINGS, NODE, decode_report, holdings_of
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.report import HOLDINGS, NODE, annotations_of, decode_report
+from alignup.scheduler.watch import Calls, Follower, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,31 +65,8 @@ def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
         found: the node.
     """
     made = kubelet_topology_object(name, found)
-    made["metadata"]["annotations"] = {
-        NODE: msgspec.json.encode(described(found)).decode(),
-        HOLDINGS: msgspec.json.encode(holdings_of(found.node)).decode(),
-    }
+    made["metadata"]["annotations"] = annotations_of(msgspec.json.encode(described(found)).decode(), found.node)
     return made
-
-
-class _Watched:
-    """What the API server has in the place of the object that was written last."""
-
-    def __init__(self) -> None:
-        self.written: _Annotations = (None, None)
-        self.is_intact = False
-
-    def listed(self, found: list[_Annotations]) -> None:
-        """Take in the object, if it is there."""
-        self.changed(found[0] if found else (None, None))
-
-    def changed(self, found: _Annotations) -> None:
-        """Take in the object as it is now."""
-        self.is_intact = found == self.written
-
-    def gone(self, _found: _Annotations) -> None:
-        """Take in that the object was deleted."""
-        self.is_intact = False
 
 
 def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
@@ -125,7 +102,15 @@ async def publish_node(
         once: return after the node was published.
         pauses: between attempts to watch the object.
     """
-    watched = _Watched()
+    there: _Annotations = (None, None)
+
+    def take(found: _Annotations) -> None:
+        nonlocal there
+        there = found
+
+    watched: Calls[_Annotations] = Calls(
+        lambda found: take(found[0] if found else (None, None)), take, lambda _: take((None, None))
+    )
     query = {"fieldSelector": f"metadata.name={name}"}
     follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query, pauses=pauses, complain=complain)
     watching = None if once else asyncio.create_task(follower.run())
@@ -138,14 +123,16 @@ async def publish_node(
                 if seen != last:
                     await asyncio.sleep(_SETTLED)
                 if seen == last or msgspec.json.encode(published_object(name, read())) == seen:
-                    if seen != last or not watched.is_intact:
-                        annotations = made["metadata"]["annotations"]
-                        watched.written = annotations[NODE], annotations[HOLDINGS]
+                    annotations = made["metadata"]["annotations"]
+                    written = annotations[NODE], annotations[HOLDINGS]
+                    if seen != last or there != written:
+                        there = written
                         await write_object(api, TOPOLOGIES, name, seen)
-                        last, watched.is_intact = seen, True
+                        last = seen
                     if once:
                         return
             except AlignupError as error:
+                there = None, None  # nobody knows
                 complain(str(error))
                 if once:
                     raise

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.scheduler.api_client import CONFLICT, MISSING, Api, ApiError, pod_path
+from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
 
@@ -37,15 +37,6 @@ class Rules:
     """Deletions for one controller within an hour; further pods stay."""
 
 
-@dataclass(slots=True)
-class _Owner:
-    """What was done for one controller."""
-
-    count: int = 0
-    due: float = 0.0
-    moments: list[float] = field(default_factory=list)
-
-
 class Backoff:
     """Says how long to wait before a pod of a controller is deleted.
 
@@ -55,7 +46,8 @@ class Backoff:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._owners: dict[str, _Owner] = {}
+        self._due: dict[str, list[float]] = {}
+        """By the uid of a controller, when pods are deleted."""
 
     def delay(self, owner: str, now: float) -> float | None:
         """Return the seconds to wait, and count the deletion; None: the limit is reached.
@@ -64,18 +56,15 @@ class Backoff:
             owner: the uid of the controller.
             now: seconds on any clock that never goes back.
         """
-        for uid in [uid for uid, one in self._owners.items() if one.due < now - _QUIET]:
-            del self._owners[uid]
-        found = self._owners.setdefault(owner, _Owner(due=now))
-        found.moments = [moment for moment in found.moments if moment > now - _QUIET]
-        if len(found.moments) >= self._rules.limit:
+        of_hour = {uid: [moment for moment in due if moment > now - _QUIET] for uid, due in self._due.items()}
+        self._due = {uid: due for uid, due in of_hour.items() if due}
+        due = self._due.setdefault(owner, [])
+        if len(due) >= self._rules.limit:
             return None
         # 2 ** 60 is longer than any pause, and a float holds it
-        pause = min(self._rules.first * 2.0 ** min(found.count, 60), self._rules.longest)
-        found.due = max(found.due, now) + pause
-        found.count += 1
-        found.moments.append(found.due)
-        return found.due - now
+        pause = min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest)
+        due.append(max([now, *due]) + pause)
+        return due[-1] - now
 
 
 class Reconciler:
@@ -106,9 +95,7 @@ class Reconciler:
         self._clock = clock
         self._backoff = Backoff(rules)
         self._known: dict[str, asyncio.Task[None] | None] = {}
-        self._follower = Follower(
-            api, "/api/v1/pods", decode_pod, self, query=FAILED_PODS, pauses=pauses, complain=complain
-        )
+        self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS, pauses=pauses, complain=complain)
 
     async def run(self) -> None:
         """Follow failed pods until cancelled."""

@@ -19,7 +19,8 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.node.inputs import has_policy
 from alignup.node_resource_topology.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
-from alignup.node_resource_topology.read import Topology, read_topology
+from alignup.node_resource_topology.read import Attribute, Topology, read_topology
+from alignup.scheduler.objects import Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -59,19 +60,9 @@ class Holdings(msgspec.Struct, rename="camel", frozen=True):
     pods: list[PodHolding]
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    name: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Attribute(msgspec.Struct, gc=False):
-    name: str = ""
-    value: str = ""
-
-
 class _Object(msgspec.Struct, gc=False):
-    metadata: _Metadata
-    attributes: list[_Attribute] | None = None
+    metadata: Metadata
+    attributes: list[Attribute] | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -162,6 +153,11 @@ def decode_holdings(text: str) -> Holdings:
         InputError: they are of another form.
     """
     return decode_json(text, "holdings", f"the annotation {HOLDINGS}", _HOLDINGS.decode)
+
+
+def annotations_of(description: str, node: Node) -> dict[str, str]:
+    """Return the two annotations of a node."""
+    return {NODE: description, HOLDINGS: msgspec.json.encode(holdings_of(node)).decode()}
 
 
 def holdings_of(node: Node) -> Holdings:

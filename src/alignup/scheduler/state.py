@@ -7,10 +7,12 @@ Questions about the state are answered in `alignup.scheduler.extender_answers`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from alignup.cluster.cluster import Cluster
@@ -21,7 +23,7 @@ from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
-from alignup.scheduler.members import AmountsMember, ExactMember, emptied
+from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description, Report, decode_holdings
 
 if TYPE_CHECKING:
@@ -103,11 +105,8 @@ class ClusterState:
         if not there:
             del self._by_node[pod.node]
         member = self.members.get(pod.node)
-        if isinstance(member, ExactMember):
-            member.gone(uid, now)
-        elif member is not None:
-            member.gone(uid)
         if member is not None:
+            member.gone(uid, now)
             self._note(member)
 
     def assume(self, pod: WatchedPod, now: float) -> None:
@@ -149,15 +148,11 @@ class ClusterState:
             self._doubt(member)
             self.view.touch()
         elif member is not None:
-            member.bind(pod, self._mask(pod), now)
+            mask = 0  # where it would place the pod: unknown
+            with suppress(AlignupError):
+                mask = self.view.affinity(pod.pod, pod.node, self.strategy)
+            member.bind(pod, mask, now)
             self.view.refresh(member)
-
-    def _mask(self, pod: WatchedPod) -> int:
-        """Return where a node of which only amounts are known would place a pod; 0: unknown."""
-        try:
-            return self.view.affinity(pod.pod, pod.node, self.strategy)
-        except AlignupError:
-            return 0
 
     # Nodes, and what they report.
 
@@ -298,8 +293,9 @@ class ClusterState:
         return False
 
 
+_KEY: Final = msgspec.json.Encoder(order="sorted")
 Member = ExactMember | AmountsMember
-_Empty = Node | NodeAmounts
+_Known = Node | NodeAmounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -331,42 +327,25 @@ class _Part:
             self._layouts = layouts_of(self.cluster)
         return self._layouts
 
-    def fill(self, names: tuple[str, ...], cluster: Cluster | None, empty: list[_Empty]) -> None:
-        """Take other members.
-
-        Args:
-            names: their names.
-            cluster: their cluster; None if there is none.
-            empty: each without pods; those that are equal, or one object, are judged once.
-        """
-        self.names, self.cluster, self._layouts = names, cluster, None
-        kinds: dict[object, int] = {}
-        keys = [id(one) if isinstance(one, Node) else _key(one) for one in empty]
+    def fill(self, members: Sequence[Member]) -> None:
+        """Take other members. Without pods, those that are equal, or one object, are judged once."""
+        self.names, self._layouts = tuple([one.name for one in members]), None
+        self.cluster = _cluster({one.name: one.known for one in members})
+        kinds: dict[int | bytes, int] = {}
+        empty = [one.empty for one in members]
+        keys = [id(one) if isinstance(one, Node) else _KEY.encode(one) for one in empty]
         self.kinds = np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.intp)
         first = dict(zip(reversed(keys), reversed(empty), strict=True))
         self.empties = _cluster({f"kind-{number}": first[key] for key, number in kinds.items()})
 
 
-def _cluster(found: Mapping[str, _Empty]) -> Cluster | None:
+def _cluster(found: Mapping[str, _Known]) -> Cluster | None:
     """Return the cluster of nodes, or of amounts; None if there are none."""
     if not found:
         return None
     nodes = [one for one in found.values() if isinstance(one, Node)]
     rows = [row_of_node(one) if isinstance(one, Node) else row_of_amounts(one) for one in found.values()]
     return Cluster(tuple(found), rows, nodes)
-
-
-def _key(amounts: NodeAmounts) -> object:
-    """Return a key that equal amounts share."""
-    parts = (amounts.memory, amounts.devices)
-    return (
-        amounts.numa_nodes,
-        amounts.policy,
-        amounts.scope,
-        amounts.cpus,
-        *[tuple(sorted(part.items())) for part in parts],
-        amounts.distances,
-    )
 
 
 class View:
@@ -405,7 +384,7 @@ class View:
             return
         cluster = (self._exact if isinstance(member, ExactMember) else self._amounts).cluster
         if cluster is not None:
-            cluster.update(member.name, member.node if isinstance(member, ExactMember) else member.amounts)
+            cluster.update(member.name, member.known)
 
     def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""
@@ -423,9 +402,7 @@ class View:
             None if part.cluster is None else part.cluster.evaluate(pod, strategy)
             for part in (self._exact, self._amounts)
         )
-        there = [answer for answer in answers if answer is not None]
-        if not there:
-            return Judgement(np.zeros(0, np.bool_), np.zeros(0), (None, None))
+        there = [Evaluation.empty(0), *[answer for answer in answers if answer is not None]]
         return Judgement(
             np.concatenate([answer.admitted for answer in there]),
             np.concatenate([answer.score for answer in there]),
@@ -468,17 +445,14 @@ class View:
             for part in (self._exact, self._amounts)
             if part.empties is not None
         ]
-        return np.concatenate(found) if found else np.zeros(0, np.bool_)
+        return np.concatenate([np.zeros(0, np.bool_), *found])
 
     def _settle(self) -> None:
         """Build the clusters anew after nodes came or went."""
         if not self._is_stale:
             return
-        exact = {name: one for name, one in self.members.items() if isinstance(one, ExactMember)}
-        amounts = {name: one for name, one in self.members.items() if isinstance(one, AmountsMember)}
-        nodes = _cluster({name: one.node for name, one in exact.items()})
-        self._exact.fill(tuple(exact), nodes, [one.template for one in exact.values()])
-        rows = _cluster({name: one.amounts for name, one in amounts.items()})
-        self._amounts.fill(tuple(amounts), rows, [emptied(one.topology.amounts) for one in amounts.values()])
-        self._index = {name: number for number, name in enumerate((*exact, *amounts))}
+        members = self.members.values()
+        self._exact.fill([one for one in members if isinstance(one, ExactMember)])
+        self._amounts.fill([one for one in members if isinstance(one, AmountsMember)])
+        self._index = {name: number for number, name in enumerate((*self._exact.names, *self._amounts.names))}
         self._is_stale = False

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from alignup.errors import AlignupError, InputError
-from alignup.scheduler.api_client import GONE, JSON, Api, ApiError
+from alignup.scheduler.api_client import GONE, JSON, Api, ApiError, Status
 from alignup.text.json_text import decode_json, without_depths
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ _LEVELS: Final = 64
 """Objects of a cluster have some ten levels."""
 
 
-class _ListMeta(msgspec.Struct, rename="camel"):
+class _Meta(msgspec.Struct, rename="camel"):
+    """Of an object, or of a list of them."""
+
+    name: str = ""
+    namespace: str = ""
     resource_version: str = ""
     next_page: str = msgspec.field(name="continue", default="")
 
@@ -40,7 +44,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 class ObjectList(msgspec.Struct):
     """A list of objects on the wire, or a page of one; the objects stay text until each is decoded."""
 
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
     items: list[msgspec.Raw] | None = None
 
 
@@ -49,19 +53,8 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
 class _Versioned(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
 
 
 class Sink(Protocol[T]):
@@ -78,6 +71,15 @@ class Sink(Protocol[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Calls(Generic[T]):
+    """A sink that hands objects to three functions."""
+
+    listed: Callable[[list[T]], None]
+    changed: Callable[[T], None]
+    gone: Callable[[T], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Pauses:
     """Seconds between attempts."""
 
@@ -85,6 +87,23 @@ class Pauses:
     longest: float = 10.0
     resync: float = 600.0
     """Between a list and the next, though nothing seems to be wrong."""
+
+
+class Backoff:
+    """Ever longer pauses, until something succeeds."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew with the shortest pause."""
+        self._next = self._pauses.first
+
+    async def pause(self) -> None:
+        """Wait, twice as long as the last time."""
+        await asyncio.sleep(self._next)
+        self._next = min(2 * self._next, self._pauses.longest)
 
 
 class Follower(Generic[T]):
@@ -138,26 +157,24 @@ class Follower(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        pause = self._pauses.first
+        backoff = Backoff(self._pauses)
         while True:
             try:
                 await self._list()
-                pause = self._pauses.first
+                backoff.reset()
                 async with asyncio.timeout(0 if self._wanted else self._pauses.resync) as self._until_resync:
                     await self._watch_on()
             except TimeoutError:
                 continue  # time for another list
-            except ApiError as error:
+            except (ApiError, InputError) as error:
                 self.is_current = False
-                if not error.is_gone:
+                if not isinstance(error, ApiError):
+                    self._complain(f"{self._path}: {error}")
+                elif error.is_gone:
+                    continue
+                else:
                     self._complain(str(error))
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, self._pauses.longest)
-            except InputError as error:
-                self.is_current = False
-                self._complain(f"{self._path}: {error}")
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, self._pauses.longest)
+                await backoff.pause()
             finally:
                 self._until_resync = None
 
@@ -190,21 +207,20 @@ class Follower(Generic[T]):
             ApiError: the version is gone, or the server does not let us watch.
             InputError: something came that is no event.
         """
-        pause = self._pauses.first
+        backoff = Backoff(self._pauses)
         while True:
             seen = self._version
             try:
                 await self._watch()
-                pause = self._pauses.first
+                backoff.reset()
             except ApiError as error:
                 if error.is_gone:
                     raise
                 self.is_current = False
                 self._complain(str(error))
                 if self._version != seen:
-                    pause = self._pauses.first
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, self._pauses.longest)
+                    backoff.reset()
+                await backoff.pause()
 
     async def _watch(self) -> None:
         query = {
@@ -283,7 +299,7 @@ def _meta(data: msgspec.Raw) -> _Meta:
 
 _LIST: Final = msgspec.json.Decoder(ObjectList)
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_STATUS: Final = msgspec.json.Decoder(_Status)
+_STATUS: Final = msgspec.json.Decoder(Status)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 
 
