@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.claims.capacities import CapacityError, consumed
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
@@ -22,7 +22,6 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from alignup.claims.cel_program import Variables
     from alignup.claims.gates import Gates
     from alignup.claims.objects import (
         AttributeValue,
@@ -230,7 +229,7 @@ class _Maker:
         self._node = node
         self._classes = classes
         self._used = used
-        self._variables: dict[int, Variables | EvaluationError] = {}
+        self._variables: dict[int, Mapping[str, Any] | EvaluationError] = {}
         self._answers: dict[tuple[str, int], bool | Exception] = {}
         self._counter_names: list[tuple[int, str, str]] = []
         self._drivers: dict[tuple[str, str], bool | Exception] = {}
@@ -401,7 +400,7 @@ class _Maker:
         variables = self._variables[index]
         return variables if isinstance(variables, EvaluationError) else _outcome(program, variables)
 
-    def _variables_of(self, candidate: Candidate) -> Variables | EvaluationError:
+    def _variables_of(self, candidate: Candidate) -> Mapping[str, Any] | EvaluationError:
         attributes = candidate.device.attributes.values()
         if not self._gates.list_selectors and any(value.is_list for value in attributes):
             return EvaluationError("unsupported attribute value")
@@ -662,7 +661,7 @@ class _Maker:
             problem.classes.append(numbers.setdefault(key, len(numbers)))
 
 
-def _outcome(program: Program, variables: Variables) -> bool | Exception:
+def _outcome(program: Program, variables: Mapping[str, Any]) -> bool | Exception:
     """Return what a selector says of a device, or its error."""
     try:
         return program.matches(variables)[0]
