@@ -71,7 +71,7 @@ def a_kubelet_node(rng):
 def read_node(files):
     """Check the node, read it, admit a pod, and remove all."""
     check_node(files, {})
-    node = make_node(read_records(files), MACHINE).node
+    node = make_node(read_records(files, {}), MACHINE).node
     node.admit(guaranteed("new", (1, 1)))
     for pod in node.pods:
         node.remove(pod.uid)

@@ -17,7 +17,7 @@ import leasing
 from alignup.cluster import Cluster
 from alignup.cluster.trace import read_trace
 from alignup.kubernetes.kubelet_config import load_config
-from alignup.kubernetes.manifest import load_pods
+from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.leases.file import LeaseFile, checksum, decode_table, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
@@ -206,7 +206,7 @@ def node_on(machine):
 def with_pods(data):
     """Read pods and admit them."""
     node = Node.from_dict({key: SCENARIO[key] for key in ("machine", "kubelet", "devices")})
-    for pod in load_pods(data, "f"):
+    for pod in (one.pod for one in read_pod_documents(data, "f")):
         if pod.uid not in {there.uid for there in node.manager.pods}:
             node.admit(pod)
 

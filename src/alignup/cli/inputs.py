@@ -357,7 +357,7 @@ def asked_pods(
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}
     there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known)
-    ended = sorted((one for one in kept if one.was_rejected), key=lambda one: one.started, reverse=True)
+    ended = sorted((one for one in kept if one.was_rejected), key=lambda one: one.started or one.created, reverse=True)
     others = (one for one in kept if one.pod.uid not in known and not one.was_rejected)
     asked = AskedPods(tuple(expanded(others, source.replicas)), there, tuple(ended))
     if asked == AskedPods():
@@ -379,11 +379,11 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)
-    records = read_records(files, source.config)
+    records = read_records(files, {"config": source.config, "kubelet_version": version})
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
     given = source.inventory
     inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
-    found = make_node(records, at, inventory, version).node
+    found = make_node(records, at, inventory).node
     resources = frozenset(found.devices.pools if found.devices else ())
     found.whole_verdict = not source.managers_only
     return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS))

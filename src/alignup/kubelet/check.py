@@ -6,20 +6,17 @@ The states of CPU manager and memory manager are checked as `validateState` of `
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.cpu_state import read_cpu_state
-from alignup.kubelet.device_checkpoint import read_device_checkpoint
 from alignup.kubelet.findings import finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles
-from alignup.kubelet.memory_state import MemoryTable, NumaNodeState, read_memory_state
-from alignup.kubelet.read import config_of, machine_of, read_records, release_of_node, stale_entries
-from alignup.kubelet.state import KubeletState
-from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.kubelet.memory_state import MemoryTable, NumaNodeState
+from alignup.kubelet.read import config_of, machine_of, read_records, stale_entries
+from alignup.kubelet.state import read_checkpoints, state_of, union_of
+from alignup.kubernetes.versions import release_of
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
 from alignup.text.byte_sizes import short_bytes
@@ -34,15 +31,14 @@ if TYPE_CHECKING:
     from alignup.kubelet.memory_state import MemoryState
     from alignup.kubelet.pod_resources import Allocatable
     from alignup.kubelet.read import KubeletOptions, NodeRecords
+    from alignup.kubelet.state import KubeletState
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
-_READERS: dict[str, tuple[str, Any]] = {
-    CPU_STATE: ("cpu", read_cpu_state),
-    MEMORY_STATE: ("memory", read_memory_state),
-    DEVICE_CHECKPOINT: ("device", read_device_checkpoint),
-}
+_KINDS: Final = {CPU_STATE: "cpu", MEMORY_STATE: "memory", DEVICE_CHECKPOINT: "device"}
+"""By path, the first word of the findings about it."""
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
 
@@ -57,47 +53,29 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     Raises:
         InputError: there is no file of a kubelet, or something else than a state file is damaged.
     """
-    version = release_of_node(files, options.get("kubelet_version"))
-    found, values = _read_files(files, version)
-    records = read_records(files, options.get("config"), options.get("config_dir"), lambda ids: _state(values, ids))
+    found: list[Finding] = []
+    values: dict[str, Any] = {}
+
+    def read(version: KubeletVersion) -> KubeletState:
+        for path, one in read_checkpoints(files, version):
+            if isinstance(one, InputError):
+                found.append(finding(f"{_KINDS[path]}-file-damaged", files.place(path), str(one)))
+            else:
+                values[path] = one
+                found.extend(_owner(files, path))
+        return state_of(values)
+
+    records = read_records(files, options, read)
     machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
     try:
-        config = config_of(records, machine, options.get("kubelet_version"))
+        config = config_of(records, machine)
     except InputError as error:
         return [*found, finding("configuration", records.configuration.source, str(error))]
     found += _missing(records, config)
     found += _formats(files, values, config)
     damaged = {one.file for one in found}
     intact = {path: value for path, value in values.items() if files.place(path) not in damaged}
-    state = _state(intact, {})
-    return [*found, *_contents(replace(records, state=state), machine, config)]
-
-
-def _state(values: dict[str, Any], containers: dict[str, tuple[str, str]]) -> KubeletState:
-    """Return the state of files that could be read."""
-    cpu: CpuState | None = values.get(CPU_STATE)
-    if cpu is not None and containers:
-        with suppress(InputError):  # of containers that are gone
-            cpu = cpu.named(containers)
-    return KubeletState(cpu, values.get(MEMORY_STATE), values.get(DEVICE_CHECKPOINT))
-
-
-def _read_files(files: NodeFiles, version: KubeletVersion) -> tuple[list[Finding], dict[str, Any]]:
-    """Return what is wrong with the state files by themselves, and what those say that can be read."""
-    found: list[Finding] = []
-    values: dict[str, Any] = {}
-    for path, (name, read) in _READERS.items():
-        try:
-            data = files.read(path)
-            if data is None:
-                continue
-            versioned = () if path == DEVICE_CHECKPOINT else (version,)
-            values[path] = read(data, files.place(path), *versioned)
-        except InputError as error:
-            found.append(finding(f"{name}-file-damaged", files.place(path), str(error)))
-            continue
-        found += _owner(files, path)
-    return found, values
+    return [*found, *_contents(replace(records, state=state_of(intact)), machine, config)]
 
 
 def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
@@ -125,7 +103,7 @@ def _missing(records: NodeRecords, config: KubeletConfig) -> Iterator[Finding]:
         yield finding("no-state", folder, "the kubelet's folder has no state file")
         return
     for path in gone:
-        yield finding(f"{_READERS[path][0]}-file-missing", files.place(path), "there is no such file")
+        yield finding(f"{_KINDS[path]}-file-missing", files.place(path), "there is no such file")
 
 
 def _is_there(files: NodeFiles, path: str) -> bool:
@@ -141,7 +119,7 @@ def _formats(files: NodeFiles, values: dict[str, Any], config: KubeletConfig) ->
     takes_all = len(release_of(config.version).checkpoints["memory_manager_state"]) > _GATED_FORMATS
     newest = 3 if takes_all or config.feature_gates.get(_POD_LEVEL_GATE) else 2
     for path, value in values.items():
-        name = _READERS[path][0]
+        name = _KINDS[path]
         version = getattr(value, "version", 0) + (path == MEMORY_STATE)
         if not value.is_intact:
             text = f"the checksum is {value.checksum}, and that of what is written {value.expected_checksum}"
@@ -245,13 +223,8 @@ def _overlaps(state: CpuState, file: str) -> Iterator[Finding]:
 
 def _changed_cpus(state: CpuState, file: str, cpus: CPUSet) -> Iterator[Finding]:
     """Yield that the machine's CPUs are not those of the state."""
-    known = int(state.shared)
-    for containers in state.entries.values():
-        for one in containers.values():
-            known |= int(one)
-    for one in state.pods.values():
-        known |= int(one)
-    written = CPUSet.from_int(known)
+    held = [cpus for containers in state.entries.values() for cpus in containers.values()]
+    written = CPUSet.from_int(union_of([state.shared, *held, *state.pods.values()]))
     if written == cpus:
         return
     gone, more = CPUSet(written - cpus), CPUSet(cpus - written)
@@ -359,40 +332,30 @@ def _difference(numa_id: int, what: str, now: int, then: int) -> str:
 
 def _books(state: MemoryState, file: str) -> Iterator[Finding]:
     """Yield where free and held memory do not follow from the blocks of containers."""
-    held = _held(state)
+    held = [
+        block
+        for uid, containers in state.entries.items()
+        for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
+        for block in blocks
+    ]
     for numa_id, node in sorted(state.nodes.items()):
-        count = sum(numa_id in one for blocks in held.values() for one, _, _ in blocks)
+        count = sum(numa_id in block.numa_nodes for block in held)
         if count != node.assignments:
             text = f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks lie on it"
             yield finding("memory-books", file, text)
             continue
         cells = [one for one in node.cells or () if one in state.nodes]
         for kind in node.tables or {}:
-            reserved = sum(state.nodes[one].table(kind).reserved for one in cells)
-            free = sum(state.nodes[one].table(kind).free for one in cells)
-            there = sum(state.nodes[one].table(kind).allocatable for one in cells)
-            sizes = sum(
-                size for blocks in held.values() for one, type_, size in blocks if type_ == kind and {*one} & {*cells}
-            )
+            tables = [state.nodes[one].table(kind) for one in cells]
+            reserved, free = sum(one.reserved for one in tables), sum(one.free for one in tables)
+            there = sum(one.allocatable for one in tables)
+            sizes = sum(block.size for block in held if block.type == kind and {*block.numa_nodes} & {*cells})
             if reserved != min(sizes, there) or free != there - reserved:
-                where = ",".join(map(str, cells))
                 text = (
-                    f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; "
-                    f"containers hold {sizes} of {there}"
+                    f"of {kind} on NUMA nodes {','.join(map(str, cells))}, {reserved} bytes count as held and {free} "
+                    f"as free; containers hold {sizes} of {there}"
                 )
                 yield finding("memory-books", file, text)
-
-
-def _held(state: MemoryState) -> dict[str, list[tuple[tuple[int, ...], str, int]]]:
-    """Return by pod uid the blocks that count: those of the pod as a whole, or of its containers."""
-    return {
-        uid: [
-            (block.numa_nodes, block.type, block.size)
-            for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
-            for block in blocks
-        ]
-        for uid, containers in state.entries.items()
-    }
 
 
 def check_devices(checkpoint: DeviceCheckpoint, file: str, allocatable: Allocatable | None) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, warn
 from alignup.kubelet.config import read_configuration, running_kubelet
 from alignup.kubelet.layout import ALLOCATABLE, CONFIG, CPU_STATE, DEVICE_CHECKPOINT, LIST, MEMORY_STATE, NODE, PODS
-from alignup.kubelet.node_objects import STATIC_UID
 from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
+from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import write_archive
 from alignup.machine.sysfs.files import find_kernel_files
 from alignup.text.json_text import decode_json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, read_file
-from alignup.text.documents import read_documents
+from alignup.kubernetes.kubelet_config import configuration_fields
 
 if TYPE_CHECKING:
     import os
@@ -60,7 +60,7 @@ def read_configuration(
     fields: dict[str, Any] = {}
     sources = []
     for place, data in _texts(files, config, config_dir, kubelet):
-        fields = _merged(fields, _mapping(data, place))
+        fields = _merged(fields, configuration_fields(data, place))
         sources.append(place)
     if kubelet is not None and (kubelet.fields or kubelet.feature_gates):
         fields.update(kubelet.fields)
@@ -109,15 +109,6 @@ def _given(path: Path) -> bytes:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise InputError(f"expected a KubeletConfiguration, got {why!r} at {path}") from error
-
-
-def _mapping(data: bytes, place: str) -> Mapping[str, Any]:
-    """Return the one mapping of a text."""
-    documents = [one for one in read_documents(data, place) if one is not None]
-    if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
-        raise InputError(f"expected one KubeletConfiguration, got {what} in {place}")
-    return documents[0]
 
 
 def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

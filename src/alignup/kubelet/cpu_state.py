@@ -8,24 +8,22 @@ alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, map_text, matching_sum
+from alignup.kubelet.checkpoints import Checkpoint, DataWire, decode_with_data, map_text, matching
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_DATA_VERSION: Final = 4
-
 
 @dataclass(frozen=True, slots=True)
-class CpuState:
+class CpuState(Checkpoint):
     """The state that a CPU manager has written."""
 
     policy: str
@@ -38,17 +36,6 @@ class CpuState:
     """By pod uid, the CPUs of a pod that has them as a whole; of versions 3 and 4 only."""
     by_container_id: Mapping[str, CPUSet] = field(default_factory=dict)
     """By the runtime's container id; of version 1 only."""
-    version: int = 2
-    """1 to 4: that whose checksum is right, else the one that the entries look like."""
-    checksum: int = 0
-    """As it is written; 0: none."""
-    expected_checksum: int = 0
-    """The one that the kubelet computes of the content."""
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the checksum is right, or missing, which a kubelet accepts of versions 1 and 2."""
-        return self.checksum == self.expected_checksum or (not self.checksum and self.version < _DATA_VERSION)
 
     def named(self, containers: Mapping[str, tuple[str, str]]) -> CpuState:
         """Return version 1 as version 2; others as they are.
@@ -76,16 +63,13 @@ class _PodEntry(msgspec.Struct, rename={"cpus": "cpuSet"}):
     cpus: str = ""
 
 
-class _Checkpoint(msgspec.Struct, rename="camel"):
+class _Wire(DataWire, rename="camel"):
     """The file on the wire, in any version."""
 
     policy_name: str = ""
     default_cpu_set: str = ""
     entries: dict[str, dict[str, str] | str] | None = msgspec.field(default_factory=dict)
     pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
-    checksum: int = 0
-    data: str = ""
-    data_checksum: int = 0
 
 
 def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST) -> CpuState:
@@ -101,13 +85,7 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
             not read.
     """
     what, known = "the JSON of a CPU manager's state", release_of(version).checkpoints["cpu_manager_state"]
-    wire = decode_checkpoint(data, _Checkpoint, what, source)
-    written = wire.checksum
-    is_data = bool(wire.data or wire.data_checksum) and f"V{_DATA_VERSION}" in known
-    text = wire.data
-    if is_data:
-        written = wire.data_checksum
-        wire = decode_checkpoint(text.encode(), _Checkpoint, what, f"data in {source}")
+    wire, told = decode_with_data(data, _Wire, what, source, known, 4)
     entries = wire.entries or {}
     by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
     by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
@@ -120,17 +98,13 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
         entries={uid: _sets(containers, source) for uid, containers in by_pod.items()},
         pods=_sets(pods, source),
         by_container_id=_sets(by_id, source),
-        checksum=written,
     )
-    if is_data:
-        return replace(state, version=_DATA_VERSION, expected_checksum=checksum_of(f"(string){text}"))
-    likely = 1 if by_id else 3 if pods else 2
-    found, expected = matching_sum(_texts(wire, state), written, likely)
-    if f"V{found}" not in known and found == 1:
+    told = told or matching(_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2)
+    if told.version == 1 and "V1" not in known:
         raise InputError(
             f"expected a state of version {known[0][1:]} or later for kubelet {version}, got 1 at {source}"
         )
-    return replace(state, version=found, expected_checksum=expected)
+    return replace(state, **asdict(told))
 
 
 def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
@@ -138,7 +112,7 @@ def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
     return {key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()}
 
 
-def _texts(wire: _Checkpoint, state: CpuState) -> Iterator[tuple[int, str]]:
+def _texts(wire: _Wire, state: CpuState) -> Iterator[tuple[int, str]]:
     """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
     before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
     after = "Checksum:(checksum.Checksum)0}"

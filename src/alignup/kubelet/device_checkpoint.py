@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, list_text, map_text
+from alignup.kubelet.checkpoints import Checkpoint, checksum_of, decode_checkpoint, list_text, map_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,21 +43,12 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCheckpoint:
+class DeviceCheckpoint(Checkpoint):
     """The checkpoint that a device manager has written."""
 
     entries: tuple[DeviceEntry, ...]
     registered: Mapping[str, tuple[str, ...]]
     """By resource, the ids of the devices that were healthy when the file was written."""
-    checksum: int = 0
-    """As it is written."""
-    expected_checksum: int = 0
-    """The one that the kubelet computes of the content."""
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the checksum is right."""
-        return self.checksum == self.expected_checksum
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -77,7 +68,7 @@ class _Data(msgspec.Struct, rename="pascal"):
     registered_devices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
 
 
-class _Checkpoint(msgspec.Struct, rename="pascal"):
+class _Wire(msgspec.Struct, rename="pascal"):
     """The file on the wire."""
 
     data: _Data
@@ -94,7 +85,7 @@ def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoi
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    wire = decode_checkpoint(data, _Checkpoint, "the JSON of a device manager's checkpoint", source)
+    wire = decode_checkpoint(data, _Wire, "the JSON of a device manager's checkpoint", source)
     entries = tuple(
         DeviceEntry(
             one.pod_uid,
@@ -108,8 +99,8 @@ def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoi
     return DeviceCheckpoint(
         entries,
         {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()},
-        wire.checksum,
-        checksum_of(_text(wire.data)),
+        checksum=wire.checksum,
+        expected_checksum=checksum_of(_text(wire.data)),
     )
 
 

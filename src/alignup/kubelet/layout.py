@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.kubelet.running import RunningKubelet, find_kubelet
@@ -45,30 +45,6 @@ _MOST_BYTES: Final = 32 << 20
 """Of one file: the pods of a node with thousands of them."""
 _CHUNK: Final = 1 << 20
 _WHAT: Final = "a node's archive"
-
-
-class NodeFiles(Protocol):
-    """The files of a node, by their paths in the layout."""
-
-    source: str
-    """Where they are, in errors."""
-
-    @property
-    def kernel(self) -> KernelTree | None:
-        """The files of the kernel; None where there are none."""
-
-    def read(self, path: str) -> bytes | None:
-        """Return the content of a file; None: there is no such file.
-
-        Raises:
-            InputError: it cannot be read, is no file, is too large, or is reached by a link out of the root.
-        """
-
-    def names(self, path: str) -> Sequence[str]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
-
-    def place(self, path: str) -> str:
-        """Return where a file is, for an error."""
 
 
 class FolderFiles:
@@ -194,9 +170,11 @@ def _most_bytes(path: str) -> int | None:
     return kernel_file_size(path)
 
 
-def open_node(
-    root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None
-) -> FolderFiles | ArchiveFiles:
+NodeFiles = FolderFiles | ArchiveFiles
+"""The files of a node, by their paths in the layout."""
+
+
+def open_node(root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None) -> NodeFiles:
     """Return the files of a node: a folder's, or those in an archive.
 
     Args:

@@ -7,13 +7,13 @@ text beside it that has everything and counts alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint, list_text, map_text, matching_sum
+from alignup.kubelet.checkpoints import Checkpoint, DataWire, decode_with_data, list_text, map_text, matching
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.topology_manager.admission import MemoryBlock
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-_DATA_VERSION: Final = 3
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -54,7 +53,7 @@ class NumaNodeState(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryState:
+class MemoryState(Checkpoint):
     """The state that a memory manager has written."""
 
     policy: str
@@ -65,17 +64,6 @@ class MemoryState:
     """By pod uid and container name."""
     pods: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
     """By pod uid, the memory of a pod that has it as a whole; of versions 2 and 3 only."""
-    version: int = 1
-    """1 to 3: that whose checksum is right, else the one that the entries look like."""
-    checksum: int = 0
-    """As it is written; 0: none."""
-    expected_checksum: int = 0
-    """The one that the kubelet computes of the content."""
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the checksum is right, or missing, which a kubelet accepts before version 3."""
-        return self.checksum == self.expected_checksum or (not self.checksum and self.version < _DATA_VERSION)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -97,16 +85,13 @@ class _PodEntry(msgspec.Struct, rename="camel"):
     memory_blocks: list[_Block] | None = None
 
 
-class _Checkpoint(msgspec.Struct, rename="camel"):
+class _Wire(DataWire, rename="camel"):
     """The file on the wire, in any version."""
 
     policy_name: str = ""
     machine_state: dict[str, NumaNodeState] | None = msgspec.field(default_factory=dict)
     entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(default_factory=dict)
     pod_entries: dict[str, _PodEntry] | None = msgspec.field(default_factory=dict)
-    checksum: int = 0
-    data: str = ""
-    data_checksum: int = 0
 
 
 def read_memory_state(
@@ -122,23 +107,15 @@ def read_memory_state(
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    what, known = ("the JSON of a memory manager's state", release_of(version).checkpoints["memory_manager_state"])
-    wire = decode_checkpoint(data, _Checkpoint, what, source)
-    written, text = wire.checksum, wire.data
-    is_data = bool(wire.data or wire.data_checksum) and f"V{_DATA_VERSION}" in known
-    if is_data:
-        written = wire.data_checksum
-        wire = decode_checkpoint(text.encode(), _Checkpoint, what, f"data in {source}")
+    what, known = "the JSON of a memory manager's state", release_of(version).checkpoints["memory_manager_state"]
+    wire, told = decode_with_data(data, _Wire, what, source, known, 3)
     nodes: dict[int, NumaNodeState] = {}
     for key, node in (wire.machine_state or {}).items():
         if not (key.isascii() and key.isdigit()):
             raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
         nodes[int(key)] = node
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
-    if is_data:
-        found, expected = _DATA_VERSION, checksum_of(f"(string){text}")
-    else:
-        found, expected = matching_sum(_texts(wire, nodes), written, 2 if pods else 1)
+    told = told or matching(_texts(wire, nodes), wire.checksum, 2 if pods else 1)
     return MemoryState(
         policy=wire.policy_name,
         nodes=nodes,
@@ -147,9 +124,7 @@ def read_memory_state(
             for uid, containers in (wire.entries or {}).items()
         },
         pods=pods,
-        version=found,
-        checksum=written,
-        expected_checksum=expected,
+        **asdict(told),
     )
 
 
@@ -158,7 +133,7 @@ def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
     return tuple(MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ())
 
 
-def _texts(wire: _Checkpoint, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
+def _texts(wire: _Wire, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
     """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
     machine = map_text(None if wire.machine_state is None else nodes, _node_text)
     entries = map_text(wire.entries, lambda containers: map_text(containers, _blocks_text))

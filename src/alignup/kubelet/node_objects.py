@@ -5,71 +5,18 @@ Which pods hold something is said by the state files, not here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from alignup.errors import InputError
-from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.pod_documents import pod_document
 from alignup.text.json_text import decode_json
-from alignup.text.typed import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alignup.kubernetes.pod import Pod
-
-STATIC_UID = "kubernetes.io/config.hash"
-"""The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
-_ENDED = ("Succeeded", "Failed")
+    from alignup.kubernetes.pod_documents import PodDocument
 
 
-@dataclass(frozen=True, slots=True)
-class NodePod:
-    """A pod that is bound to the node."""
-
-    pod: Pod
-    """Its uid is the one by which the kubelet knows it."""
-    phase: str
-    node_name: str
-    has_started: bool
-    """Whether a kubelet has taken note of it."""
-    container_ids: Mapping[str, str]
-    """By the runtime's id, without its scheme, the container's name."""
-    reason: str = ""
-    """Why it has failed."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it can hold something."""
-        return self.phase not in _ENDED
-
-
-class _ContainerStatus(msgspec.Struct, rename="camel"):
-    name: str | None = None
-    container_id: str | None = msgspec.field(name="containerID", default=None)
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str | None = None
-    reason: str | None = None
-    start_time: str | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_name: str | None = None
-
-
-class _Pod(msgspec.Struct):
-    spec: _PodSpec | None = None
-    status: _PodStatus | None = None
-
-
-def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[NodePod, ...]:
+def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument, ...]:
     """Return the pods of a List, in its order.
 
     Args:
@@ -87,26 +34,10 @@ def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[NodePod, ...
         items = []  # an empty list may be left out
     if not isinstance(items, list):
         raise InputError.at(f"items in {source}", "a list of Pods", items)
-    return tuple(_node_pod(item, f"items[{index}]", source) for index, item in enumerate(items))
-
-
-def _node_pod(item: Any, place: str, source: str) -> NodePod:
     try:
-        wire = decode(item, _Pod, place)
-        pod = pod_from_manifest(item, place)
+        return tuple(pod_document(item, f"items[{index}]") for index, item in enumerate(items))
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
-    status = wire.status or _PodStatus()
-    uid = pod.annotations.get(STATIC_UID)
-    containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    return NodePod(
-        pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
-        status.phase or "",
-        (wire.spec and wire.spec.node_name) or "",
-        status.start_time is not None,
-        {one.container_id.rpartition("//")[2]: one.name or "" for one in containers if one.container_id},
-        status.reason or "",
-    )
 
 
 def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:

@@ -111,9 +111,6 @@ _NAMES: Mapping[str, str] = {
     "memoryType": "memory_type",
 }
 """The names that protobuf's JSON has by default, and those of the `.proto` file, which it can have too."""
-_CAMEL = tuple(f'"{name}"'.encode() for name in _NAMES)
-_NUMBERS = frozenset({"ID", "size", "cpu_ids"})
-"""Fields of 64 bits, which protobuf's JSON writes as text."""
 
 
 def read_answer(files: NodeFiles, path: str) -> Any:
@@ -128,24 +125,14 @@ def read_answer(files: NodeFiles, path: str) -> Any:
     value: object = decode_json(data, "the JSON of a PodResources answer", files.place(path))
     if not isinstance(value, dict):
         raise InputError.at(files.place(path), "an object", value)
-    return plain_answer(value) if any(name in data for name in _CAMEL) else value
+    return plain_answer(value)
 
 
-def plain_answer(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer in protobuf's JSON with the names of the `.proto` file, and with its numbers as numbers."""
-    found: dict[str, Any] = _plain(value)
-    return found
-
-
-def _plain(value: Any, key: str = "") -> Any:
-    """Return a value of protobuf's JSON with the names of the `.proto` file, and with its numbers as numbers."""
+def plain_answer(value: Any) -> Any:
+    """Return an answer in protobuf's JSON with the names of the `.proto` file."""
     if isinstance(value, dict):
-        return {_NAMES.get(name, name): _plain(one, _NAMES.get(name, name)) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one, key) for one in value]
-    if key in _NUMBERS and isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004  # digits of 64 bits
-        return int(value)
-    return value
+        return {_NAMES.get(name, name): plain_answer(one) for name, one in value.items()}
+    return [plain_answer(one) for one in value] if isinstance(value, list) else value
 
 
 def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, ...]:
@@ -192,11 +179,7 @@ def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources"
 
 def _decoded(answer: object, kind: type[Any], where: str) -> Any:
     try:
-        return msgspec.convert(answer, kind, strict=False)  # numbers of 64 bits are texts
-    except msgspec.ValidationError:
-        pass
-    try:
-        return decode(_plain(answer), kind)
+        return decode(answer, kind, strict=False)  # numbers of 64 bits are texts
     except InputError as error:
         raise type(error)(f"{error} in {where}") from None
 

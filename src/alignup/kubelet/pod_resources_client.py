@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubelet import layout
-from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire, read_answer
 
 if TYPE_CHECKING:
     import os
@@ -117,7 +117,6 @@ def find_answers(files: NodeFiles) -> Answers:
         except InputError as error:
             warn(f"no PodResources answers: {error}")
             return Answers(None, None)
-        listed, allocatable = plain_answer(listed), plain_answer(allocatable)
     return Answers(
         None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
         None if allocatable is None else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),

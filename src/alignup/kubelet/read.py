@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os  # noqa: TC003  # evaluated by whoever asks for the types of the options
 from collections.abc import Mapping, Sequence  # noqa: TC003  # as above
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.layout import NODE, PODS, open_node
-from alignup.kubelet.node_objects import NodePod, read_node_object, read_node_pods
+from alignup.kubelet.node_objects import read_node_object, read_node_pods
 from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod_documents import PodDocument
 
 _LISTS_ACTIVE_PODS: Final = 34
 """From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
@@ -43,9 +45,11 @@ class NodeRecords:
     """All that is known of a node, before anything is made of it."""
 
     files: NodeFiles
+    version: KubeletVersion
+    """The release by which the kubelet is judged."""
     configuration: Configuration
     state: KubeletState
-    pods: tuple[NodePod, ...] | None
+    pods: tuple[PodDocument, ...] | None
     """None: it is not known which pods there are."""
     listed: tuple[PodResources, ...] | None
     """The answer to List; None: there is none."""
@@ -72,22 +76,8 @@ def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[Kube
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
     """
     files = open_node(root, options.get("kubelet_dir"))
-    kubelet_version = options.get("kubelet_version")
-    records = read_records(files, options.get("config"), options.get("config_dir"), kubelet_version=kubelet_version)
-    machine = options.get("machine") or machine_of(files)
-    return make_node(records, machine, options.get("devices"), kubelet_version)
-
-
-def release_of_node(files: NodeFiles, given: KubeletVersion | str | None = None) -> KubeletVersion:
-    """Return the release of a node's kubelet: that given, the one that the Node tells, or the newest known.
-
-    Raises:
-        InputError: it is no version of a kubelet, or too old.
-    """
-    if given is None:
-        node_object = _read(files, NODE, read_node_object)
-        given = node_object.kubelet_version if node_object else None
-    return parse_version(given or NEWEST, warns=False)  # the configuration is judged by it too, and warns
+    records = read_records(files, options)
+    return make_node(records, options.get("machine") or machine_of(files), options.get("devices"))
 
 
 def machine_of(files: NodeFiles) -> Machine:
@@ -103,37 +93,37 @@ def machine_of(files: NodeFiles) -> Machine:
 
 
 def read_records(
-    files: NodeFiles,
-    config: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    state_of: Callable[[dict[str, tuple[str, str]]], KubeletState] | None = None,
-    kubelet_version: KubeletVersion | str | None = None,
+    files: NodeFiles, options: KubeletOptions, state_of: Callable[[KubeletVersion], KubeletState] | None = None
 ) -> NodeRecords:
     """Return all records of a node.
 
     Args:
         files: the node's files.
-        config: the configuration's file, in place of the node's.
-        config_dir: the folder of drop-ins, in place of the node's.
-        state_of: returns the state, given by container id the pod's uid and the container's name; None: that of the
-            files, which must be intact.
-        kubelet_version: the kubelet's release; None: the one that the Node tells, or the newest known.
+        options: as those of `Node.from_kubelet`; machine and devices do not matter.
+        state_of: returns the state, given the kubelet's release; None: that of the files, which must be intact.
 
     Raises:
-        InputError: a file is damaged, or there is no file of a kubelet at all.
+        InputError: a file is damaged, or there is no file of a kubelet at all; or the release is too old.
     """
-    kubelet = running_kubelet(files)
-    configuration = read_configuration(files, config, config_dir, kubelet)
+    configuration = read_configuration(files, options.get("config"), options.get("config_dir"), running_kubelet(files))
     pods = _read(files, PODS, read_node_pods)
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
+    version = parse_version(
+        options.get("kubelet_version") or (node_object.kubelet_version if node_object else None) or NEWEST
+    )
     ids = {identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()}
-    state = state_of(ids) if state_of else read_state(files, ids, release_of_node(files, kubelet_version))
+    if state_of is None:
+        state = read_state(files, version).named(ids)
+    else:
+        state = state_of(version)
+        with suppress(InputError):  # of containers that are gone
+            state = state.named(ids)
     answers = find_answers(files)
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
-    return NodeRecords(files, configuration, state, pods, answers.listed, answers.allocatable, node_object)
+    return NodeRecords(files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object)
 
 
 def _read(files: NodeFiles, path: str, read: Any) -> Any:
@@ -142,7 +132,7 @@ def _read(files: NodeFiles, path: str, read: Any) -> Any:
     return None if data is None else read(data, files.place(path))
 
 
-def _of_one_node(pods: tuple[NodePod, ...], node: NodeObject | None, place: str) -> tuple[NodePod, ...]:
+def _of_one_node(pods: tuple[PodDocument, ...], node: NodeObject | None, place: str) -> tuple[PodDocument, ...]:
     """Return the pods of the node; those that are bound to another one are passed over.
 
     Raises:
@@ -157,10 +147,7 @@ def _of_one_node(pods: tuple[NodePod, ...], node: NodeObject | None, place: str)
 
 
 def make_node(
-    records: NodeRecords,
-    machine: Machine,
-    devices: Mapping[str, Sequence[Device]] | None = None,
-    kubelet_version: KubeletVersion | str | None = None,
+    records: NodeRecords, machine: Machine, devices: Mapping[str, Sequence[Device]] | None = None
 ) -> KubeletNode:
     """Return the node that records describe.
 
@@ -168,7 +155,7 @@ def make_node(
         InputError: the records contradict the machine or each other.
         ConfigError: a kubelet would refuse to start with the configuration.
     """
-    config = config_of(records, machine, kubelet_version)
+    config = config_of(records, machine)
     _check_policies(records, config)
     reported = devices if devices is not None else _devices(records)
     node = Node(machine, config, reported, node_object=records.node_object)
@@ -182,21 +169,17 @@ def make_node(
     return KubeletNode(node, records, stale)
 
 
-def config_of(
-    records: NodeRecords, machine: Machine | None, kubelet_version: KubeletVersion | str | None = None
-) -> KubeletConfig:
+def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
     """Return the configuration; where there is none, the policies that the state files name.
 
     Args:
         records: of the node.
         machine: the node's; None: not known.
-        kubelet_version: the release; None: the one that the Node tells, or the newest known.
 
     Raises:
         InputError: a field is of the wrong type.
         ConfigError: a kubelet would refuse to start with it.
     """
-    version = kubelet_version or (records.node_object.kubelet_version if records.node_object else None)
     fields: Mapping[str, Any] = records.configuration.fields
     if not records.configuration.source:
         warn(
@@ -206,7 +189,7 @@ def config_of(
         fields = _guessed_fields(records, machine)
     source = records.configuration.source or records.files.source
     try:
-        return config_from_document(fields, source, version=version or NEWEST, lenient=True)
+        return config_from_document(fields, source, version=records.version, lenient=True)
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
 
@@ -252,13 +235,12 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
     if records.pods is not None:
         # a pod that has failed holds what it has until it is terminated; PodResources lists it so long
-        version = records.node_object.kubelet_version if records.node_object else None
-        ends = parse_version(version or NEWEST).minor >= _LISTS_ACTIVE_PODS
+        ends = records.version.minor >= _LISTS_ACTIVE_PODS
         holding = {(pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something}
         return {
             one.pod.uid: [container.name for container in one.pod.all_containers]
             for one in records.pods
-            if one.is_active or (one.pod.namespace, one.pod.name) in holding
+            if not one.has_ended or (one.pod.namespace, one.pod.name) in holding
         }
     containers = records.state.containers()
     if records.listed is None:
@@ -329,7 +311,7 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
     found = [
         one.pod
         for one in records.pods or ()
-        if one.pod.uid in containers or (one.is_active and (one.has_started or one.phase == "Running"))
+        if one.pod.uid in containers or (not one.has_ended and (one.started or one.phase == "Running"))
     ]
     known = {pod.uid for pod in found}
     named = pods_by_uid(state, records.listed or ()) if set(containers) - known else {}

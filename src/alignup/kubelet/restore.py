@@ -17,7 +17,7 @@ from alignup.providers.memory.provider import RestoredMemory
 from alignup.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubelet.device_checkpoint import DeviceCheckpoint
     from alignup.kubelet.memory_state import MemoryState
@@ -90,14 +90,12 @@ def restored_memory(
         raise InputError.at("machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes))
     position = {numa_id: index for index, numa_id in enumerate(ids)}
     present, types = set(ids), set(state.types)
-    for uid, containers in _held(state).items():
-        for block in (block for blocks in containers.values() for block in blocks):
-            if not present.issuperset(block.numa_nodes) or not block.numa_nodes or block.type not in types:
-                raise InputError.at(
-                    f"entries of {uid}", "memory of the machine's NUMA nodes", (block.numa_nodes, block.type)
-                )
+    for (uid, _), block in _blocks(state):
+        if not present.issuperset(block.numa_nodes) or not block.numa_nodes or block.type not in types:
+            told = (block.numa_nodes, block.type)
+            raise InputError.at(f"entries of {uid}", "memory of the machine's NUMA nodes", told)
     cells = [[one for one in state.nodes[numa_id].cells or (numa_id,) if one in position] for numa_id in ids]
-    blocks_on = _count_of_blocks(state)
+    blocks_on = Counter(numa_id for _, block in _blocks(state) for numa_id in block.numa_nodes)
     kinds = sorted({*state.types, *known})
     return RestoredMemory(
         {kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids) for kind in kinds},
@@ -109,9 +107,10 @@ def restored_memory(
     )
 
 
-def _held(state: MemoryState) -> Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]:
-    """Return by pod uid and container name the blocks that count; under "" those of pods with memory as a whole."""
-    return {**state.entries, **{uid: {"": blocks} for uid, blocks in state.pods.items()}}
+def _blocks(state: MemoryState) -> Iterator[tuple[tuple[str, str], MemoryBlock]]:
+    """Yield by pod uid and container the blocks that count; under "" those of pods with memory as a whole."""
+    for uid, containers in {**state.entries, **{uid: {"": blocks} for uid, blocks in state.pods.items()}}.items():
+        yield from (((uid, name), block) for name, blocks in containers.items() for block in blocks)
 
 
 def _parts(state: MemoryState, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
@@ -126,17 +125,6 @@ def _parts(state: MemoryState, pods: Sequence[Pod]) -> dict[str, dict[str, tuple
     }
 
 
-def _count_of_blocks(state: MemoryState) -> Counter[int]:
-    """Return by NUMA node how many blocks of containers lie on it."""
-    return Counter(
-        numa_id
-        for containers in _held(state).values()
-        for blocks in containers.values()
-        for block in blocks
-        for numa_id in block.numa_nodes
-    )
-
-
 def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
     """Return how many bytes each container holds on which NUMA node.
 
@@ -145,13 +133,7 @@ def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, 
     """
     left = {(kind, numa_id): node.table(kind).reserved for numa_id, node in state.nodes.items() for kind in state.types}
     found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
-    entries = [
-        ((uid, name), block)
-        for uid, containers in _held(state).items()
-        for name, blocks in containers.items()
-        for block in blocks
-    ]
-    for key, block in sorted(entries, key=lambda entry: len(entry[1].numa_nodes)):
+    for key, block in sorted(_blocks(state), key=lambda entry: len(entry[1].numa_nodes)):
         missing = block.size
         parts = dict.fromkeys((position[numa_id] for numa_id in block.numa_nodes), 0)
         for numa_id in block.numa_nodes:

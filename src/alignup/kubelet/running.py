@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
+from alignup.kubernetes.policy_options import GO_BOOLEANS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,12 +125,9 @@ def _map(text: str, flag: str) -> dict[str, str]:
 
 
 def _bool(text: str, gate: str) -> bool:
-    """Return a truth value as Go's strconv.ParseBool reads it."""
-    if text in {"1", "t", "T", "true", "TRUE", "True"}:
-        return True
-    if text in {"0", "f", "F", "false", "FALSE", "False"}:
-        return False
-    raise InputError.at(f"the kubelet's flag --feature-gates, {gate}", "true or false", text)
+    if text not in GO_BOOLEANS:
+        raise InputError.at(f"the kubelet's flag --feature-gates, {gate}", "true or false", text)
+    return GO_BOOLEANS[text]
 
 
 def _eviction(text: str, flag: str) -> dict[str, str]:

@@ -6,7 +6,8 @@ The files of one manager each are read in `cpu_state`, `memory_state` and `devic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import CpuState, read_cpu_state
@@ -17,7 +18,7 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.memory_state import NumaNodeState
@@ -38,6 +39,10 @@ class KubeletState:
     def is_empty(self) -> bool:
         """Whether there is no file at all."""
         return self.cpu is None and self.memory is None and self.devices is None
+
+    def named(self, containers: Mapping[str, tuple[str, str]]) -> KubeletState:
+        """Return the state with the names of containers in place of their ids; see `CpuState.named`."""
+        return self if self.cpu is None else replace(self, cpu=self.cpu.named(containers))
 
     def containers(self) -> dict[str, list[str]]:
         """Return by pod uid the names of the containers that hold something."""
@@ -85,32 +90,50 @@ class KubeletState:
         )
 
 
-def read_state(
-    files: NodeFiles, containers: Mapping[str, tuple[str, str]], version: KubeletVersion = NEWEST
-) -> KubeletState:
-    """Return the state of a node.
+def read_checkpoints(
+    files: NodeFiles, version: KubeletVersion = NEWEST
+) -> Iterator[tuple[str, CpuState | MemoryState | DeviceCheckpoint | InputError]]:
+    """Yield the path of each checkpoint of a node that is there, and what it says, or why it cannot be read.
 
     Args:
         files: the node's files.
-        containers: by container id, the pod's uid and the container's name; for a CPU manager's state of version 1.
         version: the release of the node's kubelet.
+    """
+    readers: dict[str, Callable[[bytes, str], CpuState | MemoryState | DeviceCheckpoint]] = {
+        CPU_STATE: partial(read_cpu_state, version=version),
+        MEMORY_STATE: partial(read_memory_state, version=version),
+        DEVICE_CHECKPOINT: read_device_checkpoint,
+    }
+    for path, read in readers.items():
+        try:
+            data = files.read(path)
+            if data is not None:
+                yield path, read(data, files.place(path))
+        except InputError as error:
+            yield path, error
+
+
+def state_of(checkpoints: Mapping[str, Any]) -> KubeletState:
+    """Return the state that checkpoints by their paths say."""
+    return KubeletState(*map(checkpoints.get, (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT)))
+
+
+def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletState:
+    """Return the state of a node; see `read_checkpoints`.
 
     Raises:
         InputError: a file is damaged, or its checksum is wrong.
     """
-    cpu, memory, devices = (files.read(path) for path in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT))
-    state = KubeletState(
-        None if cpu is None else read_cpu_state(cpu, files.place(CPU_STATE), version).named(containers),
-        None if memory is None else read_memory_state(memory, files.place(MEMORY_STATE), version),
-        None if devices is None else read_device_checkpoint(devices, files.place(DEVICE_CHECKPOINT)),
-    )
-    for path, one in ((CPU_STATE, state.cpu), (MEMORY_STATE, state.memory), (DEVICE_CHECKPOINT, state.devices)):
-        if one is not None and not one.is_intact:
+    found = dict(read_checkpoints(files, version))
+    for path, one in found.items():
+        if isinstance(one, InputError):
+            raise one
+        if not one.is_intact:
             raise InputError(
                 f"expected the checksum {one.expected_checksum} of what is written, got {one.checksum} "
                 f"at {files.place(path)}{_DAMAGED}"
             )
-    return state
+    return state_of(found)
 
 
 def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) -> CpuState:
@@ -124,14 +147,15 @@ def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) 
         if uid in state.pods:  # what a pod has as a whole stays its own until its last container is gone
             freed |= 0 if kept[uid] else int(state.pods[uid])
             continue
-        held = _union(kept[uid].values())
-        freed |= _union(cpus for name, cpus in containers.items() if name not in kept[uid]) & ~held
+        held = union_of(kept[uid].values())
+        freed |= union_of(cpus for name, cpus in containers.items() if name not in kept[uid]) & ~held
     pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
     shared = CPUSet.from_int(int(state.shared) | freed)
     return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
 
 
-def _union(sets: Iterable[CPUSet]) -> int:
+def union_of(sets: Iterable[CPUSet]) -> int:
+    """Return the CPUs of all sets together, as bits."""
     bits = 0
     for cpus in sets:
         bits |= int(cpus)

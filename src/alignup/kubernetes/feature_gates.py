@@ -45,26 +45,6 @@ MANAGER_GATES: Final = (
 ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
 """The gates that set all gates of a stage, with that stage."""
 
-_NOT_FOLLOWED: Final = {
-    "SidecarContainers": (
-        False,
-        "pods with restartable init containers, which that kubelet refuses, are judged as with it on",
-    )
-}
-"""Gates with the value under which kubelets decide something that is not modelled, and what is done instead."""
-
-
-def not_followed(gates: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
-    """Yield a sentence for each gate whose value makes that kubelet decide something that is not modelled here.
-
-    Args:
-        gates: which gates are on, as `effective_gates` returns them.
-        version: the kubelet's release.
-    """
-    for name, (value, instead) in _NOT_FOLLOWED.items():
-        if gates.get(name) is value:
-            yield f"the feature gate {name}={str(value).lower()} of kubelet {version} is not followed: {instead}"
-
 
 def effective_gates(
     given: Mapping[str, bool] | None, version: KubeletVersion, *, option_gates_on: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, warn
-from alignup.kubernetes.feature_gates import effective_gates, gate_complaints, not_followed
+from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
     CPU_FAMILY,
@@ -25,7 +25,7 @@ from alignup.kubernetes.policy_options import (
     set_options,
 )
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, parse_version, profile_of
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 from alignup.text.documents import read_documents
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CPU_OPTIONS",
-    "KUBELET_FIELDS",
     "TOPOLOGY_OPTIONS",
     "TOPOLOGY_POLICIES",
     "TOPOLOGY_SCOPES",
@@ -216,14 +215,24 @@ def load_config(
         InputError: the text is no YAML or JSON, is not one document, or has a field of the wrong type.
         ConfigError: a kubelet would refuse to start with it.
     """
+    document = configuration_fields(text, source)
+    try:
+        return config_from_document(document, source, version=version, lenient=lenient)
+    except InputError as error:
+        raise type(error)(f"{error} in {source}") from None
+
+
+def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
+    """Return the fields of the one KubeletConfiguration in a text.
+
+    Raises:
+        InputError: the text is no YAML or JSON, or not one mapping.
+    """
     documents = [document for document in read_documents(text, source) if document is not None]
     if len(documents) != 1 or not isinstance(documents[0], Mapping):
         what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
         raise InputError(f"expected one KubeletConfiguration, got {what} in {source}")
-    try:
-        return config_from_document(documents[0], source, version=version, lenient=lenient)
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
+    return documents[0]
 
 
 def config_from_document(
@@ -265,8 +274,11 @@ def _check_gates(
         if is_strict:
             raise ConfigError(complaint)
         warn(f"accepted, although a kubelet rejects it: {complaint}")
-    for sentence in not_followed(gates, version):
-        warn(sentence)
+    if gates.get("SidecarContainers") is False:
+        warn(
+            f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods with restartable "
+            "init containers, which that kubelet refuses, are judged as with it on"
+        )
 
 
 def _memory_policy(value: str | None, gates: Mapping[str, bool]) -> str:
@@ -366,38 +378,6 @@ def _check_together(config: KubeletConfig) -> None:
         raise ConfigError.at("topologyManagerPolicy", expected, config.topology_manager_policy)
 
 
-KUBELET_FIELDS: Final = frozenset(
-    """
-    apiVersion kind metadata
-    address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS
-    clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize
-    containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint contentType cpuCFSQuota
-    cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff
-    defaultPodSysctls enableContentionProfiling enableControllerAttachDetach enableDebugFlagsHandler
-    enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler enableSystemLogQuery
-    enforceNodeAllocatable eventBurst eventRecordQPS evictionHard evictionMaxPodGracePeriod
-    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1
-    failSwapOn featureGates fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
-    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
-    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
-    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReserved kubeReservedCgroup kubeletCgroups
-    localStorageCapacityIsolation logging makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls maxPods
-    memoryManagerPolicy memoryReservationPolicy memorySwap memoryThrottlingFactor mergeDefaultEvictionSettings
-    nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj
-    podCIDR podLogsDir podPidsLimit podsPerCore port preloadedImagesVerificationAllowlist protectKernelDefaults
-    providerID qosReserved readOnlyPort registerNode registerWithTaints registryBurst registryPullQPS
-    reservedMemory reservedSystemCPUs resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
-    serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod
-    shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill staticPodPath
-    staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups systemReserved
-    systemReservedCgroup tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion tlsPrivateKeyFile
-    topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope tracing userNamespaces
-    volumePluginDir volumeStatsAggPeriod
-    """.split()  # noqa: SIM905  # so many names read better without quotes
-)
-"""The fields of `kubelet.config.k8s.io/v1beta1`."""
-
-
 def check_fields(names: Iterable[object], known: Iterable[str], source: str = "") -> None:
     """Warn of names that are no fields of a KubeletConfiguration.
 
@@ -409,15 +389,11 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
     Raises:
         InputError: a field that matters is spelt as in Python.
     """
-    spelt = {"".join(_snake(name)): name for name in known}
+    spelt = {name.casefold(): name for name in known}
     where = f" in {source}" if source else ""
-    for name, nearest in unknown_keys(names, KUBELET_FIELDS):
-        if name in spelt:
-            raise InputError.at("the configuration", f"the field {spelt[name]}, as in a KubeletConfiguration", name)
+    for name, nearest in unknown_keys(names, known_fields("KubeletConfiguration")):
+        meant = spelt.get(name.replace("_", "").casefold()) if "_" in name else None
+        if meant:
+            raise InputError.at("the configuration", f"the field {meant}, as in a KubeletConfiguration", name)
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
-
-
-def _snake(name: str) -> str:
-    """Return a camel-case name as a Python name."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace("c_p_us", "cpus")

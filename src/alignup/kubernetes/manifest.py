@@ -1,20 +1,19 @@
 """Pod manifests: decodes objects, YAML or JSON into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
 
-Checks what the API server would check of the fields that matter here, and fills in its defaults. Syntax is read
-in `alignup.text.documents`, and pods in other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
+Checks what the API server would check of the fields that matter here, and fills in its defaults. Pods in texts and in
+other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
 effective requests are derived in `alignup.kubernetes.pod_requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, wishes_of
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
-from alignup.text.documents import read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,51 +21,18 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
 
-_POD_PLACES: Final = dict.fromkeys(
-    ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template"
-) | {"CronJob": "spec.jobTemplate.spec.template"}
-"""The field of objects of other kinds that holds their pod."""
+WORKLOADS: Final = {
+    **dict.fromkeys(
+        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"), ("spec", "template")
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""The kinds of Kubernetes that make pods, and where they keep the template."""
 _OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
 _RESIZABLE: Final = ("cpu", "memory")
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
-
-
-class _PodWithinError(InputError):
-    """Raised for an object that contains a Pod; the remedy is the last part of its message."""
-
-    def __init__(self, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{problem}; {remedy}" if remedy else problem)
-        self.remedy = remedy
-
-
-def load_pods(text: str | bytes, source: str) -> list[Pod]:
-    """Return the pods in a text, in order.
-
-    Args:
-        text: YAML with any number of documents, or JSON: Pods, and Lists of Pods.
-        source: what an error calls the text, such as a file's name.
-
-    Raises:
-        InputError: the text is no YAML or JSON, has no Pod in it, or something that is no valid Pod; the
-            message ends in the source and, if there are several, the number of the document.
-    """
-    documents = read_documents(text, source)
-    pods: list[Pod] = []
-    for number, document in enumerate(documents, 1):
-        if document is None:
-            continue
-        try:
-            pods += _pods(document)
-        except InputError as error:
-            remedy = f"; {error.remedy}" if isinstance(error, _PodWithinError) and error.remedy else ""
-            problem = str(error).removesuffix(remedy)
-            which = f"document {number} of {source}" if len(documents) > 1 else source
-            raise InputError(f"{problem} in {which}{remedy}") from None
-    if not pods:
-        raise InputError(f"expected a Pod manifest, got nothing in {source}")
-    return pods
 
 
 def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
@@ -91,10 +57,9 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
     before = f"{place}." if place else ""
     metadata, spec = wire.metadata, wire.spec
     if wire.kind != "Pod" and wire.kind is not None:
-        error = InputError.at(f"{before}kind", "Pod", wire.kind)
-        if wire.kind in _POD_PLACES:
-            raise _PodWithinError(str(error), f"its pod is at {before}{_POD_PLACES[wire.kind]}")
-        raise error
+        steps = ".".join(WORKLOADS.get(wire.kind, ()))
+        hint = f"; its pod is at {before}{steps}" if steps else ""
+        raise InputError(f"{InputError.at(f'{before}kind', 'Pod', wire.kind)}{hint}")
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
     name = metadata and (metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else ""))
@@ -199,18 +164,6 @@ def _allocated(status: PodStatusWire, wishes: Iterable[Wish], before: str) -> di
             if amounts != requests[one.name]:
                 found[one.name] = amounts
     return found
-
-
-def _pods(document: object) -> list[Pod]:
-    """Return the pods in a document: a Pod, or a List of them."""
-    if not isinstance(document, Mapping):
-        raise InputError.at("the top", "a Pod manifest, which is a mapping", document)
-    if document.get("kind") not in ("List", "PodList"):
-        return [pod_from_manifest(document)]
-    items = document.get("items")
-    if not isinstance(items, list):
-        raise InputError.at("items", "a list of Pods", items)
-    return [pod_from_manifest(item, f"items[{index}]") for index, item in enumerate(items)]
 
 
 def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) -> Wish:

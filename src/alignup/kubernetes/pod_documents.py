@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.records import Record, replace
+from alignup.kubernetes.manifest import WORKLOADS, pod_from_manifest
+from alignup.kubernetes.versions import known_fields
+from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
@@ -21,19 +22,14 @@ from alignup.text.known_keys import unknown_keys
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
+STATIC_UID: Final = "kubernetes.io/config.hash"
+"""The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
 MOST_REPLICAS: Final = 10_000
 """The most pods that are made of one object."""
 _MOST_LEVELS: Final = 12
 """The levels of an object below which nobody keeps a template of a pod."""
 _COUNTS: Final = ("replicas", "parallelism", "completions")
 """The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two."""
-_WORKLOADS: Final = {
-    **dict.fromkeys(
-        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"), ("spec", "template")
-    ),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
-"""The kinds of Kubernetes that make pods, and where they keep the template; without one they are wrong."""
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
 """Kinds that may describe pods, or quote one, and make none."""
 _ENDED: Final = ("Succeeded", "Failed")
@@ -45,26 +41,6 @@ _REJECTIONS: Final = frozenset(
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 """The reasons of a kubelet that does not admit a pod, beside OutOf and a resource."""
-
-_POD: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
-_SPEC: Final = frozenset(
-    """
-    activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks
-    ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets
-    initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates
-    resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext
-    serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds
-    tolerations topologySpreadConstraints volumes workloadRef
-    """.split()  # noqa: SIM905  # as above
-)
-_CONTAINER: Final = frozenset(
-    """
-    args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy
-    resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath
-    terminationMessagePolicy tty volumeDevices volumeMounts workingDir
-    """.split()  # noqa: SIM905  # as above
-)
-_RESOURCES: Final = frozenset({"claims", "limits", "requests"})
 
 
 class PodDocument(Record):
@@ -86,7 +62,11 @@ class PodDocument(Record):
     message: str = ""
     """From its status."""
     started: str = ""
-    """When its kubelet took note of it, or else when it was created, as RFC 3339 has it; empty: not known."""
+    """When its kubelet took note of it, as RFC 3339 has it; empty: not known, or not yet."""
+    created: str = ""
+    """When it was created."""
+    container_ids: Mapping[str, str] = field(default_factory=dict)
+    """By the runtime's id, without its scheme, the container's name."""
 
     @property
     def has_ended(self) -> bool:
@@ -153,12 +133,14 @@ def _found(  # noqa: C901  # a kind of objects each
         for index, item in enumerate(items):
             yield from _found(item, f"{where}[{index}]", ignored)
     elif kind is None or kind == "Pod":
-        yield _pod(document, place)
+        metadata = _mapping(document, "metadata")
+        _warn_of_keys(document, place, f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}")
+        yield pod_document(document, place)
     elif not isinstance(kind, str):
         raise InputError.at(f"{place}.kind" if place else "kind", "a string", kind)
     else:
         templates = [] if kind in _WITHOUT_TEMPLATES else list(_templates(document, place, "", 1))
-        if kind in _WORKLOADS and not templates:
+        if kind in WORKLOADS and not templates:
             templates = [_own_template(document, kind, place)]
         if not templates:
             ignored[kind] += 1
@@ -166,19 +148,30 @@ def _found(  # noqa: C901  # a kind of objects each
             yield _made(document, template, kind, alone=len(templates) == 1)
 
 
-def _pod(document: Mapping[str, Any], place: str) -> PodDocument:
-    """Return a pod that is there by itself."""
-    metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
-    _warn_of_keys(document, place, f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}")
+def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
+    """Return a pod that is there by itself.
+
+    Raises:
+        InputError: it is none that an API server takes.
+    """
     pod = pod_from_manifest(document, place)
+    metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
+    uid = pod.annotations.get(STATIC_UID)
+    containers = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     return PodDocument(
-        pod,
+        pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
         node_name=str(_mapping(document, "spec").get("nodeName") or ""),
         phase=str(status.get("phase") or ""),
         is_generated=_is_generated(metadata),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
-        started=str(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+        started=str(status.get("startTime") or ""),
+        created=str(metadata.get("creationTimestamp") or ""),
+        container_ids={
+            str(one["containerID"]).rpartition("//")[2]: one.get("name") or ""
+            for one in containers
+            if one.get("containerID")
+        },
     )
 
 
@@ -229,9 +222,9 @@ def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Templa
         InputError: there is no template at all.
     """
     template: object = document
-    for step in _WORKLOADS[kind]:
+    for step in WORKLOADS[kind]:
         template = template.get(step) if isinstance(template, Mapping) else None
-    where = ".".join(filter(None, (place, *_WORKLOADS[kind])))
+    where = ".".join(filter(None, (place, *WORKLOADS[kind])))
     if not isinstance(template, Mapping):
         raise InputError.at(f"{where} of kind {kind}", "a Pod template", template)
     return _Template(template, where, "", 1)
@@ -292,17 +285,17 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
     """Warn of keys of a pod that Kubernetes does not know, with the known one that is probably meant."""
     before = f"{place}." if place else ""
     spec = _mapping(manifest, "spec")
-    places = [(place, manifest, _POD), (f"{before}spec", spec, _SPEC)]
-    places.append((f"{before}spec.resources", _mapping(spec, "resources"), _RESOURCES))
+    places = [(place, manifest, "Pod"), (f"{before}spec", spec, "spec")]
+    places.append((f"{before}spec.resources", _mapping(spec, "resources"), "resources"))
     for kind in ("initContainers", "containers"):
         listed = spec.get(kind)
         for index, container in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(container, Mapping):
                 where = f"{before}spec.{kind}[{index}]"
-                places.append((where, container, _CONTAINER))
-                places.append((f"{where}.resources", _mapping(container, "resources"), _RESOURCES))
-    for where, mapping, known in places:
-        for key, meant in unknown_keys(mapping, known):
+                places.append((where, container, "container"))
+                places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
+    for where, mapping, kind in places:
+        for key, meant in unknown_keys(mapping, known_fields(kind)):
             hint = f"; {meant!r} is meant" if meant else ""
             at = f"{where}." if where else ""
             warn(f"{whose}: the key {at}{key} is unknown and ignored{hint}")

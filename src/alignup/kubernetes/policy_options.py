@@ -106,11 +106,11 @@ _EXCLUSIVE: Final = (
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
 )
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-# the words of Go's strconv.ParseBool
-_BOOLEANS: Final = {
+GO_BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
+"""The words that Go's strconv.ParseBool takes."""
 
 
 class TopologyOptions(Record):
@@ -188,9 +188,9 @@ def _check_options(options: Mapping[str, Any], known: Sequence[str], where: str)
 def _flag(options: Mapping[str, str], name: str, where: str) -> bool:
     """Return the value of an option that is on or off; off when it is not there."""
     value = options.get(name, "false")
-    if value not in _BOOLEANS:
+    if value not in GO_BOOLEANS:
         raise ConfigError.at(f'{where}["{name}"]', '"true" or "false"', value)
-    return _BOOLEANS[value]
+    return GO_BOOLEANS[value]
 
 
 def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:

@@ -16,23 +16,9 @@ LARGEST: Final = 2**63 - 1
 """The largest amount, in whole units; of CPUs, in thousandths."""
 
 _ONE: Final = 10**9
-_MULTIPLIERS: Final = {
-    "n": 1,
-    "u": 10**3,
-    "m": 10**6,
-    "": _ONE,
-    "k": 10**3 * _ONE,
-    "M": 10**6 * _ONE,
-    "G": 10**9 * _ONE,
-    "T": 10**12 * _ONE,
-    "P": 10**15 * _ONE,
-    "E": 10**18 * _ONE,
-    "Ki": 2**10 * _ONE,
-    "Mi": 2**20 * _ONE,
-    "Gi": 2**30 * _ONE,
-    "Ti": 2**40 * _ONE,
-    "Pi": 2**50 * _ONE,
-    "Ei": 2**60 * _ONE,
+_MULTIPLIERS: Final[dict[str, int]] = {
+    **{suffix: 1000**power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))},
+    **{f"{letter}i": 1024**power * _ONE for power, letter in enumerate("KMGTPE", 1)},
 }
 _LONGEST: Final = 120
 # the digits are bounded so that a typing error cannot become a number of megabytes

@@ -1,6 +1,6 @@
 """Knows the releases of the kubelet: what each decides otherwise, its feature gates, policy options and checkpoints.
 
-Each minor release is a file of `releases`; what the names of rules there mean is in `RULES`. Providers ask a
+Each minor release is a file of `releases`; what the names of rules there mean is in `docs/versions.md`. Providers ask a
 `VersionProfile` for a rule by its name, and compare no versions. `alignup.kubernetes.feature_gates` decides what gates
 are on, `alignup.kubernetes.policy_options` which options a kubelet accepts.
 """
@@ -11,7 +11,7 @@ import os
 import re
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.records import Record
@@ -33,7 +33,8 @@ class KubeletVersion(Record, order=True):
         return f"1.{self.minor}"
 
 
-_RELEASES: Final = f"{os.path.dirname(__file__)}/releases"  # noqa: PTH120  # pathlib is slow to import, as json is
+_HERE: Final = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is slow to import, as json is
+_RELEASES: Final = f"{_HERE}/releases"
 KNOWN_VERSIONS: Final = tuple(
     sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(_RELEASES) if name.endswith(".json"))  # noqa: PTH208
 )
@@ -58,7 +59,7 @@ class Release(Record):
     source: str
     """The patch that it was read from."""
     rules: frozenset[str]
-    """The names in `RULES` that hold."""
+    """The names of the rules that hold, see `docs/versions.md`."""
     checkpoints: Mapping[str, tuple[str, ...]]
     """By file, the versions that the kubelet reads; it writes the last one."""
     cpu_options: Mapping[str, str]
@@ -74,10 +75,7 @@ class Release(Record):
 @cache
 def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
-    import json  # noqa: PLC0415  # slow to import
-
-    with open(f"{_RELEASES}/{version}.json", encoding="utf-8") as file:  # noqa: PTH123  # as above
-        data = json.load(file)
+    data = _read_json(f"{_RELEASES}/{version}.json")
     return Release(
         source=data["source"],
         rules=frozenset(data["rules"]),
@@ -89,85 +87,17 @@ def release_of(version: KubeletVersion) -> Release:
     )
 
 
-class Rule(Record):
-    """A decision of the kubelet on which releases differ."""
-
-    effect: str
-    """A sentence for people."""
-    source: str
-    """Where it stands, under `pkg/kubelet/cm` of Kubernetes unless it says otherwise."""
+@cache
+def known_fields(kind: str) -> frozenset[str]:
+    """Return the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container`, or `resources`."""
+    return frozenset(_read_json(f"{_HERE}/known_fields.json")[kind])
 
 
-RULES: Final[dict[str, Rule]] = {
-    "any_guaranteed_resize_refused": Rule(
-        "beside a static policy no Guaranteed pod is resized, whatever of it changes (gate "
-        "InPlacePodVerticalScalingExclusiveCPUs off)",
-        "pkg/kubelet/kubelet.go and allocation/allocation_manager.go, canResizePod",
-    ),
-    "device_hints_over_all_nodes": Rule(
-        "the device manager offers masks of all NUMA nodes, not only of those that have a device of the resource",
-        "devicemanager/topology_hints.go, generateDeviceTopologyHints",
-    ),
-    "distribution_prefers_one_socket": Rule(
-        "distribute-cpus-across-numa with align-by-socket prefers NUMA nodes of one socket to any across sockets, and "
-        "cuts an even share down to what the fullest of the nodes has free",
-        "cpumanager/cpu_assignment.go, takeByTopologyNUMADistributed",
-    ),
-    "empty_pod_resources_ignored": Rule(
-        "`spec.resources` without any entry does not decide the QoS class (gate PodLevelResourcesFixKubeletQOSClass)",
-        "pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS",
-    ),
-    "kubelet_checks_capacity_of_resizes": Rule(
-        "the kubelet itself refuses a resize to more than the node has; later the API server does",
-        "pkg/kubelet/allocation/allocation_manager.go, canResizePod",
-    ),
-    "managers_skip_resizes": Rule(
-        "at a resize in place the static CPU and memory policies offer no hints and allocate nothing",
-        "cpumanager/policy_static.go and memorymanager/policy_static.go, lifecycle.Operation",
-    ),
-    "memory_groups_checked": Rule(
-        "the memory manager refuses an allocation that would mix groups of NUMA nodes, instead of sharing nodes "
-        "between groups",
-        "memorymanager/policy_static.go, isAffinityViolatingNUMAAllocations",
-    ),
-    "memory_only_where_requested": Rule(
-        "the memory manager leaves containers alone that request no memory, instead of looking for a place for nothing",
-        "memorymanager/policy_static.go, Allocate",
-    ),
-    "odd_l3_rest_rounds_down": Rule(
-        "with prefer-align-cpus-by-uncorecache, an odd number of CPUs that is left to take does not stay in one L3 "
-        "group on cores of several CPUs",
-        "cpumanager/cpu_assignment.go, takePartialUncore",
-    ),
-    "pod_level_resources_set_qos": Rule(
-        "resources of a pod as a whole decide its QoS class (gate PodLevelResources, off by default before 1.34)",
-        "k8s.io/component-helpers and pkg/apis/core/v1/helper/qos, ComputePodQOS",
-    ),
-    "pod_level_resources_share": Rule(
-        "a pod with resources of its own gets neither exclusive CPUs nor pinned memory (gate PodLevelResources on, "
-        "PodLevelResourceManagers off)",
-        "cpumanager/policy_static.go and memorymanager/policy_static.go, IsPodLevelResourcesSet",
-    ),
-    "pod_limits_defaulted_by_api_server": Rule(
-        "missing entries of `spec.resources`, limits too, are filled in when a pod is created through the API, and not "
-        "for static pods (gate PodLevelResourcesFixDefaulting)",
-        "pkg/api/pod/util.go, DefaultPodLevelResources",
-    ),
-    "requests_from_status": Rule(
-        "the requests of a container that has a status are its allocatedResources there (gate "
-        "InPlacePodVerticalScaling, off by default before 1.33)",
-        "cpumanager/policy_static.go, guaranteedCPUs; memorymanager/policy_static.go, getRequestedResources",
-    ),
-    "sidecar_requests_from_status": Rule(
-        "the same holds of restartable init containers",
-        "cpumanager/policy_static.go, guaranteedCPUs; memorymanager/policy_static.go, getRequestedResources",
-    ),
-    "state_before_smt_check": Rule(
-        "full-pcpus-only does not refuse a container that has its CPUs already, after a restart of the kubelet",
-        "cpumanager/policy_static.go, Allocate",
-    ),
-}
-"""By name. Those that a gate turns on or off hold only where it is on."""
+def _read_json(path: str) -> Any:
+    import json  # noqa: PLC0415  # slow to import
+
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as above
+        return json.load(file)
 
 
 def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = True) -> KubeletVersion:
@@ -240,7 +170,7 @@ class PodReading(Record):
 
 
 class VersionProfile(Record):
-    """The behaviour of a release, with its feature gates, where releases differ; see `RULES`."""
+    """The behaviour of a release, with its feature gates, where releases differ."""
 
     device_hints_over_all_nodes: bool = False
     memory_groups_checked: bool = True

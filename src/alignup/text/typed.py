@@ -31,19 +31,20 @@ _EXPECTED: Final = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, go
 _STEP: Final = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
 
 
-def decode(value: object, kind: type[_T], where: str = "") -> _T:
+def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = True) -> _T:
     """Return plain objects as a `kind`.
 
     Args:
         value: mappings, lists, strings and numbers, as JSON and YAML have them.
         kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored.
         where: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
+        strict: numbers must be numbers; else their texts will do.
 
     Raises:
         InputError: a field is missing or of another type.
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise _input_error(str(error), value, where) from None
 

@@ -20,7 +20,8 @@ def test_pods_are_read_with_their_containers_ids():
     manifest["status"]["containerStatuses"] = [{"name": "c0", "containerID": "containerd://abc"}, {"name": "c1"}]
     (found,) = pods(manifest)
     assert (found.pod.uid, found.phase, found.node_name) == ("uid-a", "Running", "node-a")
-    assert (found.container_ids, found.is_active, found.has_started) == ({"abc": "c0"}, True, True)
+    assert (found.container_ids, found.has_ended) == ({"abc": "c0"}, False)
+    assert found.started
 
 
 def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
@@ -30,11 +31,11 @@ def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
     assert pods(manifest)[0].pod.uid == "0123"
 
 
-@pytest.mark.parametrize(("phase", "active"), [("Failed", False), ("Succeeded", False), ("Pending", True)])
-def test_pods_that_have_ended_hold_nothing(phase, active):
+@pytest.mark.parametrize(("phase", "ended"), [("Failed", True), ("Succeeded", True), ("Pending", False)])
+def test_pods_that_have_ended_hold_nothing(phase, ended):
     manifest = guaranteed("a", (1, 1))
     manifest["status"] = {"phase": phase}
-    assert pods(manifest)[0].is_active is active
+    assert pods(manifest)[0].has_ended is ended
 
 
 def test_a_list_may_be_empty_or_one_pod():

@@ -7,7 +7,8 @@ import warnings
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.kubelet_config import KUBELET_FIELDS, KubeletConfig, load_config
+from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+from alignup.kubernetes.versions import known_fields
 
 
 @pytest.mark.parametrize("name", ["topologyManagerPolciy", "topologyPolicy", "topology-manager-policy"])
@@ -39,7 +40,8 @@ def test_an_attribute_is_no_field(name: str, field: str) -> None:
 
 def test_a_whole_configuration_is_taken_without_a_word() -> None:
     """Fields that do not matter here are ignored."""
-    others = KUBELET_FIELDS - {"kind", "featureGates", "kubeReserved", "systemReserved", "reservedMemory"}
+    special = {"kind", "featureGates", "kubeReserved", "systemReserved", "reservedMemory"}
+    others = known_fields("KubeletConfiguration") - special
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         KubeletConfig.from_dict(dict.fromkeys(others))

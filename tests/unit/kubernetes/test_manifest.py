@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.kubernetes.manifest import load_pods, pod_from_manifest
+from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.qos import QOSClass
 
 PLAIN = {
@@ -52,6 +53,11 @@ items:
 - metadata: {name: c}
   spec: {containers: [{name: app, resources: }]}
 """
+
+
+def pods_in(text, source):
+    """The pods in a text."""
+    return [one.pod for one in read_pod_documents(text, source)]
 
 
 def changed(path, value):
@@ -101,12 +107,12 @@ def test_a_pod_is_what_its_manifest_says():
 def test_every_form_of_text_gives_the_same_pod():
     pod = pod_from_manifest(PLAIN)
     text = json.dumps(PLAIN)
-    assert load_pods(text, "t") == load_pods(text.encode(), "t") == load_pods("---\n" + text, "t") == [pod]
-    assert load_pods(json.dumps({"kind": "List", "items": [PLAIN, PLAIN]}), "t") == [pod, pod]
+    assert pods_in(text, "t") == pods_in(text.encode(), "t") == pods_in("---\n" + text, "t") == [pod]
+    assert pods_in(json.dumps({"kind": "List", "items": [PLAIN, PLAIN]}), "t") == [pod, pod]
 
 
 def test_several_documents_and_lists_are_read_in_order():
-    pods = load_pods(YAML, "pods.yaml")
+    pods = pods_in(YAML, "pods.yaml")
     assert [pod.uid for pod in pods] == ["u-1", "default/b", "default/c"]
     assert pods[0].namespace == "prod"
     assert all(pod.qos is QOSClass.BEST_EFFORT for pod in pods)
@@ -225,20 +231,15 @@ def test_only_a_mapping_is_a_manifest(manifest):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a Pod manifest, got nothing in pods.yaml"),
-        ("---\n---\n", "expected a Pod manifest, got nothing in pods.yaml"),
-        ("kind: List\nitems: []", "expected a Pod manifest, got nothing in pods.yaml"),
+        ("", "there is no Pod in pods.yaml"),
+        ("---\n---\n", "there is no Pod in pods.yaml"),
+        ("kind: List\nitems: []", "there is no Pod in pods.yaml"),
         ("- a", "expected a Pod manifest, which is a mapping, got ['a'] at the top in pods.yaml"),
         ("just words", "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml"),
-        ("kind: List", "expected a list of Pods, got None at items in pods.yaml"),
-        ("kind: Deployment", "expected Pod, got 'Deployment' at kind in pods.yaml; its pod is at spec.template"),
-        (
-            "kind: List\nitems: [{kind: CronJob}]",
-            "expected Pod, got 'CronJob' at items[0].kind in pods.yaml; its pod is at items[0].spec.jobTemplate.spec.template",  # noqa: E501  # one line
-        ),
+        ("kind: List\nitems:", "expected a list of Pods, got None at items in pods.yaml"),
+        ("kind: Deployment", "expected a Pod template, got None at spec.template of kind Deployment in pods.yaml"),
         ("kind: [x]", "expected a string, got ['x'] at kind in pods.yaml"),
         ("a: {", "expected YAML or JSON, but did not find expected node content at line 2, column 1 of pods.yaml"),
-        (YAML + "- kind: Service", "expected Pod, got 'Service' at items[2].kind in document 3 of pods.yaml"),
         (
             YAML + "- {metadata: {name: d}, spec: {containers: [{name: 3}]}}",
             "expected a string, got 3 at items[2].spec.containers[0].name in document 3 of pods.yaml",
@@ -251,8 +252,14 @@ def test_only_a_mapping_is_a_manifest(manifest):
 )
 def test_errors_in_text_name_the_document(text, message):
     with pytest.raises(InputError) as caught:
-        load_pods(text, "pods.yaml")
+        pods_in(text, "pods.yaml")
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("kind", "place"), [("Job", "spec.template"), ("CronJob", "spec.jobTemplate.spec.template")])
+def test_who_gives_what_makes_pods_for_a_pod_is_told_where_that_is(kind, place):
+    with pytest.raises(InputError, match=f"expected Pod, got '{kind}' at kind; its pod is at {place}$"):
+        pod_from_manifest({"kind": kind})
 
 
 JUNK = st.recursive(
