@@ -22,7 +22,7 @@ from alignup.providers.cpu.provider import reserved_cpus
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from alignup.kubelet.cpu_state import CpuState
     from alignup.kubelet.device_checkpoint import DeviceCheckpoint
@@ -55,11 +55,13 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     """
     found: list[Finding] = []
     values: dict[str, Any] = {}
+    damaged: set[str] = set()
 
     def read(version: KubeletVersion) -> KubeletState:
         for path, one in read_checkpoints(files, version):
             if isinstance(one, InputError):
                 found.append(finding(f"{_KINDS[path]}-file-damaged", files.place(path), str(one)))
+                damaged.add(path)
             else:
                 values[path] = one
                 found.extend(_owner(files, path))
@@ -71,10 +73,10 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         config = config_of(records, machine)
     except InputError as error:
         return [*found, finding("configuration", records.configuration.source, str(error))]
-    found += _missing(records, config)
+    found += _missing(records, config, {*values, *damaged})
     found += _formats(files, values, config)
-    damaged = {one.file for one in found}
-    intact = {path: value for path, value in values.items() if files.place(path) not in damaged}
+    wrong = {one.file for one in found}
+    intact = {path: value for path, value in values.items() if files.place(path) not in wrong}
     return [*found, *_contents(replace(records, state=state_of(intact)), machine, config)]
 
 
@@ -87,7 +89,7 @@ def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
             yield finding("owner", files.place(path), text)
 
 
-def _missing(records: NodeRecords, config: KubeletConfig) -> Iterator[Finding]:
+def _missing(records: NodeRecords, config: KubeletConfig, there: Collection[str]) -> Iterator[Finding]:
     """Yield the files that should be there."""
     files = records.files
     wanted = {
@@ -96,7 +98,6 @@ def _missing(records: NodeRecords, config: KubeletConfig) -> Iterator[Finding]:
         # without a device plugin there is none
         DEVICE_CHECKPOINT: bool(records.allocatable and records.allocatable.devices),
     }
-    there = [path for path in wanted if _is_there(files, path)]
     gone = [path for path, is_wanted in wanted.items() if is_wanted and path not in there]
     if gone and not there:
         folder = files.place(CPU_STATE).removesuffix("/cpu_manager_state")
@@ -104,13 +105,6 @@ def _missing(records: NodeRecords, config: KubeletConfig) -> Iterator[Finding]:
         return
     for path in gone:
         yield finding(f"{_KINDS[path]}-file-missing", files.place(path), "there is no such file")
-
-
-def _is_there(files: NodeFiles, path: str) -> bool:
-    try:
-        return files.read(path) is not None
-    except InputError:  # there is something, which is a finding by itself
-        return True
 
 
 def _formats(files: NodeFiles, values: dict[str, Any], config: KubeletConfig) -> Iterator[Finding]:

@@ -44,24 +44,27 @@ class Process:
 
 
 def all_processes(root: Path) -> Iterator[Process]:
-    """Yield the processes of a machine, by id; threads of the kernel are left out."""
+    """Return the processes of a machine, by id; threads of the kernel are left out."""
+    found = (read_process(root, pid) for pid in process_ids(root))
+    return (one for one in found if one is not None)
+
+
+def process_ids(root: Path) -> list[int]:
+    """Return the ids of the processes of a machine, ascending; none if it has no `proc`."""
     try:
         names = os.listdir(root / "proc")  # noqa: PTH208  # names are wanted, not paths
     except OSError:
-        return
-    for pid in sorted(int(name) for name in names if name.isascii() and name.isdigit()):
-        found = read_process(root, pid)
-        if found is not None:
-            yield found
+        return []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def read_process(root: Path, pid: int) -> Process | None:
     """Return a process; None: it has ended, is a thread of the kernel, or is out of our sight."""
     folder = root / "proc" / str(pid)
-    status = dict(_STATUS.findall(_text(folder / "status")))
+    status = dict(_STATUS.findall(text_of(folder / "status")))
     if "Cpus_allowed_list" not in status or status.get("Kthread") == "1":
         return None
-    uid, container = _container(_text(folder / "cgroup"))
+    uid, container = _container(text_of(folder / "cgroup"))
     return Process(
         pid,
         status.get("Name", ""),
@@ -70,11 +73,11 @@ def read_process(root: Path, pid: int) -> Process | None:
         CPUSet.parse(status.get("Mems_allowed_list", "")),
         uid,
         container,
-        _memory(_text(folder / "numa_maps")),
+        _memory(text_of(folder / "numa_maps")),
     )
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     """Return the text of a file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:

@@ -5,18 +5,17 @@ A flag overrides the configuration file's field (`cmd/kubelet/app/server.go`, ku
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
+from alignup.kubelet.processes import process_ids, text_of
 from alignup.kubernetes.policy_options import GO_BOOLEANS
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
-
-_LONGEST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +47,16 @@ def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
         InputError: a flag that matters has a value that no kubelet takes.
     """
     found = []
-    try:
-        names = os.listdir(Path(root, "proc"))  # noqa: PTH208  # names are wanted, not paths
-    except OSError:
-        return None
-    for name in names:
-        if name.isascii() and name.isdigit() and _text(Path(root, "proc", name, "comm")).strip() == "kubelet":
-            words = _text(Path(root, "proc", name, "cmdline")).split("\0")
+    for pid in process_ids(Path(root)):
+        folder = Path(root, "proc", str(pid))
+        if text_of(folder / "comm").strip() == "kubelet":
+            words = text_of(folder / "cmdline").split("\0")
             if words[0]:  # a zombie has none
-                found.append((int(name), words))
+                found.append((pid, words))
     if len(found) > 1:
         pids = ", ".join(str(pid) for pid, _ in sorted(found))
         warn(f"several kubelets run here (processes {pids}); their command lines are passed over")
     return kubelet_of(*found[0]) if len(found) == 1 else None
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LONGEST).decode("utf-8", "replace")
-    except OSError:  # the process has ended, or is somebody else's
-        return ""
 
 
 def kubelet_of(pid: int, words: Sequence[str]) -> RunningKubelet:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import CpuState, read_cpu_state
 from alignup.kubelet.device_checkpoint import DeviceCheckpoint, read_device_checkpoint
@@ -192,13 +194,10 @@ def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -
             part = min(left, table.reserved)
             left -= part
             assignments = node.assignments - 1
-            nodes[node_id] = type(node)(
+            changed = structs.replace(table, reserved=table.reserved - part, free=table.free + part)
+            nodes[node_id] = structs.replace(
+                node,
                 assignments=assignments,
-                tables={
-                    **(node.tables or {}),
-                    block.type: type(table)(
-                        table.total, table.system_reserved, table.allocatable, table.reserved - part, table.free + part
-                    ),
-                },
+                tables={**(node.tables or {}), block.type: changed},
                 cells=(node_id,) if assignments == 0 else node.cells,
             )

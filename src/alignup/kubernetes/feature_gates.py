@@ -63,10 +63,8 @@ def effective_gates(
     on = _all_gates(given or {}, known)
     if given is None:
         return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
-    for name in sorted(set(MANAGER_GATES) & given.keys()):
-        if name not in known:
-            raise ConfigError(_unrecognized(name, version))
-        _check_locked(name, given[name], known[name], version)
+    for complaint in _complaints({name: given[name] for name in MANAGER_GATES if name in given}, version):
+        raise ConfigError(complaint)
     return on
 
 
@@ -83,16 +81,8 @@ def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Itera
         version: the kubelet's release.
     """
     release = release_of(version)
-    known = release.gates
-    for name, close in unknown_keys(sorted(given), (*known, *ALL_OF)):
-        if name not in MANAGER_GATES:
-            yield _unrecognized(name, version) + (f"; {close} is one" if close else "")
-    for name in sorted(given.keys() & known.keys() - set(MANAGER_GATES)):
-        try:
-            _check_locked(name, given[name], known[name], version)
-        except ConfigError as error:
-            yield str(error)
-    on = _all_gates(given, known)
+    yield from _complaints({name: value for name, value in given.items() if name not in MANAGER_GATES}, version)
+    on = _all_gates(given, release.gates)
     for name, needed in sorted(release.needs.items()):
         off = [one for one in needed if not on.get(one)]
         if on.get(name) and off:
@@ -109,22 +99,19 @@ def _manager_gates(version: KubeletVersion) -> Mapping[str, GateStage]:
     return {name: known[name] for name in MANAGER_GATES if name in known}
 
 
-def _unrecognized(name: str, version: KubeletVersion) -> str:
-    """Return a kubelet's words for a gate that its release does not know."""
-    return f"unrecognized feature gate: {name} (featureGates of kubelet {version})"
-
-
-def _check_locked(name: str, value: bool, stage: GateStage, version: KubeletVersion) -> None:
-    """Refuse another value of a locked gate, in a kubelet's words.
-
-    Raises:
-        ConfigError: it has one.
-    """
-    if stage.is_locked and value != stage.is_on:
-        raise ConfigError(
-            f"cannot set feature gate {name} to {str(value).lower()}, feature is locked to "
-            f"{str(stage.is_on).lower()} (featureGates of kubelet {version})"
-        )
+def _complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence, in a kubelet's words, for each gate that its release does not know or has locked."""
+    known = release_of(version).gates
+    for name, close in unknown_keys(sorted(given), (*known, *ALL_OF)):
+        hint = f"; {close} is one" if close and name not in MANAGER_GATES else ""
+        yield f"unrecognized feature gate: {name} (featureGates of kubelet {version}){hint}"
+    for name in sorted(given.keys() & known.keys()):
+        stage = known[name]
+        if stage.is_locked and given[name] != stage.is_on:
+            yield (
+                f"cannot set feature gate {name} to {str(given[name]).lower()}, feature is locked to "
+                f"{str(stage.is_on).lower()} (featureGates of kubelet {version})"
+            )
 
 
 def _all_gates(given: Mapping[str, bool], known: Mapping[str, GateStage]) -> dict[str, bool]:

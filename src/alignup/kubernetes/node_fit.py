@@ -8,7 +8,7 @@ resources of device plugins in random order; here they are in the order of their
 from __future__ import annotations
 
 from struct import pack, unpack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
@@ -251,21 +251,19 @@ def _selects(pod: Pod, node: NodeLimits) -> bool:
     return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
 
 
-def _matches(term: Mapping[str, object], node: NodeLimits) -> bool:
+def _matches(term: Mapping[str, Any], node: NodeLimits) -> bool:
     """Return whether a term of a node affinity matches; a term without requirements matches no node."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    assert isinstance(expressions, list | tuple)  # noqa: S101  # as the API server has checked
-    assert isinstance(fields, list | tuple)  # noqa: S101
     return bool(expressions or fields) and (
         all(_holds(one, node.labels.get(str(one.get("key")))) for one in expressions)
         and all(one.get("key") == _FIELD_NAME and _holds(one, node.name) for one in fields)
     )
 
 
-def _holds(requirement: Mapping[str, object], value: str | None) -> bool:
+def _holds(requirement: Mapping[str, Any], value: str | None) -> bool:
     """Return whether the value of a label, None if it is missing, meets a requirement."""
-    operator, listed = requirement.get("operator"), requirement.get("values") or ()
-    assert isinstance(listed, list | tuple)  # noqa: S101  # as above
+    operator = requirement.get("operator")
+    listed: Sequence[Any] = requirement.get("values") or ()
     if operator in ("NotIn", "DoesNotExist"):
         return value is None or (operator == "NotIn" and value not in listed)
     if value is None:

@@ -36,13 +36,13 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """
     if not isinstance(data, Mapping):
         raise InputError.at(where, "a Node object", data)
-    from alignup.kubernetes.wire import NodeInfoWire, NodeMetadataWire, NodeSpecWire, NodeStatusWire, NodeWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.kubernetes.wire import MetadataWire, NodeInfoWire, NodeSpecWire, NodeStatusWire, NodeWire  # noqa: PLC0415  # msgspec is slow to import
     from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
     wire = decode(data, NodeWire, where)
     if wire.kind != "Node":
         raise InputError.at(f"{where}.kind", "Node", wire.kind)
-    metadata = wire.metadata or NodeMetadataWire()
+    metadata = wire.metadata or MetadataWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
     amounts = {
@@ -50,7 +50,7 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
         for name, value in (status.allocatable or {}).items()
     }
     return NodeObject(
-        metadata.name,
+        metadata.name or "",
         metadata.labels or {},
         info.kubelet_version or None,
         {name: thousandths(one) if name == "cpu" else whole_units(one) for name, one in amounts.items()},

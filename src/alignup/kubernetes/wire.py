@@ -56,18 +56,11 @@ class NodeStatusWire(msgspec.Struct, rename="camel"):
     node_info: NodeInfoWire | None = None
 
 
-class NodeMetadataWire(msgspec.Struct):
-    """A Node's metadata."""
-
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
 class NodeWire(msgspec.Struct):
     """A Node on the wire."""
 
     kind: str = "Node"
-    metadata: NodeMetadataWire | None = None
+    metadata: MetadataWire | None = None
     spec: NodeSpecWire | None = None
     status: NodeStatusWire | None = None
 

@@ -157,23 +157,15 @@ class Report:
     @property
     def stranded(self) -> dict[str, float]:
         """Stranded capacity of all nodes, by resource: the mean over the pods that came to nodes which have it."""
-        sums: dict[str, list[float]] = {}
-        for node in self.nodes:
-            for resource, part in node.stranded.items():
-                found = sums.setdefault(resource, [0.0, 0.0])
-                found[0] += part * node.counts.arrivals
-                found[1] += node.counts.arrivals
-        return {resource: part / max(1.0, arrivals) for resource, (part, arrivals) in sums.items()}
+        return _means(
+            (resource, part, node.counts.arrivals) for node in self.nodes for resource, part in node.stranded.items()
+        )
 
     @property
     def utilisation(self) -> dict[str, float]:
         """The mean part of each resource that was held, over all nodes; each place counts by what it has."""
-        sums: dict[str, list[float]] = {}
-        for use in _uses(self.nodes):
-            found = sums.setdefault(use.place.resource, [0.0, 0.0])
-            found[0] += use.mean * use.place.allocatable
-            found[1] += use.place.allocatable
-        return {resource: held / there for resource, (held, there) in sums.items()}
+        uses = (use for node in self.nodes for use in node.uses)
+        return _means((use.place.resource, use.mean, use.place.allocatable) for use in uses)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in JSON's types."""
@@ -188,5 +180,10 @@ class Report:
         }
 
 
-def _uses(nodes: Iterable[NodeReport]) -> Iterable[Use]:
-    return (use for node in nodes for use in node.uses)
+def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
+    """Return by name the mean of parts, each of which counts by its weight."""
+    sums: dict[str, tuple[float, int]] = {}
+    for name, part, weight in parts:
+        total, weights = sums.get(name, (0.0, 0))
+        sums[name] = total + part * weight, weights + weight
+    return {name: total / max(1, weights) for name, (total, weights) in sums.items()}

@@ -35,24 +35,34 @@ def comparison_page(reports: Sequence[Report]) -> str:
     """Return the page of several configurations side by side."""
     parts = [_table(reports).element(), paragraph(f"stranded: {STRANDED}")]
     totals = [(report.configuration, report.total) for report in reports]
-    parts += [
-        heading("Pods admitted"),
-        bars("pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals]),
-    ]
-    refused = [(name, one.fitting, str(one.fitting)) for name, one in totals]
-    parts += [heading("Pods refused although the node had enough of every resource in total"), bars("refused", refused)]
-    preferred = [(name, one.preferred_share, share(one.preferred_share)) for name, one in totals]
-    parts += [heading("Containers whose affinity is preferred"), bars("preferred", preferred, whole=1)]
-    spread = [(name, one.mean_numa_nodes, f"{one.mean_numa_nodes or 0:.2f}") for name, one in totals]
-    parts += [heading("NUMA nodes a container"), bars("NUMA nodes a container", spread)]
+    for title, rows, whole in (
+        ("Pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals], None),
+        (
+            "Pods refused although the node had enough of every resource in total",
+            [(name, one.fitting, str(one.fitting)) for name, one in totals],
+            None,
+        ),
+        ("Containers whose affinity is preferred", [_part(name, one.preferred_share) for name, one in totals], 1),
+        (
+            "NUMA nodes a container",
+            [(name, one.mean_numa_nodes, f"{one.mean_numa_nodes or 0:.2f}") for name, one in totals],
+            None,
+        ),
+    ):
+        parts += [heading(title), bars(title, rows, whole=whole)]
     for resource in dict.fromkeys(name for report in reports for name in report.utilisation):
-        rows = [
-            (one.configuration, one.utilisation.get(resource), share(one.utilisation.get(resource))) for one in reports
-        ]
-        parts += [heading(f"{resource}: held on average"), bars(resource, rows, whole=1)]
-        rows = [(one.configuration, one.stranded.get(resource), share(one.stranded.get(resource))) for one in reports]
-        parts += [heading(f"{resource}: stranded"), bars(resource, rows, whole=1)]
+        for words, amounts in (
+            ("held on average", [(one.configuration, one.utilisation) for one in reports]),
+            ("stranded", [(one.configuration, one.stranded) for one in reports]),
+        ):
+            rows = [_part(name, found.get(resource)) for name, found in amounts]
+            parts += [heading(f"{resource}: {words}"), bars(f"{resource}: {words}", rows, whole=1)]
     return page("Policies compared", parts)
+
+
+def _part(label: str, value: float | None) -> tuple[str, float | None, str]:
+    """Return the bar of a part of a whole."""
+    return label, value, share(value)
 
 
 def _table(reports: Sequence[Report]) -> Table:
@@ -109,16 +119,12 @@ def _report_parts(report: Report) -> Iterator[Element]:
     yield _table([report]).element()
     if total.reasons:
         yield heading("Refusals")
-        yield bars(
-            "refusals by reason", [(one, count, f"{count} pods") for one, count in sorted(total.reasons.items())]
-        )
-        yield bars(
-            "refusals by resource", [(one, count, f"{count} pods") for one, count in sorted(total.resources.items())]
-        )
+        for what, counts in (("reason", total.reasons), ("resource", total.resources)):
+            rows = [(one, count, f"{count} pods") for one, count in sorted(counts.items())]
+            yield bars(f"refusals by {what}", rows)
     yield heading("Stranded capacity")
     yield paragraph(STRANDED)
-    rows = [(name, part, share(part)) for name, part in report.stranded.items()]
-    yield bars("stranded", rows, whole=1)
+    yield bars("stranded", [_part(*one) for one in report.stranded.items()], whole=1)
     for node in report.nodes[:MOST_NODES]:
         yield from _use_over_time(node)
     if len(report.nodes) > MOST_NODES:

@@ -19,7 +19,7 @@ from alignup.replay.steps import Admit, apply_step, errors_of_step
 from alignup.topology_manager.refusal_message import blamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -84,9 +84,7 @@ class _Tally:
         self._node = node
         self._meter = Meter(node, steps)
         self._counts = Counts()
-        there: dict[str, int] = {}
-        for place in self._meter.places:
-            there[place.resource] = there.get(place.resource, 0) + place.allocatable
+        there = self._meter.in_all(place.allocatable for place in self._meter.places)
         self._there = {resource: amount for resource, amount in there.items() if amount > 0}
         self._stranded = dict.fromkeys(self._there, 0.0)
 
@@ -120,7 +118,7 @@ class _Tally:
         counts = self._counts
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(self._node, pod, refusal)))
-        free = self._meter.free_in_all()
+        free = self._meter.in_all(self._meter.free)
         asked = _asked(self._node, pod)
         if all(amount <= free.get(resource, amount) for resource, amount in asked.items()):
             counts.fitting += 1
@@ -256,11 +254,11 @@ class Meter:
         if self._count % self._every == 0:
             self._curves.append(self.free)
 
-    def free_in_all(self) -> dict[str, int]:
-        """Return what is free of each resource in all places together."""
+    def in_all(self, amounts: Iterable[int]) -> dict[str, int]:
+        """Return of amounts, one of each place, the sum of each resource."""
         found: dict[str, int] = {}
-        for place, free in zip(self.places, self.free, strict=True):
-            found[place.resource] = found.get(place.resource, 0) + free
+        for place, amount in zip(self.places, amounts, strict=True):
+            found[place.resource] = found.get(place.resource, 0) + amount
         return found
 
     def uses(self) -> tuple[Use, ...]:

@@ -7,6 +7,7 @@ container holds is drawn once, however long it holds it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element
 
@@ -21,10 +22,10 @@ from alignup.replay.scenario import admission_dict
 from alignup.replay.steps import Admit, Resize, Start, apply_step, errors_of_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.node.holdings import ContainerHolding
     from alignup.node.pictures.boxes import Box, Key
     from alignup.node.pictures.overlay import Layer
     from alignup.replay.steps import Step
@@ -80,10 +81,18 @@ class _Film:
         holdings = holdings_of(self.node)
         holders = [one for one in holdings.containers if one]
         self._give_signs(holders)
-        classes = [self._bars(holdings)]
+        shares = tuple((one.pod_uid, str(one.memory)) for one in holdings.containers)
+        free = tuple(place.free for one in holdings.resources for place in one.places)
+        bars = partial(amounts_layer, self.places, holdings, self.signs)
+        classes = [self._layer(("bars", shares, free, tuple(self.signs.items())), bars)]
         for one in holders:
             sign = self.signs[one.pod_uid]
-            classes += [self._holding(one, sign), self._entry(one, sign)]
+            held = ("holding", one.pod_uid, one.container, sign, one.cpus, str(one.devices), str(one.memory))
+            classes.append(self._layer(held, partial(holding_layer, self.places, one, sign)))
+            entry = ("entry", one.pod_uid, sign)
+            if entry not in self.drawn:
+                self.holders.append((self._new(entry), sign, one.pod))
+            classes.append(self.drawn[entry])
         return tuple(dict.fromkeys(classes))
 
     def _give_signs(self, holders: Sequence[ContainerHolding]) -> None:
@@ -97,30 +106,10 @@ class _Film:
                 taken.add(number)
                 self.signs[uid] = self.used.setdefault(number, sign_of(number))
 
-    def _bars(self, holdings: Holdings) -> str:
-        shares = tuple(
-            (one.pod_uid, tuple((kind, tuple(parts.items())) for kind, parts in one.memory.items()))
-            for one in holdings.containers
-        )
-        free = tuple(place.free for one in holdings.resources for place in one.places)
-        key = ("bars", shares, free, tuple(self.signs.items()))
+    def _layer(self, key: tuple[object, ...], draw: Callable[..., Layer]) -> str:
+        """Return the class of a layer, which is drawn if it was not yet."""
         if key not in self.drawn:
-            name = self._new(key)
-            self.layers.append(amounts_layer(self.places, holdings, self.signs, name=f"film {name}"))
-        return self.drawn[key]
-
-    def _holding(self, one: ContainerHolding, sign: Sign) -> str:
-        devices = tuple((resource, ids) for resource, ids in one.devices.items())
-        key = ("holding", one.pod_uid, one.container, sign, one.cpus, devices, str(one.memory))
-        if key not in self.drawn:
-            name = self._new(key)
-            self.layers.append(holding_layer(self.places, one, sign, name=f"film {name}"))
-        return self.drawn[key]
-
-    def _entry(self, one: ContainerHolding, sign: Sign) -> str:
-        key = ("entry", one.pod_uid, sign)
-        if key not in self.drawn:
-            self.holders.append((self._new(key), sign, one.pod))
+            self.layers.append(draw(name=f"film {self._new(key)}"))
         return self.drawn[key]
 
     def _new(self, key: tuple[object, ...]) -> str:
@@ -235,13 +224,8 @@ def _append_panel(panels: Element, number: int, index: int, count: int, frame: _
         add(moves, "label", "previous", for_=f"t{number}s{index - 1}")
     if index + 1 < count:
         add(moves, "label", "next", for_=f"t{number}s{index + 1}")
-    add(panel, "p").append(_strong(f"step {index}: {frame.title}"))
+    add(add(panel, "p"), "strong", f"step {index}: {frame.title}")
     panel.extend(frame.details)
-
-
-def _strong(text: str) -> Element:
-    made = Element("div")
-    return add(made, "strong", text)
 
 
 def _rules(number: int, frames: Sequence[_Frame]) -> Iterator[str]:
