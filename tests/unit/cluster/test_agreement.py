@@ -18,8 +18,8 @@ KINDS = 100
 """Node states of one seed; each is asked about every pod of that seed."""
 
 PODS = 50
-SEEDS = range(4)
-MORE_SEEDS = range(4, 24)
+SEEDS = range(2)
+MORE_SEEDS = range(2, 24)
 
 
 def kinds_of(seed, count=KINDS):
@@ -84,14 +84,14 @@ def agree_on_many(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_evaluate_agrees_with_every_node(seed):
-    """20,000 pairs of a node and a pod: verdict, reason, affinity and preferred are the node's own, none unsure."""
+    """10,000 pairs of a node and a pod: verdict, reason, affinity and preferred are the node's own, none unsure."""
     agree_on_many(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_evaluate_agrees_with_every_node_again(seed):
-    """100,000 more."""
+    """110,000 more."""
     agree_on_many(seed)
 
 
@@ -207,7 +207,7 @@ def alike_containers(random, resource):
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_containers_that_are_alike(seed):
     """They are placed at once, where amounts tell; what the pod gets is what the node gives one after the other."""
     random = Random(seed)
