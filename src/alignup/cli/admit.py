@@ -5,22 +5,21 @@ With `--hints` it shows what each provider offered, too; several kubelets are co
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, load_node
-from alignup.cli.options import file_arguments, flag, gathered, json_option, kubelet_versions_option, subcommand
-from alignup.cli.terminal import make_console, make_table, mark, nodes_text, print_whole, safe
+from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
@@ -39,14 +38,14 @@ HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
 STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
 
 
-@subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
+@options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
 def command(
     *,
-    source: NodeSource = gathered(NodeSource),
-    versions: tuple[KubeletVersion, ...] = kubelet_versions_option,
-    with_hints: bool = flag("Show what each provider offered, too.", "--hints"),
-    as_json: bool = json_option("a pod, or a version"),
-    pods: tuple[str, ...] = file_arguments("[POD.yaml]..."),
+    source: NodeSource = options.all_of(NodeSource),
+    versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
+    with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
+    as_json: bool = options.json("a pod, or a version"),
+    pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
     """Admit pods on a machine, one after the other, or say why not.
 
@@ -55,62 +54,57 @@ def command(
     pods that have ended. With --node, pods that are on the node already are told apart. Without a manifest, the example
     pods of a catalog machine are admitted. `-` reads standard input.
     """
-
-    def read(loaded: LoadedNode) -> Sequence[Pod]:
-        return asked_pods(pods, source, loaded).pods
-
     if len(versions) > 1:
-        from alignup.cli.comparison import compare_versions
-
         if with_hints or "-" in (source.config, source.inventory):
             raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
-        load = partial(load_node, source)
-        return 0 if compare_versions(versions, load, read, admitted_dict, as_json=as_json) else 1
+        return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
-    is_configured = bool(source.config or source.kubelet_node)
-    asked = asked_pods(pods, source, loaded)
-    there = [there_dict(loaded.node, pod) for pod in asked.there]
-    answers = admit_all(loaded, asked.pods, is_configured=is_configured, with_hints=with_hints)
+    node, asked = loaded.node, asked_pods(pods, source, loaded)
+    there = [answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True} for pod in asked.there]
+    say_what_is_ignored(loaded, asked.pods, source)
+    answers: list[Answer] = []
+    for pod in asked.pods:
+        hints = hints_of(node, pod) if with_hints else None  # as they are before
+        answers.append((pod, node.admit(pod), hints))
+    if not node.whole_verdict:
+        for sentence in too_large(node, [pod for pod, admission, _ in answers if admission]):
+            complain(sentence)
     if as_json:
         for one in there:
-            click.echo(json.dumps(one, separators=(",", ":")))
-        print_json(loaded.node, answers)
+            print_json(one)
+        for pod, admission, hints in answers:
+            answer = answer_dict(node, pod, admission)
+            print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
     else:
-        show(loaded.node, loaded.title, answers, asked.there)
+        show(node, loaded.title, answers, asked.there)
     return 0 if all(admission.admitted for _, admission, _ in answers) else 1
 
 
-def print_json(node: Node, answers: Sequence[Answer]) -> None:
-    """Print one object a pod."""
-    for pod, admission, hints in answers:
-        answer = answer_dict(node, pod, admission)
-        if hints is not None:
-            add_hints(answer, hints, node.machine.numa_node_ids)
-        click.echo(json.dumps(answer, separators=(",", ":")))
+def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
+    """Print what several releases decide; return whether every one of them starts and admits every pod."""
+    from alignup.cli.comparison import compare_versions
+
+    def read(loaded: LoadedNode) -> Sequence[Pod]:
+        return asked_pods(names, source, loaded).pods
+
+    def answered(node: Node, pod: Pod) -> dict[str, Any]:
+        return answer_dict(node, pod, node.admit(pod))
+
+    return compare_versions(versions, partial(load_node, source), read, answered, as_json=as_json)
 
 
-def admit_all(
-    loaded: LoadedNode, manifests: Sequence[Pod], *, is_configured: bool, with_hints: bool = False
-) -> list[Answer]:
-    """Admit pods, and say what the answers leave out."""
-    say_what_is_ignored(loaded, manifests, is_configured=is_configured)
-    answers = [admitted(loaded.node, pod, with_hints=with_hints) for pod in manifests]
-    if not loaded.node.whole_verdict:
-        for sentence in too_large(loaded.node, [pod for pod, admission, _ in answers if admission]):
-            complain(sentence)
-    return answers
-
-
-def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], *, is_configured: bool) -> None:
+def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
     """Say on standard error which devices the node lacks, and that nothing is aligned without a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig
 
-    for resource in foreign_devices(pods, loaded.resources):
+    asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
+    for resource in sorted(asked.difference(loaded.resources)):
         name = resource if resource.isprintable() else ascii(resource)
         complain(f"{name} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
     for pod in pods:
         if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
             complain(f"{pod.namespace}/{pod.name} is a Windows pod, which a kubelet on Linux refuses")
+    is_configured = source.config or source.kubelet_node
     if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
         complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
 
@@ -122,30 +116,6 @@ def meant_words(resource: str, loaded: LoadedNode) -> str:
         if near:
             return f"; is {known[near]} meant?"
     return ""
-
-
-def admitted(node: Node, pod: Pod, *, with_hints: bool) -> Answer:
-    """Admit a pod; its hints are looked at before."""
-    if not with_hints:
-        return pod, node.admit(pod), None
-    hints = hints_of(node, pod)
-    return pod, node.admit(pod), hints
-
-
-def admitted_dict(node: Node, pod: Pod) -> dict[str, Any]:
-    """Admit a pod, and return the answer in JSON's types."""
-    return answer_dict(node, pod, node.admit(pod))
-
-
-def foreign_devices(pods: Sequence[Pod], known: Collection[str]) -> list[str]:
-    """Return the devices that pods ask for and no plugin on the node knows; the kubelet admits as if they did not."""
-    return sorted({resource for pod in pods for resource in asked_devices(pod)}.difference(known))
-
-
-def asked_devices(pod: Pod) -> Iterator[str]:
-    """Yield the devices that the containers of a pod ask for."""
-    for container in pod.all_containers:
-        yield from (resource for resource, count in container.devices if count)
 
 
 def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
@@ -182,11 +152,6 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     return answer
 
 
-def there_dict(node: Node, pod: Pod) -> dict[str, Any]:
-    """Return a pod that is on the node already, in JSON's types: as if it were admitted now, and marked."""
-    return answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True}
-
-
 def admission_of(node: Node, pod: Pod) -> Admission:
     """Return the admission of a pod that is on the node already: what its containers hold."""
     from alignup.topology_manager.admission import Admission
@@ -200,7 +165,7 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
     console = make_console()
     console.print(safe(title))
     if there:
-        table = make_table("on the node already", "CPUs", "memory", "devices")
+        table = Table("on the node already", "CPUs", "memory", "devices")
         for pod in there:
             for name, got in admission_of(node, pod).containers.items():
                 _, _, _, *held = container_row(node, name, got)
@@ -234,7 +199,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         evicted = f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
         evicted = evicted if len(admission.preempted) == 1 else evicted.replace(" is evicted", " are evicted")
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
-    table = make_table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
+    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
     for name, got in admission.containers.items():
         table.add_row(*container_row(node, name, got))
     print_whole(console, table)
@@ -311,8 +276,8 @@ def hints_of(node: Node, pod: Pod) -> PodHints:
     }
 
 
-def add_hints(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[int]) -> None:
-    """Add the hints to an answer in JSON's types, where `alignup replay --hints` has them."""
+def with_hints_of(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[int]) -> dict[str, Any]:
+    """Return an answer in JSON's types with the hints, where `alignup replay --hints` has them."""
     from alignup.replay.scenario import hints_dict
 
     for name, offered in hints.items():
@@ -321,13 +286,14 @@ def add_hints(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[i
             answer["podHints"] = told
         else:
             answer["containers"].setdefault(name, {})["hints"] = told
+    return answer
 
 
 def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) -> None:
     """Print what was offered to a pod."""
     from alignup.topology_manager.refusal_message import listed, view_of
 
-    table = make_table("container", "hints for", "preferred", "not preferred")
+    table = Table("container", "hints for", "preferred", "not preferred")
     for name, offered in hints.items():
         for resources in offered.values():
             for resource, listed_hints in (resources or {}).items():
@@ -339,7 +305,7 @@ def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) 
                 table.add_row(
                     "the whole pod" if name is None else safe(name), safe(resource), preferred or "-", other or "-"
                 )
-    if table.row_count:
+    if table.rows:
         print_whole(console, table)
     else:
         console.print("  no hints: it asks for nothing that is aligned")

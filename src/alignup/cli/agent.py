@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import SiteSource
-from alignup.cli.options import (
-    Gathered,
-    flag,
-    gathered,
-    kubelet_version_option,
-    option,
-    path_option,
-    state_option,
-    subcommand,
-)
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,36 +21,36 @@ if TYPE_CHECKING:
     from alignup.leases.ledger import Limits
 
 
-class Serving(Gathered):
+class Serving(options.Gathered):
     """How the agent is to run."""
 
-    socket: Path | None = path_option(
+    socket: Path | None = options.path(
         "Where commands ask for leases. [default: alignup/agent.sock in /run, or in $XDG_RUNTIME_DIR]"
     )
-    group: str = option("The group whose members may ask.", default="", metavar="GROUP")
-    device_plugins: Path | None = path_option(
+    group: str = options.value("The group whose members may ask.", default="", metavar="GROUP")
+    device_plugins: Path | None = options.path(
         "The folder where device plugins register, such as /var/lib/kubelet/device-plugins where no kubelet runs. "
         "[default: device-plugins beside the socket]",
         metavar="DIR",
     )
-    no_device_plugins: bool = flag("Serve no device plugins.")
-    podresources: Path | None = path_option("Serve PodResources (v1) on this socket.", metavar="PATH")
-    metrics: str = option(
+    no_device_plugins: bool = options.flag("Serve no device plugins.")
+    podresources: Path | None = options.path("Serve PodResources (v1) on this socket.", metavar="PATH")
+    metrics: str = options.value(
         "Serve metrics for Prometheus; a port alone is on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
     )
-    limits: tuple[str, ...] = option(
+    limits: tuple[str, ...] = options.value(
         "The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
         "--limit",
         multiple=True,
         metavar="WHAT=N",
     )
-    no_fsync: bool = flag("Let the kernel write leases to the disk when it likes.")
-    cgroup: Path | None = path_option(
+    no_fsync: bool = options.flag("Let the kernel write leases to the disk when it likes.")
+    cgroup: Path | None = options.path(
         "Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
         "where the agent may]",
         metavar="DIR",
     )
-    no_cgroups: bool = flag("Put commands into no cgroups.")
+    no_cgroups: bool = options.flag("Put commands into no cgroups.")
 
     def options(self, version: KubeletVersion | None) -> AgentOptions:
         """Return the same, checked.
@@ -90,19 +81,19 @@ class Serving(Gathered):
         )
 
 
-@subcommand("agent", "0 ended as told to; 1 the disk failed")
+@options.subcommand("agent", "0 ended as told to; 1 the disk failed")
 def command(
     *,
-    serving: Serving = gathered(Serving),
-    json_log: bool = flag("Log one JSON object a line."),
-    hand_back: bool = flag("Put the leases back into their file, and end."),
-    repair: bool = flag(
+    serving: Serving = options.all_of(Serving),
+    json_log: bool = options.flag("Log one JSON object a line."),
+    hand_back: bool = options.flag("Put the leases back into their file, and end."),
+    repair: bool = options.flag(
         "Show what is known of the leases of a damaged journal, and what would be done about it, and end."
     ),
-    yes: bool = flag("With --repair: do it."),
-    site: SiteSource = gathered(SiteSource),
-    version: KubeletVersion | None = kubelet_version_option,
-    state: Path | None = state_option,
+    yes: bool = options.flag("With --repair: do it."),
+    site: SiteSource = options.all_of(SiteSource),
+    version: KubeletVersion | None = options.kubelet_version,
+    state: Path | None = options.state,
 ) -> int:
     """Place work on this machine for all its users.
 

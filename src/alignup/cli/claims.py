@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_mapping
-from alignup.cli.options import file_arguments, file_option, flag, option, subcommand
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     from alignup.claims.why import Question
 
 
-@subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
+@options.subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
 def command(
     *,
-    resources: tuple[str, ...] = file_option(
+    resources: tuple[str, ...] = options.file(
         "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
         "repeatable. Claims in it that have an allocation hold their devices.",
         *("--resources", "-r"),
         multiple=True,
     ),
-    root: str | None = file_option(
+    root: str | None = options.file(
         "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
         "devices are.",
         "--node",
         metavar="ROOT|ARCHIVE",
     ),
-    node_object: str | None = file_option("The node as kubectl prints it.", metavar="NODE.yaml"),
-    release: str | None = option("The scheduler's release, 1.34 to 1.37; by default 1.37.", metavar="1.N"),
-    gates: tuple[str, ...] = option(
+    node_object: str | None = options.file("The node as kubectl prints it.", metavar="NODE.yaml"),
+    release: str | None = options.value("The scheduler's release, 1.34 to 1.37; by default 1.37.", metavar="1.N"),
+    gates: tuple[str, ...] = options.value(
         "A feature gate of the scheduler that is not at its release's default; repeatable.",
         "--feature-gate",
         multiple=True,
         metavar="NAME=true|false",
     ),
-    scenarios: str | None = file_option("Answer recorded questions, one a line; needs --json.", metavar="FILE.jsonl"),
-    selectors: str | None = file_option(
+    scenarios: str | None = options.file("Answer recorded questions, one a line; needs --json.", metavar="FILE.jsonl"),
+    selectors: str | None = options.file(
         "Answer questions about selectors, one a line; needs --json.", metavar="FILE.jsonl"
     ),
-    as_json: bool = flag("Print JSON, and nothing else.", "--json"),
-    files: tuple[str, ...] = file_arguments("CLAIM.yaml|POD.yaml..."),
+    as_json: bool = options.flag("Print JSON, and nothing else.", "--json"),
+    files: tuple[str, ...] = options.files("CLAIM.yaml|POD.yaml..."),
 ) -> int:
     """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
 

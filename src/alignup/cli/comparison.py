@@ -5,12 +5,11 @@ What releases do differently is known to `alignup.kubernetes`.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.terminal import nodes_text, safe
+from alignup.cli.terminal import nodes_text, print_json, safe
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import short_bytes
 
@@ -27,20 +26,21 @@ def answer_text(answer: Mapping[str, Any]) -> str:
     """Return verdict and allocations of one pod, as JSON has them, in a line."""
     if not answer["admitted"]:
         return f"refused, {answer['reason']}"
-    got = "; ".join(_container_text(name, one) for name, one in answer["containers"].items())
+    got = "; ".join(container_text(name, one, whole=True) for name, one in answer["containers"].items())
     return f"admitted, {got}" if got else "done"
 
 
-def _container_text(name: str, container: Mapping[str, Any]) -> str:
+def container_text(name: str, container: Mapping[str, Any], *, whole: bool = False) -> str:
+    """Return what one container got, in a few words; `whole`: with the memory, and whether it is preferred."""
     affinity = container.get("affinity") or {}
     parts = [f"NUMA {nodes_text(affinity.get('numaNodes'))}"]
-    if affinity and not affinity["preferred"]:
+    if whole and affinity and not affinity["preferred"]:
         parts.append("not preferred")
     parts.append(f"CPUs {container['cpus'] or 'shared'}")
     parts += [
         f"{block['type']} {short_bytes(block['size'])} @ {nodes_text(block['numaNodes'])}"
         for block in container["memory"]
-        if block["size"]
+        if whole and block["size"]
     ]
     parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
     return f"{name}: {', '.join(parts)}"
@@ -106,7 +106,7 @@ def compare_versions(
         answers["options"] = option_stages(options, version)
     if as_json:
         for one in found.values():
-            click.echo(json.dumps(one, separators=(",", ":")))
+            print_json(one)
     else:
         _show(found, admitted or (), options)
     return all("pods" in one and all(answers["admitted"] for answers in one["pods"]) for one in found.values())

@@ -5,29 +5,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from alignup.cli import options
 from alignup.cli.admit import same_refusal, say_what_is_ignored
+from alignup.cli.explain_view import show_explanation, show_note, show_rejection
 from alignup.cli.inputs import NodeSource, Pictures, asked_pods, load_node
-from alignup.cli.options import (
-    file_arguments,
-    file_option,
-    flag,
-    gathered,
-    json_option,
-    kubelet_version_option,
-    option,
-    subcommand,
-)
+from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from alignup.cli.inputs import AskedPods
     from alignup.kubernetes.pod import Pod
@@ -38,22 +30,22 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
 
 
-@subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
+@options.subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
 def command(
     *,
-    source: NodeSource = gathered(NodeSource),
-    version: KubeletVersion | None = kubelet_version_option,
-    chosen: str | None = option(
+    source: NodeSource = options.all_of(NodeSource),
+    version: KubeletVersion | None = options.kubelet_version,
+    chosen: str | None = options.value(
         "Explain this pod of the input only, or of the node's rejected ones.", "--pod", metavar="NAMESPACE/NAME"
     ),
-    nodes: str | None = file_option(
+    nodes: str | None = options.file(
         "Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
-    product: bool = flag("Show the cross product of the hints, row by row, up to 200 rows."),
-    as_json: bool = json_option("a pod"),
-    pictures: Pictures = gathered(Pictures),
-    pods: tuple[str, ...] = file_arguments("[POD.yaml]..."),
+    product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
+    as_json: bool = options.json("a pod"),
+    pictures: Pictures = options.all_of(Pictures),
+    pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
     """Say why pods are admitted or refused on a machine, one after the other, and what would help.
 
@@ -68,14 +60,20 @@ def command(
     loaded = load_node(source, version)
     asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     rejected = [one.pod for one in asked.rejected]
-    say_what_is_ignored(loaded, [*asked.pods, *rejected], is_configured=bool(source.config or source.kubelet_node))
+    say_what_is_ignored(loaded, [*asked.pods, *rejected], source)
     others = None if nodes is None else OtherNodes(nodes, version)
-    teller = Teller(others, product=product, as_json=as_json, quiet=pictures.take_the_output)
-    for pod in asked.there:
+    found: list[Explanation] = []
+    teller = Teller(product=product, as_json=as_json)
+    for pod in () if pictures.take_the_output else asked.there:
         teller.tell_there(pod)
-    found = explain_all(loaded.node, asked, teller)
-    if not as_json and not teller.quiet:
-        teller.note(loaded.title)
+    for one in explained(loaded.node, asked):
+        found.append(one.explanation)
+        if not pictures.take_the_output:
+            teller.tell(one, None if others is None or one.explanation.admitted else others)
+    if not pictures.take_the_output:
+        teller.end_of_alike()
+        if not as_json:
+            show_note(loaded.title)
     if pictures and found:
         pictures.write(lambda: picture_of(found), lambda: page_of(found))
     return 0 if all(found) else 1
@@ -96,96 +94,80 @@ def page_of(found: Sequence[Explanation]) -> str:
     return explanations_page("Why pods are admitted or refused", found)
 
 
-def explain_all(node: Node, asked: AskedPods, teller: Teller) -> list[Explanation]:
-    """Explain each pod and then admit it, and after all of them those that their kubelet rejected.
+class Explained(NamedTuple):
+    """A pod and its explanation."""
 
-    Of pods that differ in their names only, and are refused for the same words one after the other, the first is
-    explained.
-    """
-    found: list[Explanation] = []
-    last: tuple[Pod, Admission] | None = None
+    pod: Pod
+    explanation: Explanation
+    is_alike: bool = False
+    """It differs from the pod before in its name only, and is refused for the same words."""
+    was: PodDocument | None = None
+    """The pod's document, if its kubelet has rejected it before."""
+
+
+def explained(node: Node, asked: AskedPods) -> Iterator[Explained]:
+    """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
+    last: tuple[Pod, Admission, Explanation] | None = None
     for pod in asked.pods:
-        tried = node.try_admit(pod) if last is not None else None
-        if last is not None and tried is not None and same_refusal(*last, pod, tried):
-            explanation = replace(found[-1], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)
-            teller.tell_alike(pod, explanation)
+        if last is not None and same_refusal(last[0], last[1], pod, node.try_admit(pod)):
+            explanation = replace(last[2], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)
+            is_alike = True
         else:
-            explanation = node.explain(pod)
-            teller.tell(pod, explanation)
-        found.append(explanation)
+            explanation, is_alike = node.explain(pod), False
+        yield Explained(pod, explanation, is_alike)
         admission = node.admit(pod)
-        last = None if admission else (pod, admission)
-    teller.end_of_alike()
+        last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
-        explanation = node.explain(one.pod)
-        teller.tell(one.pod, explanation, was=one)
-        found.append(explanation)
-    return found
+        yield Explained(one.pod, node.explain(one.pod), was=one)
 
 
 class Teller:
-    """Prints explanations, each as soon as it is there."""
+    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads."""
 
-    def __init__(self, others: OtherNodes | None, *, product: bool, as_json: bool, quiet: bool) -> None:
-        self._others = others
+    def __init__(self, *, product: bool, as_json: bool) -> None:
         self._product = product
         self._as_json = as_json
-        self.quiet = quiet
-        """Print nothing, since a picture goes to standard output."""
         self._count = 0
         self._alike: list[Pod] = []
 
-    def tell(self, pod: Pod, explanation: Explanation, was: PodDocument | None = None) -> None:
-        """Print an explanation; `was` is the pod's document if its kubelet has rejected it before."""
-        self.end_of_alike()
-        if self.quiet:
+    def tell(self, one: Explained, others: OtherNodes | None) -> None:
+        """Print an explanation, and which other nodes would take the pod."""
+        if one.is_alike and not self._as_json:
+            self._alike.append(one.pod)
             return
-        taking = None if self._others is None or explanation.admitted else self._others.taking(pod)
+        self.end_of_alike()
+        explanation, was = one.explanation, one.was
+        taking = others and others.taking(one.pod)
         if self._as_json:
             told = explanation.to_dict(product=self._product) | ({"cluster": taking} if taking else {})
             if was is not None:
                 told["was"] = {"reason": was.reason, "message": was.message}
-            click.echo(json.dumps(told, separators=(",", ":")))
+            print_json(told)
             return
-        from alignup.cli.explain_view import show_explanation, show_rejection
-
         click.echo(nl=self._count > 0)
         self._count += 1
         if was is not None:
             show_rejection(explanation, was)
         show_explanation(explanation, product=self._product)
         if taking:
-            self.note(taking_words(taking))
-
-    def tell_alike(self, pod: Pod, explanation: Explanation) -> None:
-        """Print the same explanation for another pod, or count it where a person reads."""
-        if self._as_json:
-            self.tell(pod, explanation)
-        else:
-            self._alike.append(pod)
+            show_note(taking_words(taking))
 
     def end_of_alike(self) -> None:
         """Say how many pods were explained alike."""
         alike, self._alike = self._alike, []
-        if alike and not self.quiet:
+        if alike:
             names = alike[0].name if len(alike) == 1 else f"{alike[0].name} to {alike[-1].name}"
-            self.note(f"and {counted(len(alike), 'more pod')} alike: {names}")
+            show_note(f"and {counted(len(alike), 'more pod')} alike: {names}")
 
     def tell_there(self, pod: Pod) -> None:
         """Say that a pod is on the node already."""
         label = f"{pod.namespace}/{pod.name}"
         if self._as_json:
             told = {"pod": label, "namespace": pod.namespace, "uid": pod.uid, "admitted": True, "reason": ""}
-            click.echo(json.dumps(told | {"cause": THERE, "isThere": True}, separators=(",", ":")))
-        elif not self.quiet:
+            print_json(told | {"cause": THERE, "isThere": True})
+        else:
             click.echo(one_line(f"{label}: {THERE}"))
             self._count += 1
-
-    def note(self, text: str) -> None:
-        """Print a line by itself."""
-        from alignup.cli.explain_view import show_note
-
-        show_note(text)
 
 
 MOST_NODES: Final = 10
@@ -224,9 +206,5 @@ def taking_words(taking: dict[str, Any]) -> str:
     """Return the same as a line for people."""
     names = ", ".join(one["node"] + ("" if one["exact"] else " (only amounts are known)") for one in taking["best"])
     more = taking["admitting"] - len(taking["best"])
-    nodes = counted(taking["nodes"], "other node")
-    return (
-        f"{taking['admitting']} of {nodes} would take it now"
-        + (f": {names}" if names else "")
-        + (f" and {more} more" if more > 0 else "")
-    )
+    where = f": {names}{f' and {more} more' if more else ''}" if names else ""
+    return f"{taking['admitting']} of {counted(taking['nodes'], 'other node')} would take it now{where}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alignup.cli.terminal import fits, make_console, make_table, mark, print_whole, safe
+from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
 from alignup.node.explain.words import (
     CONTAINER_COLUMNS,
     MOST_NEIGHBOURS,
@@ -21,9 +21,9 @@ from alignup.node.explain.words import (
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from alignup.cli.terminal import Console, Table
+    from alignup.cli.terminal import Console
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.node.explain.explanation import Explanation, ResourcePart, Step
     from alignup.node.explain.product import Product
@@ -54,10 +54,10 @@ def show_explanation(explanation: Explanation, *, product: bool = False) -> None
     console.print()
     name, cpus, got, missed = CONTAINER_COLUMNS
     got = got if explanation.admitted else f"{got} before the refusal"
-    print_whole(console, table_of((name, cpus, got, missed), container_rows(explanation)))
+    print_whole(console, Table(name, cpus, got, missed, rows=container_rows(explanation)))
     if explanation.neighbours:
         console.print()
-        print_whole(console, table_of(NEIGHBOUR_COLUMNS, neighbour_rows(explanation)))
+        print_whole(console, Table(*NEIGHBOUR_COLUMNS, rows=neighbour_rows(explanation)))
         if len(explanation.neighbours) > MOST_NEIGHBOURS:
             console.print(f"and {counted(len(explanation.neighbours) - MOST_NEIGHBOURS, 'more container')}")
     show_suggestions(console, explanation)
@@ -108,11 +108,11 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
     if all(row[reserved] in {"-", ""} for row in rows):
         columns = (*columns[:reserved], *columns[reserved + 1 :])
         rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
-    table = table_of(columns, rows, RESOURCE_NUMBERS)
+    table = Table(*columns, numbers=RESOURCE_NUMBERS, whole=("held by",), rows=rows)
     if fits(console, table):
         print_whole(console, table)
         return
-    print_whole(console, table_of(columns[:-1], [row[:-1] for row in rows], RESOURCE_NUMBERS))
+    print_whole(console, Table(*columns[:-1], numbers=RESOURCE_NUMBERS, rows=[row[:-1] for row in rows]))
     resource, where = "", columns.index("where")
     for row in rows:
         resource = row[0] or resource
@@ -120,17 +120,9 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
             console.print(safe(f"held, {resource}, {row[where]}: {row[-1].replace(chr(10), ', ')}"))
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: tuple[str, ...] = ()) -> Table:
-    """Return a table of texts."""
-    table = make_table(*columns, numbers=numbers, whole=("held by",))
-    for row in rows:
-        table.add_row(*map(safe, row))
-    return table
-
-
 def product_table(product: Product) -> Table:
     """Return the cross product: a hint of each resource, and what the row merges into."""
-    table = make_table(*map(safe, product.resources), "merged", "preferred")
+    table = Table(*map(safe, product.resources), "merged", "preferred")
     for row in product.rows:
         cells = [
             f"{nodes_in_short(product.ids(mask))}{'' if preferred else ' (not preferred)'}"

@@ -10,58 +10,52 @@ from uuid import uuid4
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
-from alignup.cli.options import (
-    STRATEGIES,
-    Gathered,
-    file_option,
-    flag,
-    gathered,
-    kubeconfig_option,
-    option,
-    strategy_option,
-    subcommand,
-)
 from alignup.errors import InputError
 
 
-class Serving(Gathered):
+class Serving(options.Gathered):
     """How the extender is to run."""
 
-    kubeconfig: str | None = kubeconfig_option
-    listen: str = option("Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT")
-    strategy: str = strategy_option
-    fail: str = option(
+    kubeconfig: str | None = options.kubeconfig
+    listen: str = options.value(
+        "Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT"
+    )
+    strategy: str = options.strategy
+    fail: str = options.value(
         "Nodes of which nothing is known: let them pass, or refuse them.",
         type=click.Choice(["open", "closed"]),
         default="open",
     )
-    tls_cert: str | None = file_option("Serve HTTPS with this certificate.")
-    tls_key: str | None = file_option("The key of the certificate.")
-    client_ca: str | None = file_option(
+    tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
+    tls_key: str | None = options.file("The key of the certificate.")
+    client_ca: str | None = options.file(
         "Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics."
     )
-    insecure_bind: bool = flag(
+    insecure_bind: bool = options.flag(
         "Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca."
     )
-    leader_elect: bool = flag("Answer only while this process holds a Lease; others stand by.")
-    lease: str = option("The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME")
-    pod: str | None = option(
+    leader_elect: bool = options.flag("Answer only while this process holds a Lease; others stand by.")
+    lease: str = options.value(
+        "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
+    )
+    pod: str | None = options.value(
         "This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
         envvar="POD_NAME",
         metavar="NAME",
     )
 
 
-@subcommand("extender")
-def command(*, serving: Serving = gathered(Serving)) -> None:
+@options.subcommand("extender")
+def command(*, serving: Serving = options.all_of(Serving)) -> None:
     """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
 
     Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
     is judged as its kubelet would; another one by the amounts of its object. Ends in order on SIGTERM.
     """
-    if serving.strategy not in STRATEGIES:
-        raise InputError.at("--strategy", f"one of {', '.join(STRATEGIES)}", serving.strategy)
+    if serving.strategy not in options.STRATEGIES:
+        raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
     need_extra("cluster")
     asyncio.run(serve_extender(serving))
 
@@ -81,8 +75,8 @@ async def serve_extender(how: Serving) -> None:
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
-    leader = led = None
     async with await Api.connect(how.kubeconfig) as api:
+        leader = led = None
         if how.leader_elect:
             identity = f"{how.pod or platform.node()}_{uuid4()}"
             leader = Leader(api, namespace, name, identity, complain=complain)

@@ -12,24 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from alignup.cli.options import (
-    Gathered,
-    WholeNumber,
-    config_option,
-    device_resource_option,
-    devices_option,
-    flag,
-    html_option,
-    kubelet_dir_option,
-    kubelet_node_option,
-    kubelet_version_option,
-    machine_option,
-    machines,
-    near_cpus_option,
-    node_option,
-    option,
-    svg_option,
-)
+from alignup.cli import options
 from alignup.errors import InputError
 from alignup.records import Record
 from alignup.text.byte_sizes import counted
@@ -122,33 +105,24 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
         yield line
 
 
-def read_pods(
-    names: Iterable[str], *, replicas: int | None = None, node_name: str | None = None, one_node: bool = True
-) -> list[Pod]:
-    """Return the pods of all files, in order: those that have not ended.
-
-    Args:
-        names: of the files.
-        replicas: how many of each; None: as many as their objects say.
-        node_name: the node whose pods are meant, and those that are bound to none; None: there may be one node only.
-        one_node: False: it does not matter to which nodes they are bound.
+def read_pods(names: Iterable[str]) -> list[PodDocument]:
+    """Return the pods of all files, in order.
 
     Raises:
-        InputError: a file has no pods, or they are bound to several nodes and `node_name` is None.
+        InputError: a file has no pods.
     """
-    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.pod_documents import read_pod_documents
     from alignup.text.documents import TEXT_LIMIT
 
-    found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
-    return expanded(live_pods(found, node_name, one_node=one_node), replicas)
+    return [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
 
 
-class SiteSource(Gathered):
+class SiteSource(options.Gathered):
     """The machine and the devices of which work is given parts."""
 
-    machine: str = machine_option
-    selectors: tuple[str, ...] = device_resource_option
-    inventory: str | None = devices_option
+    machine: str = options.machine
+    selectors: tuple[str, ...] = options.selectors
+    inventory: str | None = options.inventory
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
@@ -172,19 +146,19 @@ class SiteSource(Gathered):
         return ", ".join(name for name, value in said if value)
 
 
-class KubeletSource(Gathered):
+class KubeletSource(options.Gathered):
     """The options by which the subcommands of `alignup node` find a node."""
 
-    root: str = node_option
-    kubelet_dir: str | None = kubelet_dir_option
-    config: str | None = config_option
-    machine: str | None = option(
+    root: str = options.node
+    kubelet_dir: str | None = options.kubelet_dir
+    config: str | None = options.config
+    machine: str | None = options.value(
         "The machine, in place of the one beneath the root.",
         *("--machine", "-m"),
         metavar="NAME|FILE|ROOT",
-        shell_complete=machines,
+        shell_complete=options.complete_machines,
     )
-    version: KubeletVersion | None = kubelet_version_option
+    version: KubeletVersion | None = options.kubelet_version
 
     def read(self) -> KubeletNode:
         """Return the node.
@@ -215,25 +189,27 @@ class KubeletSource(Gathered):
         return load_machine(self.machine).machine
 
 
-class NodeSource(Gathered):
+class NodeSource(options.Gathered):
     """The options of a node with its configuration, devices and pods."""
 
-    machine: str = machine_option
-    kubelet_node: str | None = kubelet_node_option
-    config: str | None = config_option
-    inventory: str | None = devices_option
-    selectors: tuple[str, ...] = device_resource_option
-    near_cpus: bool = near_cpus_option
-    lenient: bool = flag("Accept options of the configuration whose feature gates are off by default, and say so.")
-    managers_only: bool = flag(
+    machine: str = options.machine
+    kubelet_node: str | None = options.kubelet_node
+    config: str | None = options.config
+    inventory: str | None = options.inventory
+    selectors: tuple[str, ...] = options.selectors
+    near_cpus: bool = options.near_cpus
+    lenient: bool = options.flag(
+        "Accept options of the configuration whose feature gates are off by default, and say so."
+    )
+    managers_only: bool = options.flag(
         "Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
         "selector, taints, ports, operating system."
     )
-    replicas: int | None = option(
+    replicas: int | None = options.value(
         "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
-        type=WholeNumber(1, 10_000),
+        type=options.WholeNumber(1, 10_000),
     )
-    node_name: str | None = option(
+    node_name: str | None = options.value(
         "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"
     )
 
@@ -338,7 +314,6 @@ def asked_pods(
         InputError: there are none, or a file is not what it should be.
     """
     from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
-    from alignup.text.documents import TEXT_LIMIT
 
     of_node = not names and rejected and source.kubelet_node is not None
     if not names and not of_node:
@@ -348,7 +323,7 @@ def asked_pods(
             raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
         found = [one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected]
     else:
-        found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+        found = read_pods(names)
     if chosen is not None:
         found = [one for one in found if chosen in {one.pod.name, f"{one.pod.namespace}/{one.pod.name}"}]
         if not found:
@@ -433,11 +408,11 @@ def write_text(name: str, text: str) -> None:
         raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
 
 
-class Pictures(Gathered):
+class Pictures(options.Gathered):
     """The options of pictures."""
 
-    svg: str | None = svg_option
-    html: str | None = html_option
+    svg: str | None = options.svg
+    html: str | None = options.html
 
     def __bool__(self) -> bool:
         return self.svg is not None or self.html is not None

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import Pictures
-from alignup.cli.options import (
-    device_resource_option,
-    flag,
-    gathered,
-    kubelet_node_option,
-    machine_option,
-    near_cpus_option,
-    option,
-    subcommand,
-)
-from alignup.cli.terminal import make_console, make_table, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
@@ -33,25 +24,26 @@ from alignup.text.byte_sizes import counted, short_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from alignup.cli.terminal import Table
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
     from alignup.machine.numa_node import NumaNode
     from alignup.node.holdings import Holdings
 
 
-@subcommand("machine")
+@options.subcommand("machine")
 def command(
     *,
-    machine: str = machine_option,
-    kubelet_node: str | None = kubelet_node_option,
-    root: str | None = option("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
-    as_json: bool = flag("Print one JSON object, which --machine takes, and nothing else.", "--json"),
-    snapshot: str | None = option("Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.", metavar="FILE"),
-    pictures: Pictures = gathered(Pictures),
-    selectors: tuple[str, ...] = device_resource_option,
-    nvidia: bool = flag("Ask NVIDIA's driver on this machine for its GPUs."),
-    near_cpus: bool = near_cpus_option,
+    machine: str = options.machine,
+    kubelet_node: str | None = options.kubelet_node,
+    root: str | None = options.value("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
+    as_json: bool = options.flag("Print one JSON object, which --machine takes, and nothing else.", "--json"),
+    snapshot: str | None = options.value(
+        "Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.", metavar="FILE"
+    ),
+    pictures: Pictures = options.all_of(Pictures),
+    selectors: tuple[str, ...] = options.selectors,
+    nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs."),
+    near_cpus: bool = options.near_cpus,
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
 
@@ -180,7 +172,7 @@ def listed(numbers: CPUSet) -> str:
 
 def nodes_table(machine: Machine) -> Table:
     """Return the table of NUMA nodes; those in a row that have no CPUs and equal memory share a line."""
-    table = make_table(
+    table = Table(
         "NUMA node",
         "socket",
         "cores",
@@ -232,35 +224,36 @@ def pci_table(machine: Machine) -> Table:
             near = -1 if device.numa_node is None else device.numa_node
             key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
             groups.setdefault(key, []).append(device.address)
-    table = make_table("PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",))
-    for (kind_number, model, near, vendor), addresses in sorted(groups.items()):
-        name = f"{VENDORS[vendor]} " if vendor in VENDORS else ""
-        table.add_row(
+    rows = (
+        (
             kinds[kind_number],
-            "-" if vendor == UNKNOWN_VENDOR else safe(name + model),
-            "any" if near < 0 else str(near),
+            "-" if vendor == UNKNOWN_VENDOR else f"{VENDORS[vendor]} {model}" if vendor in VENDORS else model,
+            nodes_text(None if near < 0 else (near,)),
             str(len(addresses)),
-            safe(" ".join(addresses)),
+            " ".join(addresses),
         )
-    return table
+        for (kind_number, model, near, vendor), addresses in sorted(groups.items())
+    )
+    return Table("PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows)
 
 
 def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
     """Return the table of the devices of each resource, by the NUMA nodes that they are near."""
-    table = make_table("resource", "NUMA node", "count", "devices", numbers=("count",))
+    rows = []
     for resource, devices in sorted(inventory.items()):
-        groups: dict[tuple[int, ...] | None, list[str]] = {}
+        groups: dict[tuple[int, ...], list[str]] = {}
         for device in devices:
-            groups.setdefault(device.numa_nodes, []).append(device.id)
-        for near, ids in sorted(groups.items(), key=lambda group: group[0] or ()):
-            table.add_row(safe(resource), nodes_text(near or None), str(len(ids)), safe(" ".join(ids)))
-    return table
+            groups.setdefault(device.numa_nodes or (), []).append(device.id)
+        rows += [
+            (resource, nodes_text(near or None), str(len(ids)), " ".join(ids)) for near, ids in sorted(groups.items())
+        ]
+    return Table("resource", "NUMA node", "count", "devices", numbers=("count",), rows=rows)
 
 
 def distance_matrix(machine: Machine) -> Table:
     """Return the distances as rows and columns."""
     ids = [str(numa_id) for numa_id in machine.numa_node_ids]
-    table = make_table("distance", *ids, numbers=tuple(ids))
+    table = Table("distance", *ids, numbers=tuple(ids))
     for node in machine.numa_nodes:
         table.add_row(f"[bold]{node.id}[/]", *map(str, node.distances))
     return table
@@ -273,7 +266,7 @@ def distances_by_value(machine: Machine) -> Table:
     """
     rows = machine.distance_matrix or ()
     values = sorted({value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j})
-    table = make_table("distance", *map(str, values))
+    table = Table("distance", *map(str, values))
     for run in runs_of_alike(rows):
         cells = []
         for value in values:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import KubeletSource
-from alignup.cli.options import gathered, json_option, subcommand
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from alignup.kubelet.findings import Finding
 
 
-@subcommand("check", "0 nothing is wrong; 1 there are findings")
-def command(*, source: KubeletSource = gathered(KubeletSource), as_json: bool = json_option("a finding")) -> int:
+@options.subcommand("check", "0 nothing is wrong; 1 there are findings")
+def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json("a finding")) -> int:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
 
     Each finding says what it is, what the kubelet does about it at its next start, and how to mend it. Nothing is

@@ -8,17 +8,9 @@ from urllib.parse import quote
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import (
-    argument,
-    config_option,
-    file_option,
-    kubelet_dir_option,
-    node_option,
-    option,
-    subcommand,
-)
 from alignup.errors import InputError
 from alignup.text.byte_sizes import counted
 
@@ -37,18 +29,18 @@ _WORTH = {
 """The parts that are worth having, where they are in an archive, and what it costs where one is missing."""
 
 
-@subcommand("collect")
+@options.subcommand("collect")
 def command(
     *,
-    root: str = node_option,
-    kubelet_dir: str | None = kubelet_dir_option,
-    config: str | None = config_option,
-    pods: str | None = file_option(
+    root: str = options.node,
+    kubelet_dir: str | None = options.kubelet_dir,
+    config: str | None = options.config,
+    pods: str | None = options.file(
         "The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them."
     ),
-    kubeconfig: str | None = file_option("Ask this cluster for pods and Node."),
-    node_name: str | None = option("The Node's name in the cluster; needed with --kubeconfig.", metavar="NAME"),
-    target: str = argument("OUT.tar.xz"),
+    kubeconfig: str | None = options.file("Ask this cluster for pods and Node."),
+    node_name: str | None = options.value("The Node's name in the cluster; needed with --kubeconfig.", metavar="NAME"),
+    target: str = options.argument("OUT.tar.xz"),
 ) -> None:
     """Pack a kubelet's node into one archive: machine, configuration, state files, PodResources answers, pods.
 
@@ -94,13 +86,10 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
     from alignup.scheduler.api_client import Api
     from alignup.text.json_text import decode_json
 
-    api = await Api.connect(kubeconfig)
-    try:
+    async with await Api.connect(kubeconfig) as api:
         selector = {"fieldSelector": f"spec.nodeName={node_name}"}
         pods = await api.request("GET", "/api/v1/pods", query=selector)
         node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
-    finally:
-        await api.close()
     return decode_json(pods, "a List of Pods", "the API server"), decode_json(node, "a Node", "the API server")
 
 

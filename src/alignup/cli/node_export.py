@@ -7,21 +7,23 @@ import platform
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import KubeletSource
-from alignup.cli.options import gathered, option, subcommand
 
 
-@subcommand("export")
+@options.subcommand("export")
 def command(
     *,
-    source: KubeletSource = gathered(KubeletSource),
-    form: str = option(
+    source: KubeletSource = options.all_of(KubeletSource),
+    form: str = options.value(
         "A NodeResourceTopology object (JSON), or Prometheus' text.",
         "--format",
         type=click.Choice(["nrt", "prometheus"]),
         default="nrt",
     ),
-    node_name: str | None = option("The node's name.  [default: that of the Node, else this host's]", metavar="NAME"),
+    node_name: str | None = options.value(
+        "The node's name.  [default: that of the Node, else this host's]", metavar="NAME"
+    ),
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
     found = source.read()

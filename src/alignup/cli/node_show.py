@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import KubeletSource, Pictures, title_of
 from alignup.cli.machine import draw_machine
-from alignup.cli.options import gathered, json_option, option, subcommand
-from alignup.cli.terminal import devices_text, make_console, make_table, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import (
+    Table,
+    amount_text,
+    devices_text,
+    make_console,
+    nodes_text,
+    print_json,
+    print_whole,
+    safe,
+)
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -19,17 +28,17 @@ if TYPE_CHECKING:
     from alignup.node.holdings import ContainerHolding, Holdings
 
 
-@subcommand("show")
+@options.subcommand("show")
 def command(
     *,
-    source: KubeletSource = gathered(KubeletSource),
-    as_json: bool = json_option(),
-    watch: float | None = option(
+    source: KubeletSource = options.all_of(KubeletSource),
+    as_json: bool = options.json(),
+    watch: float | None = options.value(
         "Look again every so many seconds, and show the node when something has changed, until interrupted.",
         type=click.FloatRange(0.1, 86400),
         metavar="SECONDS",
     ),
-    pictures: Pictures = gathered(Pictures),
+    pictures: Pictures = options.all_of(Pictures),
 ) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
@@ -73,25 +82,25 @@ def show(found: KubeletNode, holdings: Holdings, pictures: Pictures, *, as_json:
 
 def show_amounts(console: Console, holdings: Holdings) -> None:
     """Print what there is, held and free of each resource in each place."""
-    table = make_table("resource", "NUMA nodes", "allocatable", "held", "free")
-    for one in holdings.resources:
-        in_bytes = one.resource == "memory" or one.resource.startswith("hugepages-")
-        for place in one.places:
-            amounts = (place.allocatable, place.held, place.free)
-            cells = [short_bytes(amount) if in_bytes else str(amount) for amount in amounts]
-            table.add_row(safe(one.resource), nodes_text(place.numa_nodes) if place.numa_nodes else "-", *cells)
+    rows = (
+        (
+            one.resource,
+            nodes_text(place.numa_nodes) if place.numa_nodes else "-",
+            *(amount_text(one.resource, amount) for amount in (place.allocatable, place.held, place.free)),
+        )
+        for one in holdings.resources
+        for place in one.places
+    )
     console.print()
-    print_whole(console, table)
+    print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows))
 
 
 def show_containers(console: Console, holdings: Holdings) -> None:
     """Print what each container holds."""
-    table = make_table("pod", "container", "CPUs", "memory", "devices")
-    for holding in holdings.containers:
-        if holding:
-            table.add_row(*map(safe, container_row(holding)))
+    rows = [container_row(holding) for holding in holdings.containers if holding]
+    table = Table("pod", "container", "CPUs", "memory", "devices", rows=rows)
     console.print()
-    if table.row_count:
+    if table.rows:
         print_whole(console, table)
     else:
         console.print("no container holds anything for itself")

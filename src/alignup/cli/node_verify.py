@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import KubeletSource
-from alignup.cli.options import argument, flag, gathered, json_option, state_option, subcommand
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from alignup.kubelet.verify import Seat
 
 
-@subcommand("verify", "0 all sit where they should; 1 one does not")
+@options.subcommand("verify", "0 all sit where they should; 1 one does not")
 def command(
     *,
-    source: KubeletSource = gathered(KubeletSource),
-    leases: bool = flag("Verify the processes of leases, not those of a kubelet's containers."),
-    state: Path | None = state_option,
-    as_json: bool = json_option("a finding"),
-    pids: tuple[int, ...] = argument("[PID]...", nargs=-1, type=click.IntRange(1)),
+    source: KubeletSource = options.all_of(KubeletSource),
+    leases: bool = options.flag("Verify the processes of leases, not those of a kubelet's containers."),
+    state: Path | None = options.state,
+    as_json: bool = options.json("a finding"),
+    pids: tuple[int, ...] = options.argument("[PID]...", nargs=-1, type=click.IntRange(1)),
 ) -> int:
     """Verify that running processes sit where they should: affinity, memory, device files.
 

@@ -43,7 +43,7 @@ class Declared(NamedTuple):
         return decorated
 
 
-def option(text: str, *names: str, **how: Any) -> Any:
+def value(text: str, *names: str, **how: Any) -> Any:
     """Declare an option; it is `--parameter` unless it has other names. A default that says something is shown.
 
     Args:
@@ -56,28 +56,28 @@ def option(text: str, *names: str, **how: Any) -> Any:
 
 def flag(text: str, *names: str) -> Any:
     """Declare an option without a value."""
-    return option(text, *names, is_flag=True)
+    return value(text, *names, is_flag=True)
 
 
-def file_option(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
+def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
     """Declare an option whose value is a path."""
-    return option(text, *names, metavar=metavar, shell_complete=files, **how)
+    return value(text, *names, metavar=metavar, shell_complete=complete_files, **how)
 
 
-def path_option(text: str, **how: Any) -> Any:
+def path(text: str, **how: Any) -> Any:
     """Declare an option whose value is a `Path`."""
-    return option(text, type=click.Path(path_type=Path), **how)
+    return value(text, type=click.Path(path_type=Path), **how)
 
 
-def seconds_option(text: str, *, least: float = 0, **how: Any) -> Any:
+def seconds(text: str, *, least: float = 0, **how: Any) -> Any:
     """Declare an option of a time."""
-    return option(text, type=click.FloatRange(min=least), metavar="SECONDS", **how)
+    return value(text, type=click.FloatRange(min=least), metavar="SECONDS", **how)
 
 
-def word_option(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
+def word(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
     """Declare an option of one of some words; its reader says which are right."""
     words = tuple(values)
-    return option(text, *names, metavar=f"[{'|'.join(words)}]", shell_complete=one_of(*words), **how)
+    return value(text, *names, metavar=f"[{'|'.join(words)}]", shell_complete=one_of(*words), **how)
 
 
 def argument(metavar: str, **how: Any) -> Any:
@@ -85,9 +85,9 @@ def argument(metavar: str, **how: Any) -> Any:
     return Declared(click.argument, (), {"metavar": metavar, **how})
 
 
-def file_arguments(metavar: str, **how: Any) -> Any:
+def files(metavar: str, **how: Any) -> Any:
     """Declare any number of files."""
-    return argument(metavar, nargs=-1, shell_complete=files, **how)
+    return argument(metavar, nargs=-1, shell_complete=complete_files, **how)
 
 
 class Gathered:
@@ -105,7 +105,7 @@ class Gathered:
         return {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
 
 
-def gathered(record: type[Gathered]) -> Any:
+def all_of(record: type[Gathered]) -> Any:
     """Declare all options of a record."""
     return record
 
@@ -156,18 +156,18 @@ def completed(values: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
     """Return that the shell shall complete a file."""
     from click.shell_completion import CompletionItem  # only a shell asks
 
     return [CompletionItem(incomplete, type="file")]
 
 
-def machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the machines of the catalog that begin so; where none does, that the shell shall complete a file."""
     from alignup.machine.catalog import catalog_entries
 
-    return completed(catalog_entries(), incomplete) or files(ctx, param, incomplete)
+    return completed(catalog_entries(), incomplete) or complete_files(ctx, param, incomplete)
 
 
 def one_of(*values: str) -> Complete:
@@ -175,7 +175,7 @@ def one_of(*values: str) -> Complete:
     return lambda _ctx, _param, incomplete: completed(values, incomplete)
 
 
-def known_versions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_versions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the kubelet releases that begin so."""
     from alignup.kubernetes.versions import KNOWN_VERSIONS
 
@@ -201,28 +201,28 @@ class WholeNumber(click.IntRange):
 
 # ---- a machine and its devices
 
-machine_option: Final = option(
+machine: Final = value(
     "A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
     *("--machine", "-m"),
     metavar="NAME|FILE|ROOT",
     default="/",
     show_default="this machine",
-    shell_complete=machines,
+    shell_complete=complete_machines,
 )
-device_option: Final = option("Devices: as in nvidia.com/gpu=1.", "--device", "-d", multiple=True, metavar="RESOURCE=N")
-device_resource_option: Final = option(
+devices: Final = value("Devices: as in nvidia.com/gpu=1.", "--device", "-d", multiple=True, metavar="RESOURCE=N")
+selectors: Final = value(
     "PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
     "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
     "--device-resource",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
 )
-devices_option: Final = file_option(
+inventory: Final = file(
     "Device inventory, in place of the machine's: YAML or JSON, as in "
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
     "--devices",
 )
-near_cpus_option: Final = flag(
+near_cpus: Final = flag(
     "Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).", "--near-cpus"
 )
 
@@ -247,36 +247,36 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
     return parse_versions(text, "--kubelet-version")
 
 
-kubelet_version_option: Final = option(
+kubelet_version: Final = value(
     "Decide as this kubelet does, as in 1.33; overrides a `kubeletVersion` of the input. [default: the newest known]",
     "--kubelet-version",
     metavar="VERSION",
     callback=_one_version,
-    shell_complete=known_versions,
+    shell_complete=complete_versions,
 )
-kubelet_versions_option: Final = option(
+kubelet_versions: Final = value(
     "Decide as this kubelet does, as in 1.33; of several (1.36,1.37), compare what they decide. "
     "[default: the newest known]",
     "--kubelet-version",
     metavar="VERSION[,VERSION...]",
     callback=_versions,
-    shell_complete=known_versions,
+    shell_complete=complete_versions,
 )
-config_option: Final = file_option("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
-kubelet_node_option: Final = file_option(
+config: Final = file("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
+kubelet_node: Final = file(
     "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
     "`alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
 )
-node_option: Final = file_option(
+node: Final = file(
     "The root of a machine or of a copy, or an archive of `alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
     default="/",
     show_default="this machine",
 )
-kubelet_dir_option: Final = file_option(
+kubelet_dir: Final = file(
     "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", "--kubelet-dir", metavar="DIR"
 )
 
@@ -284,23 +284,21 @@ kubelet_dir_option: Final = file_option(
 # ---- pods, clusters and services
 
 
-nodes_option: Final = file_option(
+nodes: Final = file(
     "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
     "kubelets' releases.",
     *("--nodes", "-n"),
     required=True,
 )
-strategy_option: Final = word_option(
+strategy: Final = word(
     "How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
     "CPU, memory and devices in balance, or as Koordinator's design document does.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
-kubeconfig_option: Final = file_option(
-    "How to reach the API server.  [default: the service account of this pod]", "--kubeconfig"
-)
-state_option: Final = option(
+kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", "--kubeconfig")
+state: Final = value(
     "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
     "--state",
     type=click.Path(dir_okay=False, readable=False, path_type=Path),
@@ -311,10 +309,10 @@ state_option: Final = option(
 # ---- the output
 
 
-def json_option(each: str = "") -> Any:
+def json(each: str = "") -> Any:
     """Declare the option of output for programs; `each` is the thing that has an object, where there are several."""
     return flag(f"Print one JSON object{f' {each}' if each else ''}, and nothing else.", "--json")
 
 
-svg_option: Final = file_option("Draw it into an SVG file (`-`: standard output).", "--svg")
-html_option: Final = file_option("Write a page of one self-contained HTML file (`-`: standard output).", "--html")
+svg: Final = file("Draw it into an SVG file (`-`: standard output).", "--svg")
+html: Final = file("Write a page of one self-contained HTML file (`-`: standard output).", "--html")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.options import json_option, state_option, subcommand
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
 from alignup.text.byte_sizes import short_bytes
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from alignup.leases.record import LeaseRecord, Waiter  # startup counts
 
 
-@subcommand("ps")
-def command(*, state: Path | None = state_option, as_json: bool = json_option("a lease")) -> None:
+@options.subcommand("ps")
+def command(*, state: Path | None = options.state, as_json: bool = options.json("a lease")) -> None:
     """List the leases of this user: who holds which CPUs, memory and devices, and for how long; and who waits for one.
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container

@@ -7,31 +7,19 @@ With `--koordinator-profile` it prints how Koordinator's scheduler would filter 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_pods
-from alignup.cli.options import (
-    WholeNumber,
-    file_arguments,
-    flag,
-    json_option,
-    kubelet_version_option,
-    nodes_option,
-    option,
-    strategy_option,
-    subcommand,
-    word_option,
-)
-from alignup.cli.terminal import make_console, make_table, nodes_text, print_whole, safe
-from alignup.errors import InputError
+from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe, yes_or_no
+from alignup.errors import InputError, one_line
 from alignup.machine.bits import bit_numbers
-from alignup.text.byte_sizes import counted
+from alignup.text.byte_sizes import counted, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.cluster import Cluster, Evaluation
@@ -42,28 +30,27 @@ if TYPE_CHECKING:
     from alignup.node import Node
 
 SHOWN_NAMES = 5
-YES = {True: "yes", False: "no"}
 
 
-@subcommand("rank", "0 if some node would admit a pod; 1 if none would")
+@options.subcommand("rank", "0 if some node would admit a pod; 1 if none would")
 def command(
     *,
-    nodes: str = nodes_option,
-    strategy: str = strategy_option,
-    top: int = option("How many nodes to show.", default=10, type=WholeNumber(min=0)),
-    threads: int = option("Threads to use.", default=1, type=WholeNumber(min=1, max=256)),
-    exact: bool = flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
-    koordinator_profile: str | None = word_option(
+    nodes: str = options.nodes,
+    strategy: str = options.strategy,
+    top: int = options.value("How many nodes to show.", default=10, type=options.WholeNumber(min=0)),
+    threads: int = options.value("Threads to use.", default=1, type=options.WholeNumber(min=1, max=256)),
+    exact: bool = options.flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
+    koordinator_profile: str | None = options.word(
         "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
         ("document", "scheduler"),
     ),
-    version: KubeletVersion | None = kubelet_version_option,
-    counts: bool = flag(
+    version: KubeletVersion | None = options.kubelet_version,
+    counts: bool = options.flag(
         "Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
         "--replicas",
     ),
-    as_json: bool = json_option("a pod"),
-    pods: tuple[str, ...] = file_arguments("POD.yaml...", required=True),
+    as_json: bool = options.json("a pod"),
+    pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
@@ -72,29 +59,29 @@ def command(
     node, which may refuse the pod all the same; counts of replicas are then upper bounds. Strategies are for
     kubelets; under --koordinator-profile the profile filters and scores.
     """
-    import msgspec
-
     from alignup.cluster.node_totals import Fit
-    from alignup.cluster.ranking import rank
+    from alignup.cluster.ranking import rank, replicas_that_fit
+    from alignup.kubernetes.pod_documents import expanded, live_pods
 
     cluster = load_cluster(nodes, version)
-    asking = read_pods(pods, replicas=1, one_node=False)
+    asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
     if koordinator_profile is not None:
         return 0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1
-    again = partial(load_cluster, nodes, version, can_admit=True)
-    members = nodes_to_fill(cluster, nodes, again) if counts else ()
+    members = nodes_to_fill(cluster, nodes, version) if counts else ()
     fit, most = Fit(cluster), 0
     for number, pod in enumerate(asking):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
         ranking = rank(cluster, pod, answer, fit)
-        most, replicas = max(most, len(ranking.order)), count_replicas(cluster, members, pod)
+        most = max(most, len(ranking.order))
+        # nothing without nodes
+        replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
         if as_json:
-            told = answer_dict(cluster, pod, answer, ranking, strategy, top) | replicas_dict(replicas)
-            click.echo(msgspec.json.encode(told))
+            print_json(answer_dict(cluster, pod, answer, ranking, strategy, top) | replicas_dict(replicas))
             continue
         click.echo(nl=number > 0)
         show(cluster, pod, answer, ranking, top)
-        show_replicas(replicas, top)
+        if replicas:
+            click.echo(replicas_text(replicas, top))
     return 0 if most else 1
 
 
@@ -184,23 +171,21 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
     console = make_console()
     label = safe(f"{pod.namespace}/{pod.name}")
     console.print(f"{label}: {len(ranking.order)} of {counted(len(cluster), 'node')} would admit it")
-    best = placements(cluster, answer, ranking, top)
-    if best:
-        table = make_table("node", "score", "NUMA nodes", "preferred", "certain", numbers=("score",))
-        for one in best:
-            aligns = one["node"] not in ranking.unmanaged
-            table.add_row(
-                safe(one["node"]),
-                f"{one['score']:.2f}" if aligns else "-",
-                nodes_text(one["numaNodes"]),
-                YES[one["preferred"]] if aligns else "-",
-                YES[one["exact"]],
-            )
-        print_whole(console, table)
+    rows = [
+        (
+            one["node"],
+            number_in(one["score"], ".2f") if one["node"] not in ranking.unmanaged else "-",
+            nodes_text(one["numaNodes"]),
+            yes_or_no(one["preferred"]) if one["node"] not in ranking.unmanaged else "-",
+            yes_or_no(one["exact"]),
+        )
+        for one in placements(cluster, answer, ranking, top)
+    ]
+    if rows:
+        headings = ("node", "score", "NUMA nodes", "preferred", "certain")
+        print_whole(console, Table(*headings, numbers=("score",), rows=rows))
     if ranking.unmanaged:
-        named = ", ".join(ranking.unmanaged[:SHOWN_NAMES])
-        more = len(ranking.unmanaged) - SHOWN_NAMES
-        console.print(f"without NUMA management, so last: {safe(named)}{f' and {more} more' if more > 0 else ''}")
+        console.print(f"without NUMA management, so last: {safe(some_of(ranking.unmanaged, SHOWN_NAMES))}")
     show_refusals(console, ranking, top)
 
 
@@ -210,9 +195,8 @@ def show_refusals(console: Console, ranking: Ranking, top: int) -> None:
         console.print(f"{count} would refuse it: {safe(reason)}")
         groups = [group for group in ranking.groups if group.reason == reason]
         for group in groups[:top]:
-            names = ", ".join(group.nodes[:SHOWN_NAMES])
-            more = f" and {len(group.nodes) - SHOWN_NAMES} more" if len(group.nodes) > SHOWN_NAMES else ""
-            console.print(f"  {counted(len(group.nodes), 'node')}: {safe(group.cause)} ({safe(names)}{more})")
+            names = some_of(group.nodes, SHOWN_NAMES)
+            console.print(f"  {counted(len(group.nodes), 'node')}: {safe(group.cause)} ({safe(names)})")
             if group.message:
                 console.print(f"    {safe(group.nodes[0])}: {safe(group.message)}")
         if len(groups) > top:
@@ -229,25 +213,18 @@ def rank_pods(cluster: Cluster, pods: Iterable[Pod], profile: str, top: int, *, 
     Raises:
         InputError: there is no such profile.
     """
-    import msgspec
-
     from alignup.cluster.koordinator import judge_nodes
 
     found = False
     for pod in pods:
         verdicts = judge_nodes(cluster, pod, profile)
         found = found or any(one.admitted for one in verdicts)
+        told = koordinator_dict(pod, verdicts, profile, top)
         if as_json:
-            answer = koordinator_dict(pod, verdicts, profile, top) | {"exact": bool(cluster.nodes)}
-            click.echo(msgspec.json.encode(answer))
+            print_json(told | {"exact": bool(cluster.nodes)})
         else:
-            show_koordinator(pod, verdicts, top)
+            show_koordinator(told)
     return found
-
-
-def best_of(verdicts: Sequence[NodeVerdict], top: int) -> list[NodeVerdict]:
-    """Return the nodes that pass, best score first, then in the cluster's order."""
-    return sorted([one for one in verdicts if one.admitted], key=lambda one: -one.score)[:top]
 
 
 def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, top: int) -> dict[str, Any]:
@@ -268,7 +245,7 @@ def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, to
                 "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
                 "preferred": one.preferred,
             }
-            for one in best_of(verdicts, top)
+            for one in sorted((one for one in verdicts if one.admitted), key=lambda one: -one.score)[:top]
         ],
         "refused": [
             {"node": one.node, "reason": one.verdict.status.code.value, "message": one.message} for one in refused
@@ -276,33 +253,36 @@ def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, to
     }
 
 
-def show_koordinator(pod: Pod, verdicts: Sequence[NodeVerdict], top: int) -> None:
+def show_koordinator(told: Mapping[str, Any]) -> None:
     """Print the answer for one pod as a table, and below it the refused nodes."""
     console = make_console()
-    refused = [one for one in verdicts if not one.admitted]
-    taking = len(verdicts) - len(refused)
-    console.print(f"{safe(f'{pod.namespace}/{pod.name}')}: {taking} of {len(verdicts)} nodes pass")
-    best = best_of(verdicts, top)
-    if best:
-        table = make_table("node", "score", "policy", "NUMA nodes", "preferred", numbers=("score",))
-        for one in best:
-            ids = "any" if one.numa_nodes is None else ",".join(map(str, one.numa_nodes))
-            row = (one.verdict.policy or "none", ids, YES[one.preferred])
-            table.add_row(safe(one.node), f"{one.score:.2f}", *row)
-        print_whole(console, table)
+    console.print(safe(f"{told['namespace']}/{told['pod']}: {told['admitting']} of {told['nodes']} nodes pass"))
+    rows = [
+        (
+            one["node"],
+            number_in(one["score"], ".2f"),
+            one["policy"] or "none",
+            nodes_text(one["numaNodes"]),
+            yes_or_no(one["preferred"]),
+        )
+        for one in told["best"]
+    ]
+    if rows:
+        print_whole(console, Table("node", "score", "policy", "NUMA nodes", "preferred", numbers=("score",), rows=rows))
+    refused = told["refused"]
     for one in refused[:SHOWN_REFUSALS]:
-        console.print(f"{safe(one.node)}: {one.verdict.status.code.value}: {safe(one.message)}")
+        console.print(safe(f"{one['node']}: {one['reason']}: {one['message']}"))
     if len(refused) > SHOWN_REFUSALS:
         console.print(f"and {len(refused) - SHOWN_REFUSALS} more refused nodes; --json has them all")
 
 
-def nodes_to_fill(cluster: Cluster, name: str, load_again: Callable[[], Cluster]) -> tuple[Node, ...]:
+def nodes_to_fill(cluster: Cluster, name: str, version: KubeletVersion | None) -> tuple[Node, ...]:
     """Return nodes that can admit pods, made up where only amounts are known.
 
     Args:
         cluster: as it was read.
         name: the name of its file.
-        load_again: reads the file into a cluster of nodes.
+        version: see `load_cluster`.
 
     Raises:
         UsageError: they would have to be read from standard input a second time.
@@ -311,14 +291,7 @@ def nodes_to_fill(cluster: Cluster, name: str, load_again: Callable[[], Cluster]
         return cluster.nodes
     if name == "-":
         raise click.UsageError("--replicas needs a file, got standard input, which is read only once")
-    return load_again().nodes
-
-
-def count_replicas(cluster: Cluster, nodes: Sequence[Node], pod: Pod) -> dict[str, int]:
-    """Return how many replicas of a pod each node could take, by name; nothing without nodes."""
-    from alignup.cluster.ranking import replicas_that_fit
-
-    return dict(zip(cluster.names, replicas_that_fit(nodes, pod), strict=False))
+    return load_cluster(name, version, can_admit=True).nodes
 
 
 def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
@@ -331,13 +304,10 @@ def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def show_replicas(replicas: Mapping[str, int], top: int) -> None:
-    """Print how many replicas there is room for, and where the most; nothing without counts."""
-    if not replicas:
-        return
-    console = make_console()
+def replicas_text(replicas: Mapping[str, int], top: int) -> str:
+    """Return how many replicas there is room for, and where the most."""
     most = sorted((item for item in replicas.items() if item[1]), key=lambda item: -item[1])
     named = ", ".join(f"{count} on {name}" for name, count in most[:top])
     more = f" and {sum(count for _, count in most[top:])} on others" if len(most) > top else ""
-    where = f": {safe(named)}{more}" if named else ""
-    console.print(f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other{where}")
+    where = f": {one_line(named)}{more}" if named else ""
+    return f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other{where}"

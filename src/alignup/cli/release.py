@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.options import argument, flag, state_option, subcommand
 from alignup.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
+@options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
 def command(
     *,
-    names: tuple[str, ...] = argument("NAME...", nargs=-1, required=True),
-    state: Path | None = state_option,
-    force: bool = flag("Free it even if its process runs, which goes on where it is."),
-    as_json: bool = flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),
+    names: tuple[str, ...] = options.argument("NAME...", nargs=-1, required=True),
+    state: Path | None = options.state,
+    force: bool = options.flag("Free it even if its process runs, which goes on where it is."),
+    as_json: bool = options.flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),
 ) -> int:
     """Free the leases of these names, as `alignup ps` shows them.
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from alignup.cli import options
+from alignup.cli.comparison import answer_text, container_text, difference_lines
 from alignup.cli.inputs import open_input, read_lines, write_text
-from alignup.cli.options import (
-    file_arguments,
-    flag,
-    html_option,
-    json_option,
-    kubelet_versions_option,
-    option,
-    subcommand,
+from alignup.cli.terminal import (
+    Table,
+    amount_text,
+    can_write,
+    make_console,
+    nodes_text,
+    number_in,
+    print_json,
+    print_whole,
+    progress,
+    safe,
 )
-from alignup.cli.terminal import can_write, make_console, make_table, nodes_text, print_whole, safe
 from alignup.errors import InputError, one_line
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import counted
 from alignup.text.json_text import errors_at, numbered_lines
 
 if TYPE_CHECKING:
@@ -30,33 +33,32 @@ if TYPE_CHECKING:
     from alignup.cli.terminal import Console
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.replay.report import Counts, NodeReport, Report
-    from alignup.replay.summary import Configuration
 
 SHOWN_PROGRESS = 200
 """Fewer scenarios than this are over before a progress bar would be read."""
 
 
-@subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
+@options.subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
 def command(
     *,
-    as_json: bool = json_option("a scenario"),
-    with_hints: bool = flag("With --json: add what each provider offered.", "--hints"),
-    fail_on_refusal: bool = flag("Exit with status 1 if a pod is refused, or a kubelet would not start."),
-    versions: tuple[KubeletVersion, ...] = kubelet_versions_option,
-    compares: bool = flag(
+    as_json: bool = options.json("a scenario"),
+    with_hints: bool = options.flag("With --json: add what each provider offered.", "--hints"),
+    fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused, or a kubelet would not start."),
+    versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
+    compares: bool = options.flag(
         "Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
         "each of them.",
         "--compare-versions",
     ),
-    summary: bool = flag(
+    summary: bool = options.flag(
         "Print a report in place of the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
     ),
-    compare: str | None = option(
+    compare: str | None = options.value(
         "Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
         metavar="POLICY[/SCOPE],...",
     ),
-    html: str | None = html_option,
-    files: tuple[str, ...] = file_arguments("FILE.jsonl...", required=True),
+    html: str | None = options.html,
+    files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
 ) -> int:
     """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
 
@@ -70,81 +72,64 @@ def command(
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
-    if summary or compare is not None:
-        if compares or len(versions) > 1 or with_hints:
-            raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
-        refused = report(files, compare, versions[0] if versions else None, html, as_json=as_json)
-    else:
-        refused = answer(files, versions, html, compares=compares, with_hints=with_hints, as_json=as_json)
+    reports = summary or compare is not None
+    if reports and (compares or len(versions) > 1 or with_hints):
+        raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
+    from alignup.kubernetes.versions import KNOWN_VERSIONS
+
+    kept = Kept()
+    found = scenarios(files) if html is None else kept.passing(scenarios(files))
+    version = versions[0] if versions else None
+    with progress("replaying", count_lines(files)) as advance:
+        if reports:
+            made = make_reports(found, compare, version, advance)
+        else:
+            compared = (versions or KNOWN_VERSIONS) if compares or len(versions) > 1 else ()
+            refused = answer(found, compared, version, advance, with_hints=with_hints, as_json=as_json)
+    if html is not None:
+        from alignup.replay.report_page import comparison_page, replay_page
+
+        alone = made[0] if reports else None
+        write_text(
+            html,
+            comparison_page(made) if compare is not None else replay_page(kept.scenarios, kept.count, alone, version),
+        )
+    if reports:
+        show_reports(made, is_comparison=compare is not None, as_json=as_json)
+        refused = any(one.total.refused or any(node.config_error for node in one.nodes) for one in made)
     return 1 if refused and fail_on_refusal else 0
 
 
 def answer(
-    files: tuple[str, ...],
-    versions: tuple[KubeletVersion, ...],
-    html: str | None,
+    found: Iterable[tuple[str, dict[str, Any]]],
+    compared: Sequence[KubeletVersion],
+    version: KubeletVersion | None,
+    advance: Callable[[float], None],
     *,
-    compares: bool,
     with_hints: bool,
     as_json: bool,
 ) -> bool:
     """Print the answers to the steps of each scenario, and return whether something was refused."""
-    import msgspec
-
-    from alignup.kubernetes.versions import KNOWN_VERSIONS
     from alignup.replay import replay
 
-    compared = (versions or KNOWN_VERSIONS) if compares or len(versions) > 1 else ()
     refused = False
-    kept = Kept()
-    found = scenarios(files) if html is None else kept.passing(scenarios(files))
-    for where, scenario in with_progress(found, files):
+    for where, scenario in found:
         with errors_at(where):
             answers = [
-                {
-                    **({"kubeletVersion": str(version)} if compared else {}),
-                    **replay(scenario, with_hints=with_hints, kubelet_version=version),
-                }
-                for version in compared or versions or (None,)
+                ({"kubeletVersion": str(one)} if compared else {})
+                | replay(scenario, with_hints=with_hints, kubelet_version=one)
+                for one in compared or (version,)
             ]
         refused = refused or any(refuses(one) for one in answers)
         if as_json:
             for one in answers:
-                click.echo(msgspec.json.encode(one))
+                print_json(one)
         elif compared:
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
             click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()), where)))
-    if html is not None:
-        write_text(html, kept.page(None, versions[0] if versions else None))
+        advance(1)
     return refused
-
-
-def report(
-    files: Sequence[str], compare: str | None, version: KubeletVersion | None, html: str | None, *, as_json: bool
-) -> bool:
-    """Print a report, or several side by side, and return whether something was refused."""
-    import msgspec
-
-    from alignup.replay.summary import parse_configurations
-
-    configurations = (None,) if compare is None else parse_configurations(compare)
-    total = sum(1 for _ in lines(files)) if shows_progress(files) else None
-    kept = Kept()
-    found = scenarios(files) if html is None else kept.passing(scenarios(files))
-    reports = make_reports(found, configurations, version, total)
-    if html is not None:
-        from alignup.replay.report_page import comparison_page
-
-        write_text(html, comparison_page(reports) if compare is not None else kept.page(reports[0], version))
-    if as_json:
-        for one in reports:
-            click.echo(msgspec.json.encode(one.to_dict()))
-    elif compare is None:
-        show_report(reports[0])
-    else:
-        show_comparison(reports)
-    return any(one.total.refused or any(node.config_error for node in one.nodes) for one in reports)
 
 
 class Kept:
@@ -164,12 +149,6 @@ class Kept:
                 self.scenarios.append(scenario)
             yield where, scenario
 
-    def page(self, report: Report | None, version: KubeletVersion | None) -> str:
-        """Return the page of what has passed by."""
-        from alignup.replay.report_page import replay_page
-
-        return replay_page(self.scenarios, self.count, report, version)
-
 
 def refuses(answer: dict[str, Any]) -> bool:
     """Return whether a pod is refused, or the kubelet would not start."""
@@ -178,8 +157,6 @@ def refuses(answer: dict[str, Any]) -> bool:
 
 def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "") -> Iterator[str]:
     """Yield the lines that a person reads about one scenario under several kubelets; see `lines_of`."""
-    from alignup.cli.comparison import answer_text, difference_lines
-
     first = next(iter(answers.values()))
     yield f"{first['name'] or f'scenario {where}'.rstrip()}:"
     for version, answer in answers.items():
@@ -217,24 +194,12 @@ def lines(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
             yield from numbered_lines(read_lines(file, name), name)
 
 
-def shows_progress(files: Iterable[str]) -> bool:
-    """Return whether somebody may want to see how far it is, and how far it goes can be found out beforehand."""
-    return sys.stderr.isatty() and all(Path(name).is_file() for name in files)
-
-
-def with_progress(
-    work: Iterable[tuple[str, dict[str, Any]]], files: tuple[str, ...]
-) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Show how far a long replay is, on a terminal only, and only of files that can be read twice."""
-    if not shows_progress(files):
-        return work
+def count_lines(files: Iterable[str]) -> int | None:
+    """Return how many scenarios there are, if somebody may want to see how far it is; None: it cannot be foreseen."""
+    if not sys.stderr.isatty() or not all(Path(name).is_file() for name in files):
+        return None
     total = sum(1 for _ in lines(files))
-    if total < SHOWN_PROGRESS:
-        return work
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(work, "replaying", total=total, console=Console(stderr=True), transient=True)
+    return total if total >= SHOWN_PROGRESS else None
 
 
 def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: str = "") -> Iterator[str]:
@@ -258,15 +223,6 @@ def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: 
         yield f"  {number}: " + (f"admitted, {got}" if got else other)
 
 
-def container_text(name: str, container: dict[str, Any]) -> str:
-    """Return what one container got, in a few words."""
-    affinity = container.get("affinity") or {}
-    nodes = affinity.get("numaNodes")
-    parts = [f"NUMA {nodes_text(nodes)}", f"CPUs {container['cpus'] or 'shared'}"]
-    parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
-    return f"{name}: {', '.join(parts)}"
-
-
 MOST_ROWS: Final = 60
 """Longer tables of utilisation are cut; JSON has all of it."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -275,53 +231,56 @@ _CURVE: Final = 24
 
 def make_reports(
     scenarios: Iterable[tuple[str, dict[str, object]]],
-    configurations: Sequence[Configuration | None],
+    compare: str | None,
     version: KubeletVersion | None,
-    total: int | None,
+    advance: Callable[[float], None],
 ) -> list[Report]:
     """Return a report for each configuration.
 
     Args:
         scenarios: each with its place.
-        configurations: None stands for that of each scenario.
+        compare: the configurations; None: that of each scenario.
         version: the release of all kubelets; None: that of each scenario.
-        total: how many scenarios there are, to show how far it is; None: show nothing.
+        advance: told the parts of a scenario that are done.
     """
     from alignup.replay.report import Report
     from alignup.replay.steps import read_steps, steps_of
-    from alignup.replay.summary import summarized, with_kubelet
+    from alignup.replay.summary import parse_configurations, summarized, with_kubelet
 
+    configurations = (None,) if compare is None else parse_configurations(compare)
     nodes: list[list[NodeReport]] = [[] for _ in configurations]
-    with progress(total) as advance:
-        for where, scenario in scenarios:
-            with errors_at(where):
-                steps = read_steps(steps_of(scenario))
-                whole = max(1, len(steps) * len(configurations))
+    for where, scenario in scenarios:
+        with errors_at(where):
+            steps = read_steps(steps_of(scenario))
+            whole = len(steps) * len(configurations)
 
-                def tick(done: int, whole: int = whole) -> None:
-                    advance(done / whole)
+            def tick(done: int, whole: int = whole) -> None:
+                advance(done / whole)
 
-                for found, one in zip(nodes, configurations, strict=True):
-                    node = scenario if one is None else with_kubelet(scenario, one.fields)
-                    found.append(summarized(node, steps, kubelet_version=version, tick=tick))
-                if not steps:
-                    advance(1)
+            for found, one in zip(nodes, configurations, strict=True):
+                node = scenario if one is None else with_kubelet(scenario, one.fields)
+                found.append(summarized(node, steps, kubelet_version=version, tick=tick))
+            if not steps:
+                advance(1)
     return [Report(found, one.label if one else "") for found, one in zip(nodes, configurations, strict=True)]
 
 
-@contextmanager
-def progress(total: int | None) -> Iterator[Callable[[float], None]]:
-    """Show how many of so many scenarios are replayed; None: show nothing."""
-    if total is None:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def show_reports(reports: Sequence[Report], *, is_comparison: bool, as_json: bool) -> None:
+    """Print the only report, or several side by side."""
+    if as_json:
+        for one in reports:
+            print_json(one.to_dict())
+    elif is_comparison:
+        show_comparison(reports)
+    else:
+        show_report(reports[0])
 
-    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replaying", total=total)
-        yield lambda done: bar.advance(task, done)
+
+def errors_of(report: Report) -> Iterator[str]:
+    """Yield a sentence for each node whose kubelet would not start."""
+    for node in report.nodes:
+        if node.config_error:
+            yield safe(f"{node.name or 'scenario'} would not start: {node.config_error}")
 
 
 def show_report(report: Report) -> None:
@@ -329,9 +288,8 @@ def show_report(report: Report) -> None:
     console = make_console()
     total = report.total
     console.print(f"{counted(len(report.nodes), 'node')}, {counted(total.steps, 'step')}")
-    for node in report.nodes:
-        if node.config_error:
-            console.print(f"  {safe(node.name or 'scenario')} would not start: {safe(node.config_error)}")
+    for sentence in errors_of(report):
+        console.print(f"  {sentence}")
     console.print(f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted")
     console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
     for reason, count in sorted(total.reasons.items()):
@@ -342,7 +300,12 @@ def show_report(report: Report) -> None:
     if len(report.nodes) > 1:
         show_nodes(console, report.nodes)
     show_use(console, report.nodes)
-    show_stranded(console, report)
+    numbers = ("held on average", "stranded")
+    used = report.utilisation.items()
+    rows = [(resource, number_in(held), number_in(report.stranded.get(resource))) for resource, held in used]
+    if rows:
+        console.print()
+        print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
 
 
 def part(count: int, whole: int) -> str:
@@ -350,73 +313,60 @@ def part(count: int, whole: int) -> str:
     return f"{count / max(1, whole):.1%}"
 
 
-def share(value: float | None) -> str:
-    """Return a part in percent, a dash for none."""
-    return "-" if value is None else f"{value:.1%}"
-
-
-def mean(value: float | None) -> str:
-    """Return a mean with two decimals, a dash for none."""
-    return "-" if value is None else f"{value:.2f}"
-
-
 def alignment(counts: Counts) -> str:
     """Return how well containers are aligned, in a line."""
     if counts.preferred_share is None and counts.mean_numa_nodes is None:
         return "no container was aligned"
     return (
-        f"alignment: {share(counts.preferred_share)} of containers preferred, "
-        f"{mean(counts.mean_numa_nodes)} NUMA nodes a container on average"
+        f"alignment: {number_in(counts.preferred_share)} of containers preferred, "
+        f"{number_in(counts.mean_numa_nodes, '.2f')} NUMA nodes a container on average"
     )
 
 
 def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print a line for each node."""
     numbers = ("pods", "admitted", "refused", "preferred", "NUMA nodes a container")
-    table = make_table("node", *numbers, "refused because of", numbers=numbers)
-    for node in nodes[:MOST_ROWS]:
-        counts = node.counts
-        why = ", ".join(f"{resource} {count}" for resource, count in counts.resources.most_common())
-        table.add_row(
-            safe(node.name or "-"),
-            str(counts.arrivals),
-            part(counts.admitted, counts.arrivals),
-            str(counts.refused),
-            share(counts.preferred_share),
-            mean(counts.mean_numa_nodes),
-            safe(why or "-"),
+    rows = (
+        (
+            node.name or "-",
+            str(node.counts.arrivals),
+            part(node.counts.admitted, node.counts.arrivals),
+            str(node.counts.refused),
+            number_in(node.counts.preferred_share),
+            number_in(node.counts.mean_numa_nodes, ".2f"),
+            ", ".join(f"{resource} {count}" for resource, count in node.counts.resources.most_common()) or "-",
         )
-    console.print()
-    print_whole(console, table)
-    say_rest(console, len(nodes))
+        for node in nodes[:MOST_ROWS]
+    )
+    print_rows(console, Table("node", *numbers, "refused because of", numbers=numbers, rows=rows), len(nodes))
 
 
 def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print how full each NUMA node was, on average, at most and over time."""
     numbers = ("allocatable", "mean", "peak")
-    table = make_table("node", "resource", "NUMA node", *numbers, "over time", numbers=numbers)
-    rows = [(node, use) for node in nodes for use in node.uses]
+    uses = [(node, use, use.place) for node in nodes for use in node.uses]
     bars = _BARS if can_write(console, _BARS) else "01234567"
-    for node, use in rows[:MOST_ROWS]:
-        place = use.place
-        is_bytes = place.resource == "memory" or place.resource.startswith("hugepages-")
-        table.add_row(
-            safe(node.name or "-"),
-            safe(place.resource),
-            ",".join(map(str, place.numa_nodes)) or "any",
-            short_bytes(place.allocatable) if is_bytes else str(place.allocatable),
-            share(use.mean),
-            share(use.peak),
+    rows = (
+        (
+            node.name or "-",
+            place.resource,
+            nodes_text(place.numa_nodes or None),
+            amount_text(place.resource, place.allocatable),
+            number_in(use.mean),
+            number_in(use.peak),
             sparkline(use.curve, bars),
         )
-    if rows:
-        console.print()
-        print_whole(console, table)
-        say_rest(console, len(rows))
+        for node, use, place in uses[:MOST_ROWS]
+    )
+    if uses:
+        headings = ("node", "resource", "NUMA node", *numbers, "over time")
+        print_rows(console, Table(*headings, numbers=numbers, rows=rows), len(uses))
 
 
-def say_rest(console: Console, count: int) -> None:
-    """Print how many lines a table would have beyond those that are shown."""
+def print_rows(console: Console, table: Table, count: int) -> None:
+    """Print a table, and how many lines more it would have if it were whole."""
+    console.print()
+    print_whole(console, table)
     if count > MOST_ROWS:
         console.print(f"and {count - MOST_ROWS} more; --json has all of them")
 
@@ -430,34 +380,22 @@ def sparkline(curve: Sequence[float], bars: str) -> str:
     return "".join(bars[min(len(bars) - 1, int(one * len(bars)))] for one in chosen)
 
 
-def show_stranded(console: Console, report: Report) -> None:
-    """Print stranded capacity by resource."""
-    numbers = ("held on average", "stranded")
-    table = make_table("resource", *numbers, numbers=numbers)
-    for resource, held in report.utilisation.items():
-        table.add_row(safe(resource), share(held), share(report.stranded.get(resource)))
-    if table.row_count:
-        console.print()
-        print_whole(console, table)
-
-
 def show_comparison(reports: Sequence[Report]) -> None:
     """Print the reports of several configurations side by side."""
     console = make_console()
     resources = list(dict.fromkeys(name for report in reports for name in report.utilisation))
     numbers = ["pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container"]
     numbers += [f"{name} {word}" for name in resources for word in ("held", "stranded")]
-    table = make_table("configuration", *map(safe, numbers), numbers=tuple(map(safe, numbers)))
+    rows = []
     for report in reports:
         total = report.total
         cells = [str(total.arrivals), part(total.admitted, total.arrivals), str(total.refused), str(total.fitting)]
-        cells += [share(total.preferred_share), mean(total.mean_numa_nodes)]
+        cells += [number_in(total.preferred_share), number_in(total.mean_numa_nodes, ".2f")]
         for name in resources:
-            cells += [share(report.utilisation.get(name)), share(report.stranded.get(name))]
-        table.add_row(report.configuration, *cells)
-    print_whole(console, table)
+            cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
+        rows.append((report.configuration, *cells))
+    headings = tuple(map(safe, numbers))
+    print_whole(console, Table("configuration", *headings, numbers=headings, rows=rows))
     for report in reports:
-        for node in report.nodes:
-            if node.config_error:
-                name = safe(node.name or "scenario")
-                console.print(f"{report.configuration}: {name} would not start: {safe(node.config_error)}")
+        for sentence in errors_of(report):
+            console.print(f"{report.configuration}: {sentence}")

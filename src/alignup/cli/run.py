@@ -14,21 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import SiteSource
-from alignup.cli.options import (
-    POLICIES,
-    WholeNumber,
-    argument,
-    device_option,
-    flag,
-    gathered,
-    kubelet_version_option,
-    option,
-    state_option,
-    subcommand,
-    word_option,
-)
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
 
@@ -62,7 +50,7 @@ class RunCommand(click.Command):
             raise click.exceptions.Exit(OWN_FAILURE) from None
 
 
-@subcommand(
+@options.subcommand(
     "run",
     "the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a refusal, bad usage or bad input",
     whole=True,
@@ -71,31 +59,33 @@ class RunCommand(click.Command):
 )
 def command(
     *,
-    cpus: int = option("Whole CPUs; with --part: CPUs of each part.", default=0, type=WholeNumber(min=0)),
-    memory: str = option("Memory, as in 8Gi.", default="0", show_default=False, metavar="SIZE"),
-    devices: tuple[str, ...] = device_option,
-    policy: str = word_option(
-        "How closely CPUs, memory and devices must belong together.", POLICIES, default=DEFAULT_POLICY
+    cpus: int = options.value(
+        "Whole CPUs; with --part: CPUs of each part.", default=0, type=options.WholeNumber(min=0)
     ),
-    name: str = option("What `alignup ps` shows; made up if not given.", default="", metavar="NAME"),
-    part: str | None = option(
+    memory: str = options.value("Memory, as in 8Gi.", default="0", show_default=False, metavar="SIZE"),
+    devices: tuple[str, ...] = options.devices,
+    policy: str = options.word(
+        "How closely CPUs, memory and devices must belong together.", options.POLICIES, default=DEFAULT_POLICY
+    ),
+    name: str = options.value("What `alignup ps` shows; made up if not given.", default="", metavar="NAME"),
+    part: str | None = options.value(
         "A part as of `alignup split`; auto: the launcher's local rank.", metavar="RANK/PARTS|auto"
     ),
-    site: SiteSource = gathered(SiteSource),
-    version: KubeletVersion | None = kubelet_version_option,
-    state: Path | None = state_option,
-    wait: float | None = option(
+    site: SiteSource = options.all_of(SiteSource),
+    version: KubeletVersion | None = options.kubelet_version,
+    state: Path | None = options.state,
+    wait: float | None = options.value(
         "Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
         type=click.FloatRange(min=0),
         is_flag=False,
         flag_value=_FOR_EVER,
         metavar="[SECONDS]",
     ),
-    no_bind: bool = flag("Neither bind CPUs nor memory; needed for any machine but this one."),
-    no_mounts: bool = flag(
+    no_bind: bool = options.flag("Neither bind CPUs nor memory; needed for any machine but this one."),
+    no_mounts: bool = options.flag(
         "Leave mounts and device files that device plugins ask for to the command, which may start a container."
     ),
-    words: tuple[str, ...] = argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
+    words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 ) -> int:
     """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
 

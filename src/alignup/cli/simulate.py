@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.inputs import read_bytes
-from alignup.cli.options import (
-    STRATEGIES,
-    WholeNumber,
-    file_option,
-    flag,
-    json_option,
-    kubelet_version_option,
-    option,
-    subcommand,
-    word_option,
-)
 from alignup.cli.rank import load_cluster
-from alignup.cli.terminal import make_console, make_table, print_whole, safe
+from alignup.cli.terminal import Table, make_console, number_in, print_json, print_whole, progress, safe
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alignup.cluster.trace import Event
     from alignup.kubernetes.versions import KubeletVersion
 
 SHOWN_CAUSES = 10
@@ -35,35 +21,37 @@ SHOWN_PROGRESS = 2000
 """Shorter traces are over before a progress bar would be read."""
 
 
-@subcommand("simulate")
+@options.subcommand("simulate")
 def command(
     *,
-    nodes: str = file_option(
+    nodes: str = options.file(
         "Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
         *("--nodes", "-n"),
         required=True,
     ),
-    pods: str | None = file_option(
+    pods: str | None = options.file(
         "The trace, JSON lines: time with admit (and duration), or remove.", *("--pods", "-p")
     ),
-    generate: int | None = option("Make up N arrivals instead of --pods.", type=WholeNumber(min=1), metavar="N"),
-    strategy: str | None = word_option(
+    generate: int | None = options.value(
+        "Make up N arrivals instead of --pods.", type=options.WholeNumber(min=1), metavar="N"
+    ),
+    strategy: str | None = options.word(
         "How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
-        STRATEGIES,
+        options.STRATEGIES,
         *("--strategy", "-s"),
     ),
-    blind: bool = flag("Let the scheduler see node totals only, as the default scheduler does."),
-    seed: int = option("Decides between equal nodes, and what --generate makes up.", default=0, show_default=True),
-    attempts: int = option("Nodes to try before a pod is given up.", default=1, type=WholeNumber(min=1)),
-    version: KubeletVersion | None = kubelet_version_option,
-    as_json: bool = json_option(),
+    blind: bool = options.flag("Let the scheduler see node totals only, as the default scheduler does."),
+    seed: int = options.value(
+        "Decides between equal nodes, and what --generate makes up.", default=0, show_default=True
+    ),
+    attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=options.WholeNumber(min=1)),
+    version: KubeletVersion | None = options.kubelet_version,
+    as_json: bool = options.json(),
 ) -> None:
     """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
 
     With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse.
     """
-    import msgspec
-
     from alignup.cluster.simulation import Simulation
     from alignup.cluster.trace import read_trace, synthetic_trace
 
@@ -74,8 +62,9 @@ def command(
     events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
     if not events:
         raise InputError(f"there is no event in {pods}")
-    for _ in with_progress(simulation.steps(events), events):
-        pass
+    with progress("simulating", len(events) if len(events) >= SHOWN_PROGRESS else None) as advance:
+        for _ in simulation.steps(events):
+            advance(1)
     report: dict[str, Any] = {
         "nodes": len(cluster),
         "strategy": simulation.strategy,
@@ -84,19 +73,9 @@ def command(
         **simulation.report.to_dict(),
     }
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        print_json(report)
     else:
         show(report)
-
-
-def with_progress(steps: Iterable[int], events: list[Event]) -> Iterable[int]:
-    """Show how far a long simulation is, on a terminal only."""
-    if len(events) < SHOWN_PROGRESS or not sys.stderr.isatty():
-        return steps
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, "simulating", total=len(events), console=Console(stderr=True), transient=True)
 
 
 def show(report: dict[str, Any]) -> None:
@@ -119,8 +98,6 @@ def show(report: dict[str, Any]) -> None:
     if len(report["causes"]) > SHOWN_CAUSES:
         console.print(f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them")
     numbers = ("used on average", "at most", "stranded of what was free")
-    table = make_table("resource", *numbers, numbers=numbers)
-    for name, mean in report["utilisation"].items():
-        peak, stranded = report["peak"][name], report["stranded"][name]
-        table.add_row(safe(name), f"{mean:.1%}", f"{peak:.1%}", f"{stranded:.1%}")
-    print_whole(console, table)
+    columns = (report["utilisation"], report["peak"], report["stranded"])
+    rows = ((name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"])
+    print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))

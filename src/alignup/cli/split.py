@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import SiteSource
-from alignup.cli.options import WholeNumber, argument, device_option, flag, gathered, json_option, option, subcommand
 from alignup.cli.terminal import devices_text, nodes_text, print_table
 from alignup.text.byte_sizes import short_bytes
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from alignup.machine_parts import Part  # startup counts
 
 
-@subcommand("split")
+@options.subcommand("split")
 def command(
     *,
-    parts: int = argument("N", type=WholeNumber(min=1)),
-    cpus_per_part: int = option(
-        "CPUs of each part; as many as there are if not given.", default=0, type=WholeNumber(min=0)
+    parts: int = options.argument("N", type=options.WholeNumber(min=1)),
+    cpus_per_part: int = options.value(
+        "CPUs of each part; as many as there are if not given.", default=0, type=options.WholeNumber(min=0)
     ),
-    devices: tuple[str, ...] = device_option,
-    site: SiteSource = gathered(SiteSource),
-    as_json: bool = json_option("a part"),
-    as_env: bool = flag("Print the environment variables of each part on a line.", "--env"),
+    devices: tuple[str, ...] = options.devices,
+    site: SiteSource = options.all_of(SiteSource),
+    as_json: bool = options.json("a part"),
+    as_env: bool = options.flag("Print the environment variables of each part on a line.", "--env"),
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 

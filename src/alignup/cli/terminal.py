@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from alignup.errors import one_line
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from rich.console import Console as RichConsole
@@ -77,16 +79,25 @@ def make_console() -> Console:
 class Table:
     """Headings and rows of cells, which may have several lines and rich's marks."""
 
-    def __init__(self, headings: Sequence[str], numbers: Sequence[str], whole: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *headings: str,
+        numbers: tuple[str, ...] = (),
+        whole: tuple[str, ...] = (),
+        rows: Iterable[Iterable[str]] = (),
+    ) -> None:
+        """Make a table with nothing but a line under its headings.
+
+        Args:
+            headings: of the columns.
+            numbers: those of the columns that hold numbers, which are aligned at the right.
+            whole: those whose lines are not broken.
+            rows: of users' text; `add_row` takes marks too.
+        """
         self.headings = headings
         self.numbers = numbers
         self.whole = whole
-        self.rows: list[tuple[str, ...]] = []
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows."""
-        return len(self.rows)
+        self.rows = [tuple(map(safe, row)) for row in rows]
 
     def add_row(self, *cells: str) -> None:
         """Append a row; cells that are missing at its end are empty."""
@@ -106,17 +117,6 @@ class Table:
                 yield GAP.join(cells).rstrip()
             if not number:
                 yield rule * (sum(widths) + len(GAP) * (len(widths) - 1))
-
-
-def make_table(*headings: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
-    """Return an empty table, with nothing but a line under its headings.
-
-    Args:
-        headings: of the columns.
-        numbers: those of the columns that hold numbers, which are aligned at the right.
-        whole: those whose lines are not broken.
-    """
-    return Table(headings, numbers, whole)
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -208,8 +208,35 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table: as wide as the terminal, or as it needs to be where there is none."""
-    table = make_table(*headings)
-    for row in rows:
-        table.add_row(*map(safe, row))
-    print_whole(make_console(), table)
+    """Print a table of users' text by itself."""
+    print_whole(make_console(), Table(*headings, rows=rows))
+
+
+def number_in(value: float | None, form: str = ".1%") -> str:
+    """Return a number in a cell of a table, a part in percent by default; `-`: there is none."""
+    return "-" if value is None else format(value, form)
+
+
+def yes_or_no(value: bool) -> str:
+    """Return a truth in a cell of a table."""
+    return "yes" if value else "no"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount of a resource in a cell of a table."""
+    return short_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+
+
+@contextmanager
+def progress(doing: str, total: int | None) -> Iterator[Callable[[float], None]]:
+    """Show on a terminal how much of so much work is done, which is told to what this yields; None: show nothing."""
+    if total is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -56,22 +56,19 @@ class _Catalog(Mapping[str, LoadedMachine]):
 
 
 class _Machines(Mapping[str, "Machine"]):
-    """The machines of a catalog, by name."""
-
-    def __init__(self, entries: Mapping[str, LoadedMachine]) -> None:
-        self._entries = entries
+    """The machines of the entries, by name."""
 
     def __repr__(self) -> str:
         return f"<catalog of machines: {', '.join(self)}>"
 
     def __getitem__(self, name: str) -> Machine:
-        return self._entries[name].machine
+        return catalog_entries()[name].machine
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(catalog_entries())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(catalog_entries())
 
 
 @cache
@@ -82,4 +79,4 @@ def catalog_entries() -> Mapping[str, LoadedMachine]:
 
 def catalog_machines() -> Mapping[str, Machine]:
     """Return the machines of the catalog by name; see `Machine.catalog`."""
-    return _Machines(catalog_entries())
+    return _Machines()

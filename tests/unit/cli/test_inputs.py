@@ -62,7 +62,7 @@ def test_pods_of_several_files_in_order(write) -> None:
     manifest = "metadata: {{name: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
     two = write("two.yaml", manifest.format("b") + "---\n" + manifest.format("c"))
 
-    assert [pod.name for pod in read_pods([two, write("one.yaml", manifest.format("a"))])] == ["b", "c", "a"]
+    assert [one.pod.name for one in read_pods([two, write("one.yaml", manifest.format("a"))])] == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "", "a: 1\n---\nb: 2\n"])

@@ -323,7 +323,7 @@ def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
 
 def test_values_are_completed() -> None:
     assert [one.value for one in options.one_of("best-effort", "none")(None, None, "b")] == ["best-effort"]
-    assert "1.33" in [one.value for one in options.known_versions(None, None, "1.3")]
+    assert "1.33" in [one.value for one in options.complete_versions(None, None, "1.3")]
 
 
 def test_the_version_needs_no_program() -> None:

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay import progress, sparkline
+from alignup.cli.replay import sparkline
+from alignup.cli.terminal import progress
 from traces import scenario
 
 
@@ -101,15 +102,16 @@ def test_pages_are_files(alignup, trace, tmp_path) -> None:
 
 def test_progress_is_shown_on_a_terminal(alignup, trace, monkeypatch) -> None:
     """With a bar that goes once the replay is over."""
-    monkeypatch.setattr(replay_command, "shows_progress", lambda _: True)
+    monkeypatch.setattr(replay_command, "count_lines", lambda _: 3)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert alignup("replay", "--summary", trace).status == 0
-    with progress(3) as advance:
+    with progress("replaying", 3) as advance:
         advance(3.0)
 
 
 def test_there_is_no_progress_without_a_terminal(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    assert not replay_command.shows_progress([str(tmp_path)])
+    assert replay_command.count_lines([str(tmp_path)]) is None
 
 
 def test_a_curve_in_letters() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from alignup.cli import simulate
 from alignup.cli.program import program
+from alignup.cli.terminal import progress
 from alignup.errors import InputError
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
@@ -72,12 +74,16 @@ def test_a_trace_is_needed(nodes, tmp_path):
 
 def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
     """A pipe sees nothing of it, and neither does a short one."""
-    events = [None] * simulate.SHOWN_PROGRESS
-    steps = iter(range(len(events)))
-    assert simulate.with_progress(steps, events) is steps
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert simulate.with_progress(steps, events[:1]) is steps
-    assert len(list(simulate.with_progress(steps, events))) == len(events)
+    told = io.StringIO()
+    monkeypatch.setattr("sys.stderr", told)
+    for terminal, total in ((False, simulate.SHOWN_PROGRESS), (True, None)):
+        monkeypatch.setattr(told, "isatty", lambda terminal=terminal: terminal)
+        with progress("simulating", total) as advance:
+            advance(1)
+    assert told.getvalue() == ""
+    with progress("simulating", 2) as advance:
+        advance(2)
+    assert "simulating" in told.getvalue()
 
 
 def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
