@@ -14,10 +14,11 @@ import pytest
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
-from alignup.claims.problem import AllocationError, in_use, make_problem
-from alignup.claims.read import read_claim, read_class, read_node, read_slice
+from alignup.claims.problem import AllocationError, Question, in_use, make_problem
+from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
 from alignup.core.claims.search import search
+from alignup.kubernetes.node_object import node_object
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.text.typed import decode
 from claims_cases import scenario
@@ -123,12 +124,14 @@ def compare(seeds: range) -> int:
         allocated = [read_claim(one, "allocated") for one in line["allocated"]]
         try:
             problem = make_problem(
-                read_node(line["node"], "node"),
-                [read_slice(one, "slices") for one in line["slices"]],
-                [read_class(one, "classes") for one in line["classes"]],
-                [read_claim(one, "claims") for one in line["claims"]],
-                in_use(allocated, gates),
-                gates,
+                Question(
+                    node_object({"kind": "Node", **line["node"]}),
+                    [read_slice(one, "slices") for one in line["slices"]],
+                    [read_class(one, "classes") for one in line["classes"]],
+                    tuple(read_claim(one, "claims") for one in line["claims"]),
+                    in_use(allocated, gates),
+                    gates,
+                )
             )
             expected = plain_search(problem)
         except (AllocationError, TooLongError):

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.claims.objects import Requirement
-from alignup.claims.problem import AllocationError, in_use, make_problem
+from alignup.claims.problem import AllocationError, make_problem
 from alignup.core.claims.search import search
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from alignup.claims.gates import Gates
-    from alignup.claims.objects import Claim, DeviceClass, NodeSelector, Slice
+    from alignup.claims.objects import NodeSelector
     from alignup.claims.pools import DeviceId
-    from alignup.claims.problem import Candidate, Problem
-    from alignup.claims.read import NodeFacts
+    from alignup.claims.problem import Candidate, Problem, Question
 
 MOST_STEPS: Final = 20_000_000
 """The bound of one search, in steps: some seconds."""
@@ -46,24 +44,11 @@ class ClaimResult:
     """Expressions and fields that a node must satisfy to use them; None: every node can."""
 
 
-def allocate(
-    node: NodeFacts,
-    slices: Sequence[Slice],
-    classes: Sequence[DeviceClass],
-    claims: Sequence[Claim],
-    allocated: Sequence[Claim],
-    gates: Gates,
-    most_steps: int = MOST_STEPS,
-) -> tuple[ClaimResult, ...] | None:
+def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[ClaimResult, ...] | None:
     """Return what the scheduler allocates to a pod's claims on a node; None: they cannot be allocated there.
 
     Args:
-        node: its name and labels.
-        slices: the ResourceSlices of the cluster.
-        classes: the DeviceClasses.
-        claims: the pod's claims that have no allocation, in the pod's order.
-        allocated: other claims, with their allocations.
-        gates: of the scheduler.
+        question: with the claims.
         most_steps: the bound of the search.
 
     Raises:
@@ -71,8 +56,8 @@ def allocate(
             not understood.
         InputError: there are more claims than a pod may have, or amounts that cannot be compared.
     """
-    problem = make_problem(node, slices, classes, claims, in_use(allocated, gates), gates)
-    return results_of(problem, node, solve(problem, most_steps))
+    problem = make_problem(question)
+    return results_of(problem, question.node.name, solve(problem, most_steps))
 
 
 def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True) -> list[tuple[int, int]] | None:
@@ -96,9 +81,7 @@ def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True)
     return None
 
 
-def results_of(
-    problem: Problem, node: NodeFacts, pairs: list[tuple[int, int]] | None
-) -> tuple[ClaimResult, ...] | None:
+def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None) -> tuple[ClaimResult, ...] | None:
     """Return the results of claims in the API's terms."""
     if pairs is None:
         return None
@@ -124,16 +107,14 @@ def results_of(
     )
 
 
-def _node_terms(
-    chosen: list[Candidate], node: NodeFacts
-) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]] | None:
+def _node_terms(chosen: list[Candidate], node: str) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]] | None:
     """Return which nodes can use the devices of a claim; source: `createNodeSelector`."""
     expressions: list[Requirement] = []
     fields: list[Requirement] = []
     for candidate in chosen:
         owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
         if owner.node_name or candidate.device.binds_to_node:
-            return (), (Requirement("metadata.name", "In", (node.name,)),)
+            return (), (Requirement("metadata.name", "In", (node,)),)
         selector: NodeSelector | None = owner.node_selector
         for term in selector.node_selector_terms[:1] if selector is not None else ():
             _add(term.match_fields, fields)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.claims.objects import Capacity, RequestPolicy
+    from alignup.claims.gates import Gates
+    from alignup.claims.objects import Capacity, Range, RequestPolicy
 
 _ONE: Final = 10**9
 _MILLI: Final = 10**6
@@ -21,16 +22,13 @@ class CapacityError(Exception):
     """A request that the scheduler gives up the pod for."""
 
 
-def consumed(
-    requests: Mapping[str, int], capacities: Mapping[str, Capacity], *, fractional: bool, is_before_37: bool
-) -> dict[str, int] | None:
+def consumed(requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates) -> dict[str, int] | None:
     """Return what a request takes of each capacity; None: the device cannot serve it.
 
     Args:
         requests: amounts by name; a capacity that is not named is taken by its default, or whole.
         capacities: the device's.
-        fractional: the gate DRAFractionalCapacityRange.
-        is_before_37: 1.36 has no errors, and is content with amounts that it cannot compute.
+        gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot compute.
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
@@ -39,49 +37,41 @@ def consumed(
         return None
     taken: dict[str, int] = {}
     for name, capacity in capacities.items():
-        amount = _taken(requests.get(name), capacity, fractional=fractional, is_before_37=is_before_37)
-        if amount < 0 and not is_before_37:
+        amount = _taken(requests.get(name), capacity, gates)
+        if amount < 0 and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
         taken[name] = amount
     for name, capacity in capacities.items():
         policy = capacity.request_policy
-        if policy is not None and _violates(taken[name], policy, fractional=fractional):
+        if policy is not None and _violates(taken[name], policy, gates):
             return None
         if taken[name] > capacity.value:
             return None
     return taken
 
 
-def _taken(requested: int | None, capacity: Capacity, *, fractional: bool, is_before_37: bool) -> int:
+def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
     policy = capacity.request_policy
     if requested is None:
-        return int(capacity.value if policy is None or policy.default is None else policy.default)
+        return capacity.value if policy is None or policy.default is None else policy.default
     if policy is None:
         return requested
     limits = policy.valid_range
     if limits is not None and limits.min is not None:
         if requested < limits.min or limits.step is None:
-            return int(max(requested, limits.min))
-        return _stepped(requested, policy, fractional=fractional, is_before_37=is_before_37)
+            return max(requested, limits.min)
+        unit = _unit(limits, gates)
+        start, step = _in(limits.min, unit), _in(limits.step, unit)
+        rounded = start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
+        if not gates.is_before_37 and ((unit == _MILLI and requested % _MILLI) or rounded > _LARGEST):
+            raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
+        return rounded * unit if step > 0 else requested
     if policy.valid_values is not None:
-        return next((int(value) for value in policy.valid_values if requested <= value), requested)
+        return next((value for value in policy.valid_values if requested <= value), requested)
     return requested
 
 
-def _stepped(requested: int, policy: RequestPolicy, *, fractional: bool, is_before_37: bool) -> int:
-    """Return a request rounded up to the next step above the minimum of a range."""
-    limits = policy.valid_range
-    if limits is None:
-        return requested
-    unit = _unit(policy, fractional=fractional)
-    start, step = _in(limits.min, unit), _in(limits.step, unit)
-    rounded = start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
-    if not is_before_37 and ((unit == _MILLI and requested % _MILLI) or rounded > _LARGEST):
-        raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
-    return rounded * unit if step > 0 else requested
-
-
-def _violates(amount: int, policy: RequestPolicy, *, fractional: bool) -> bool:
+def _violates(amount: int, policy: RequestPolicy, gates: Gates) -> bool:
     if policy.default is not None and amount == policy.default:
         return False
     limits = policy.valid_range
@@ -90,18 +80,17 @@ def _violates(amount: int, policy: RequestPolicy, *, fractional: bool) -> bool:
             return True
         if limits.step is None or limits.min is None:
             return False
-        unit = _unit(policy, fractional=fractional)
+        unit = _unit(limits, gates)
         if unit == _MILLI and amount % _MILLI:
             return True
         step = _in(limits.step, unit)
         return step > 0 and (_in(amount, unit) - _in(limits.min, unit)) % step != 0
-    return bool(policy.valid_values) and amount not in policy.valid_values
+    return amount not in (policy.valid_values or (amount,))
 
 
-def _unit(policy: RequestPolicy, *, fractional: bool) -> int:
+def _unit(limits: Range, gates: Gates) -> int:
     """Return the unit of a range's arithmetic: thousandths where the gate is on and they are exact."""
-    limits = policy.valid_range
-    if not fractional or limits is None:
+    if not gates.fractional_ranges:
         return _ONE
     known = [value for value in (limits.min, limits.max, limits.step) if value is not None]
     if any(value % _MILLI or abs(value) > _LARGEST * _MILLI for value in known):

@@ -127,20 +127,21 @@ _VERSION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An address of the web in its plainest form."""
+    """An address of the web that has scheme, host, port and path at most."""
 
-    text: str
+    parts: Mapping[str, str]
 
-    def part(self, name: str) -> str:
-        """Return one of its parts; empty: it has none.
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        """Read an address.
 
         Raises:
-            NotUnderstood: it has more than scheme, host, port and path.
+            NotUnderstood: it has more parts, or is none.
         """
-        match = _URL.fullmatch(self.text)
+        match = _URL.fullmatch(text)
         if match is None:
-            raise NotUnderstood(f"the URL {self.text!r}")
-        return match[name] or ""
+            raise NotUnderstood(f"the URL {text!r}")
+        return cls(match.groupdict(""))
 
 
 _URL: Final = re.compile(
@@ -797,12 +798,12 @@ FUNCTIONS: Final = _declared(
     (".ip", "CIDR", "IP", lambda one: one.ip, _one),
     (".prefixLength", "CIDR", "int", lambda one: one.network.prefixlen, _one),
     (".masked", "CIDR", "CIDR", lambda one: ipaddress.ip_interface(one.network), _one),
-    ("url", "string", "URL", Url, _walk),
-    (".getScheme", "URL", "string", lambda url: url.part("scheme"), _one),
-    (".getHost", "URL", "string", lambda url: url.part("host"), _one),
-    (".getHostname", "URL", "string", lambda url: url.part("name"), _one),
-    (".getPort", "URL", "string", lambda url: url.part("port"), _one),
-    (".getEscapedPath", "URL", "string", lambda url: url.part("path"), _one),
+    ("url", "string", "URL", Url.parse, _walk),
+    (".getScheme", "URL", "string", lambda url: url.parts["scheme"], _one),
+    (".getHost", "URL", "string", lambda url: url.parts["host"], _one),
+    (".getHostname", "URL", "string", lambda url: url.parts["name"], _one),
+    (".getPort", "URL", "string", lambda url: url.parts["port"], _one),
+    (".getEscapedPath", "URL", "string", lambda url: url.parts["path"], _one),
 )
 """The overloads of each function, of methods with a dot before the name, operators by CEL's names for them."""
 

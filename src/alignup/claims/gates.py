@@ -10,26 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
+from alignup.kubernetes.feature_gates import gate_is_on
+from alignup.kubernetes.versions import KubeletVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIRST: Final = ("DRAAdminAccess", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus")
-_SECOND: Final = (
-    *_FIRST,
-    "DRAConsumableCapacity",
-    "DRADeviceBindingConditions",
-    "DRADeviceTaints",
-    "DRAPartitionableDevices",
-)
-RELEASES: Final[Mapping[str, tuple[str, ...]]] = {
-    "1.34": _FIRST,
-    "1.35": _FIRST,
-    "1.36": _SECOND,
-    "1.37": (*_SECOND, "DRAFractionalCapacityRange"),
-}
-"""The gates that are on by default, by release."""
-
+RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
 NEWEST: Final = "1.37"
 _UNSUPPORTED: Final = ("DRAOptionalNodeOperations", "DRADerivedAttributes", "DRADeviceCompatibilityGroups")
 
@@ -66,24 +53,27 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     """
     if release not in RELEASES:
         raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
-    is_on = {**dict.fromkeys(RELEASES[release], True), **(features or {})}
+
+    def is_on(name: str) -> bool:
+        return (features or {}).get(name, gate_is_on(name, {}, KubeletVersion(int(release[2:]))))
+
     for name in _UNSUPPORTED:
-        if is_on.get(name):
+        if is_on(name):
             raise InputError(f"expected the feature gate {name} off, whose rules are not modelled, got it on")
     old = release == "1.36"
-    binding = is_on.get("DRADeviceBindingConditions", False) and is_on.get("DRAResourceClaimDeviceStatus", False)
-    lists = is_on.get("DRAListTypeAttributes", False)
-    fractional = is_on.get("DRAFractionalCapacityRange", False) and not old
+    binding = is_on("DRADeviceBindingConditions") and is_on("DRAResourceClaimDeviceStatus")
+    lists = is_on("DRAListTypeAttributes")
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator
     experimental = lists and not old
-    newer = binding or is_on.get("DRAConsumableCapacity", False) or fractional
+    fractional = is_on("DRAFractionalCapacityRange") and not old
+    newer = binding or is_on("DRAConsumableCapacity") or fractional
     return Gates(
-        admin_access=is_on.get("DRAAdminAccess", False),
-        prioritized_list=is_on.get("DRAPrioritizedList", False),
-        partitionable_devices=is_on.get("DRAPartitionableDevices", False),
-        device_taints=is_on.get("DRADeviceTaints", False),
+        admin_access=is_on("DRAAdminAccess"),
+        prioritized_list=is_on("DRAPrioritizedList"),
+        partitionable_devices=is_on("DRAPartitionableDevices"),
+        device_taints=is_on("DRADeviceTaints"),
         binding_conditions=binding,
-        consumable_capacity=is_on.get("DRAConsumableCapacity", False),
+        consumable_capacity=is_on("DRAConsumableCapacity"),
         fractional_ranges=fractional,
         list_attributes=experimental,
         list_selectors=lists or not old,

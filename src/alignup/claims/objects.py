@@ -11,18 +11,30 @@ import msgspec
 
 from alignup.kubernetes.quantity import parse_quantity
 
-_MOST: Final = 10**40
-"""Capacities may be larger than 64 bits."""
-
 ALL: Final = "All"
 """The allocation mode that takes every matching device."""
 
 
-class _Record(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What all of these have in common."""
+class Amount(int):
+    """A quantity in billionths of its unit; capacities may be larger than 64 bits."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Amount:
+        """Return the amount that a document has.
+
+        Raises:
+            InputError: it is no quantity.
+        """
+        return cls(parse_quantity(value, most=10**40))
 
 
-class Requirement(_Record, frozen=True):
+class Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A part of an object as documents have it."""
+
+
+class Requirement(Wire, frozen=True):
     """One condition on a node's label, or on its name."""
 
     key: str
@@ -30,20 +42,23 @@ class Requirement(_Record, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class Term(_Record, frozen=True):
+class Term(Wire, frozen=True):
     """Conditions that hold together."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
-class NodeSelector(_Record, frozen=True):
+class NodeSelector(Wire, frozen=True):
     """Which nodes reach a device: those of any term."""
 
     node_selector_terms: tuple[Term, ...] = ()
 
 
-class AttributeValue(_Record, frozen=True):
+_KINDS: Final = ("int", "bool", "string", "version")
+
+
+class AttributeValue(Wire, frozen=True):
     """The value of an attribute: one of these is set."""
 
     ints: tuple[int, ...] | None = None
@@ -66,75 +81,54 @@ class AttributeValue(_Record, frozen=True):
         return self._found()[0]
 
     @property
-    def values(self) -> tuple[int, ...] | tuple[bool, ...] | tuple[str, ...]:
+    def values(self) -> tuple[Any, ...]:
         """The values; one where it is no list."""
         return self._found()[1]
 
     def _found(self) -> tuple[str, tuple[Any, ...]]:
-        if self.is_list:
-            lists = {"int": self.ints, "bool": self.bools, "string": self.strings, "version": self.versions}
-            return next((kind, tuple(values)) for kind, values in lists.items() if values is not None)
-        if self.scalar_int is not None:
-            return "int", (self.scalar_int,)
-        if self.scalar_bool is not None:
-            return "bool", (self.scalar_bool,)
-        if self.scalar_string is not None:
-            return "string", (self.scalar_string,)
-        return ("", ()) if self.scalar_version is None else ("version", (self.scalar_version,))
+        for kind, value in zip(_KINDS * 2, msgspec.structs.astuple(self), strict=True):
+            if value is not None:
+                return kind, value if isinstance(value, tuple) else (value,)
+        return "", ()
 
 
-class _Range(_Record, frozen=True):
-    min: Any = None
-    max: Any = None
-    step: Any = None
+class Range(Wire, frozen=True):
+    """What a request of a capacity may be: a minimum, and steps above it."""
 
-    def __post_init__(self) -> None:
-        _parse(self, "min", "max", "step")
+    min: Amount | None = None
+    max: Amount | None = None
+    step: Amount | None = None
 
 
-class RequestPolicy(_Record, frozen=True):
+class RequestPolicy(Wire, frozen=True):
     """How a request of a capacity is rounded, and what it may be."""
 
-    default: Any = None
-    valid_values: Any = None
-    valid_range: _Range | None = None
-
-    def __post_init__(self) -> None:
-        _parse(self, "default")
-        if self.valid_values is not None:
-            values = self.valid_values if isinstance(self.valid_values, list | tuple) else [self.valid_values]
-            msgspec.structs.force_setattr(
-                self, "valid_values", tuple(parse_quantity(value, "validValues", most=_MOST) for value in values)
-            )
+    default: Amount | None = None
+    valid_values: tuple[Amount, ...] | None = None
+    valid_range: Range | None = None
 
 
-class Capacity(_Record, frozen=True):
+class Capacity(Wire, frozen=True):
     """An amount of something that a device has."""
 
-    value: Any
+    value: Amount
     request_policy: RequestPolicy | None = None
 
-    def __post_init__(self) -> None:
-        _parse(self, "value")
 
-
-class Counter(_Record, frozen=True):
+class Counter(Wire, frozen=True):
     """An amount of a counter."""
 
-    value: Any
-
-    def __post_init__(self) -> None:
-        _parse(self, "value")
+    value: Amount
 
 
-class CounterSet(_Record, frozen=True):
+class CounterSet(Wire, frozen=True):
     """What the devices of a pool share."""
 
     name: str
     counters: dict[str, Counter] = {}
 
 
-class CounterUse(_Record, frozen=True):
+class CounterUse(Wire, frozen=True):
     """What a device takes from a set of counters."""
 
     counter_set: str
@@ -142,7 +136,7 @@ class CounterUse(_Record, frozen=True):
     compatibility_groups: tuple[str, ...] | None = None
 
 
-class Taint(_Record, frozen=True):
+class Taint(Wire, frozen=True):
     """Keeps requests away that do not tolerate it."""
 
     key: str = ""
@@ -150,7 +144,7 @@ class Taint(_Record, frozen=True):
     effect: str = ""
 
 
-class Device(_Record, frozen=True):
+class Device(Wire, frozen=True):
     """A device of a slice."""
 
     name: str
@@ -167,7 +161,7 @@ class Device(_Record, frozen=True):
     binding_failure_conditions: tuple[str, ...] | None = None
 
 
-class Pool(_Record, frozen=True):
+class Pool(Wire, frozen=True):
     """Which pool a slice is a part of."""
 
     name: str
@@ -175,7 +169,7 @@ class Pool(_Record, frozen=True):
     resource_slice_count: int = 0
 
 
-class Slice(_Record, frozen=True):
+class Slice(Wire, frozen=True):
     """A ResourceSlice; `name` is that of its metadata."""
 
     name: str
@@ -195,17 +189,17 @@ class Slice(_Record, frozen=True):
         return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters)
 
 
-class _Cel(_Record, frozen=True):
+class _Cel(Wire, frozen=True):
     expression: str
 
 
-class Selector(_Record, frozen=True):
+class Selector(Wire, frozen=True):
     """A condition on devices."""
 
     cel: _Cel | None = None
 
 
-class DeviceClass(_Record, frozen=True):
+class DeviceClass(Wire, frozen=True):
     """A DeviceClass; `name` is that of its metadata."""
 
     name: str
@@ -213,7 +207,7 @@ class DeviceClass(_Record, frozen=True):
     extended_resource_name: str = ""
 
 
-class Toleration(_Record, frozen=True):
+class Toleration(Wire, frozen=True):
     """Lets a request have tainted devices."""
 
     key: str = ""
@@ -228,19 +222,11 @@ class Toleration(_Record, frozen=True):
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
 
 
-class _Capacities(_Record, frozen=True):
-    requests: Any = None
-
-    def __post_init__(self) -> None:
-        if self.requests is not None:
-            parsed = {
-                str(name): parse_quantity(value, f"capacity.requests[{name!r}]", most=_MOST)
-                for name, value in dict(self.requests).items()
-            }
-            msgspec.structs.force_setattr(self, "requests", parsed)
+class _Capacities(Wire, frozen=True):
+    requests: dict[str, Amount] = {}
 
 
-class Subrequest(_Record, frozen=True):
+class Subrequest(Wire, frozen=True):
     """What is asked for: the only way, or one of several that a request is content with."""
 
     device_class_name: str = ""
@@ -259,7 +245,7 @@ class Subrequest(_Record, frozen=True):
         return self.count or 1
 
 
-class Request(_Record, frozen=True):
+class Request(Wire, frozen=True):
     """A request of a claim."""
 
     name: str
@@ -267,7 +253,7 @@ class Request(_Record, frozen=True):
     first_available: tuple[Subrequest, ...] = ()
 
 
-class Constraint(_Record, frozen=True):
+class Constraint(Wire, frozen=True):
     """What the devices of some requests, or of all, must have in common, or must not."""
 
     match_attribute: str | None = None
@@ -275,7 +261,7 @@ class Constraint(_Record, frozen=True):
     requests: tuple[str, ...] = ()
 
 
-class Allocated(_Record, frozen=True):
+class Allocated(Wire, frozen=True):
     """A device that a claim has."""
 
     driver: str
@@ -284,18 +270,10 @@ class Allocated(_Record, frozen=True):
     request: str = ""
     admin_access: bool = False
     share_id: str | None = msgspec.field(default=None, name="shareID")
-    consumed_capacity: Any = None
-
-    def __post_init__(self) -> None:
-        if self.consumed_capacity is not None:
-            parsed = {
-                str(name): parse_quantity(value, f"consumedCapacity[{name!r}]", most=_MOST)
-                for name, value in dict(self.consumed_capacity).items()
-            }
-            msgspec.structs.force_setattr(self, "consumed_capacity", parsed)
+    consumed_capacity: dict[str, Amount] | None = None
 
 
-class Claim(_Record, frozen=True):
+class Claim(Wire, frozen=True):
     """A ResourceClaim."""
 
     name: str
@@ -309,11 +287,3 @@ class Claim(_Record, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-
-def _parse(record: Any, *names: str) -> None:
-    """Replace texts of quantities by amounts."""
-    for name in names:
-        value = getattr(record, name)
-        if value is not None:
-            msgspec.structs.force_setattr(record, name, parse_quantity(value, name, most=_MOST))

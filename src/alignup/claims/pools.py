@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from alignup.errors import InputError
+from alignup.kubernetes.node_fit import FIELD_NAME, meets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from alignup.claims.gates import Gates
-    from alignup.claims.objects import Device, NodeSelector, Requirement, Slice
-    from alignup.claims.read import NodeFacts
+    from alignup.claims.objects import Device, NodeSelector, Slice
+    from alignup.kubernetes.node_object import NodeObject
 
 
 class DeviceId(NamedTuple):
@@ -49,12 +49,8 @@ class PoolOnNode:
         return f"{self.driver}/{self.name}"
 
 
-def gather_pools(slices: Sequence[Slice], node: NodeFacts, gates: Gates) -> list[PoolOnNode]:
-    """Return the pools that a node reaches, in order.
-
-    Raises:
-        InputError: a selector of nodes is malformed.
-    """
+def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> list[PoolOnNode]:
+    """Return the pools that a node reaches, in order."""
     is_stable = gates.allocator == "stable"
     if not is_stable:
         # 1.36 takes the counters of a pool wherever they are
@@ -70,7 +66,7 @@ def gather_pools(slices: Sequence[Slice], node: NodeFacts, gates: Gates) -> list
         near = slices
     found: dict[tuple[str, str], list[Slice]] = {}
     for one in near:
-        if _is_hidden(one, gates) or not _is_for(one, node, is_stable=is_stable, is_old=gates.is_before_37):
+        if _is_hidden(one, gates) or not _is_near(one, node, is_stable=is_stable, is_old=gates.is_before_37):
             continue
         parts = found.setdefault((one.driver, one.pool.name), [])
         if parts and one.pool.generation < parts[0].pool.generation:
@@ -90,12 +86,12 @@ def _is_hidden(one: Slice, gates: Gates) -> bool:
     return one.uses_compatibility_groups and not gates.is_before_37
 
 
-def _is_for(one: Slice, node: NodeFacts, *, is_stable: bool, is_old: bool) -> bool:
+def _is_near(one: Slice, node: NodeObject, *, is_stable: bool, is_old: bool) -> bool:
     if (is_stable or is_old) and one.shared_counters:
         return True
     if one.node_name or one.all_nodes or one.node_selector is not None:
-        return node_matches(node, one.node_name, one.node_selector, all_nodes=one.all_nodes)
-    return bool(one.per_device_node_selection) and any(device_matches(node, device) for device in one.devices)
+        return is_for(one, node)
+    return bool(one.per_device_node_selection) and any(is_for(device, node) for device in one.devices)
 
 
 def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates) -> PoolOnNode | None:
@@ -146,7 +142,9 @@ def _counters(
     twice = _first_twice(one.name for one in shared)
     if twice:
         return {}, f"duplicate counter set name {twice}"
-    counters = {one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared}
+    counters: dict[str, dict[str, int]] = {
+        one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
+    }
     uses = [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]
     for use in uses:
         if use.counter_set not in counters:
@@ -161,50 +159,20 @@ def _binds(pool: PoolOnNode) -> bool:
     return any(device.binding_conditions is not None for one in pool.slices for device in one.devices)
 
 
-def device_matches(node: NodeFacts, device: Device) -> bool:
-    """Return whether a device that selects nodes itself is for a node."""
-    return node_matches(node, device.node_name, device.node_selector, all_nodes=device.all_nodes)
+def is_for(owner: Slice | Device, node: NodeObject) -> bool:
+    """Return whether a slice, or a device that selects nodes itself, is for a node."""
+    if owner.node_name:
+        return owner.node_name == node.name
+    return owner.all_nodes or (owner.node_selector is not None and selects(owner.node_selector, node))
 
 
-def node_matches(node: NodeFacts, name: str, selector: NodeSelector | None, *, all_nodes: bool) -> bool:
-    """Return whether something is for a node."""
-    if name:
-        return name == node.name
-    return all_nodes or (selector is not None and selects(selector, node))
-
-
-def selects(selector: NodeSelector, node: NodeFacts) -> bool:
-    """Return whether a selector matches a node.
-
-    Raises:
-        InputError: an operator is unknown, or its values do not fit it.
-    """
+def selects(selector: NodeSelector, node: NodeObject) -> bool:
+    """Return whether a selector matches a node."""
     for term in selector.node_selector_terms:
         if not term.match_expressions and not term.match_fields:
             continue
-        labels = [_holds(one, node.labels.get(one.key)) for one in term.match_expressions]
-        fields = [_holds(one, node.name if one.key == "metadata.name" else None) for one in term.match_fields]
+        labels = [meets(node.labels.get(one.key), one.operator, one.values) for one in term.match_expressions]
+        fields = [one.key == FIELD_NAME and meets(node.name, one.operator, one.values) for one in term.match_fields]
         if all(labels) and all(fields):
             return True
     return False
-
-
-def _holds(one: Requirement, value: str | None) -> bool:
-    match one.operator:
-        case "In":
-            return value is not None and value in one.values
-        case "NotIn":
-            return value is None or value not in one.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" if len(one.values) == 1 and _is_number(one.values[0]):
-            if value is None or not _is_number(value):
-                return False
-            return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
-    raise InputError.at("nodeSelector", "In, NotIn, Exists, DoesNotExist, or Gt or Lt of a number", one.operator)
-
-
-def _is_number(text: str) -> bool:
-    return len(text) < 20 and text.isascii() and text.removeprefix("-").isdigit()  # noqa: PLR2004  # of 64 bits

@@ -15,7 +15,7 @@ from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.cel_syntax import NotUnderstood
 from alignup.claims.objects import ALL
-from alignup.claims.pools import DeviceId, device_matches, gather_pools
+from alignup.claims.pools import DeviceId, gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
         Subrequest,
     )
     from alignup.claims.pools import PoolOnNode
-    from alignup.claims.read import NodeFacts
+    from alignup.claims.read import Resources
+    from alignup.kubernetes.node_object import NodeObject
 
 MOST_RESULTS: Final = 32
 """`resourceapi.AllocationResultsMaxSize`: the most devices of a claim."""
@@ -82,6 +83,27 @@ def in_use(claims: Sequence[Claim], gates: Gates) -> InUse:
                 for name, amount in one.consumed_capacity.items():
                     held[name] = held.get(name, 0) + amount
     return InUse(frozenset(devices), frozenset(shared), capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the allocator: devices for the claims of a pod on a node."""
+
+    node: NodeObject
+    slices: Sequence[Slice]
+    """Those of the cluster."""
+    classes: Sequence[DeviceClass]
+    claims: tuple[Claim, ...]
+    """Those of the pod without an allocation, in its order."""
+    used: InUse
+    gates: Gates
+    """Of the scheduler."""
+
+
+def question_of(node: NodeObject, resources: Resources, claims: Sequence[Claim], gates: Gates) -> Question:
+    """Return what is asked for the claims of a pod, where the resources' claims hold what they have."""
+    waiting = tuple(claim for claim in claims if claim.allocated is None)
+    return Question(node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,23 +199,17 @@ class Problem:
         )
 
 
-def make_problem(
-    node: NodeFacts,
-    slices: Sequence[Slice],
-    classes: Sequence[DeviceClass],
-    claims: Sequence[Claim],
-    used: InUse,
-    gates: Gates,
-) -> Problem:
-    """Return the tables for claims of one pod on one node.
+def make_problem(question: Question) -> Problem:
+    """Return the tables of a question.
 
     Raises:
         AllocationError: the scheduler refuses the claims before it searches.
         InputError: there are more claims than a pod may have, or amounts that cannot be compared.
     """
+    claims, gates = question.claims, question.gates
     if len(claims) > _MOST_CLAIMS:
         raise InputError(f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(claims)}")
-    problem = Problem(gates, claims, gather_pools(slices, node, gates))
+    problem = Problem(gates, claims, gather_pools(question.slices, question.node, gates))
     problem.devices = [
         Candidate(DeviceId(one.driver, one.pool.name, device.name), device, one, place)
         for place, pool in enumerate(problem.pools)
@@ -201,7 +217,7 @@ def make_problem(
         for one in pool.slices
         for device in one.devices
     ]
-    maker = _Maker(problem, node, {one.name: one for one in classes}, used)
+    maker = _Maker(problem, question)
     maker.requests()
     maker.devices()
     maker.constraints()
@@ -223,12 +239,12 @@ def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | Non
 class _Maker:
     """Fills the tables of a problem."""
 
-    def __init__(self, problem: Problem, node: NodeFacts, classes: Mapping[str, DeviceClass], used: InUse) -> None:
+    def __init__(self, problem: Problem, question: Question) -> None:
         self._problem = problem
         self._gates = problem.gates
-        self._node = node
-        self._classes = classes
-        self._used = used
+        self._node = question.node
+        self._classes = {one.name: one for one in question.classes}
+        self._used = question.used
         self._variables: dict[int, Mapping[str, Any] | EvaluationError] = {}
         self._answers: dict[tuple[str, int], bool | Exception] = {}
         self._counter_names: list[tuple[int, str, str]] = []
@@ -362,7 +378,7 @@ class _Maker:
                     return self._error(answer, f"{owner}: selector #{number}", candidate)
                 if not answer:
                     return False
-        return not candidate.slice.per_device_node_selection or device_matches(self._node, candidate.device)
+        return not candidate.slice.per_device_node_selection or is_for(candidate.device, self._node)
 
     def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
         if isinstance(error, NotUnderstood):
@@ -412,14 +428,9 @@ class _Maker:
     def _amounts(self, way: Way, index: int) -> dict[str, int] | AllocationError | None:
         """Return what a request takes of a device's capacities; None: the device cannot serve it."""
         candidate, gates = self._problem.devices[index], self._gates
-        requests = way.wanted.capacity.requests if way.wanted.capacity is not None else None
+        requests = way.wanted.capacity.requests if way.wanted.capacity is not None else {}
         try:
-            return consumed(
-                requests or {},
-                candidate.device.capacity,
-                fractional=gates.fractional_ranges,
-                is_before_37=gates.is_before_37,
-            )
+            return consumed(requests, candidate.device.capacity, gates)
         except CapacityError as error:
             claim = self._problem.claims[way.claim]
             short = way.wanted.name if "/" in way.name else way.name
@@ -555,7 +566,6 @@ class _Maker:
                         for number, amount in problem.uses[index]
                         if names[number][1:] in numbers
                     ]
-            problem.classes.clear()
             self.classes()
 
     def _scale_capacity(self) -> None:
@@ -640,25 +650,22 @@ class _Maker:
             if way.everything is not None and any(row[number] for row in problem.covers)
             for index in way.everything
         }
+        everything = [way.everything for way in problem.ways if way.everything is not None]
+        keys = zip(
+            # their order decides between an error and a refusal
+            [index if index in fatal else -1 for index in range(len(problem.devices))],
+            problem.taken,
+            problem.is_shareable,
+            problem.is_shared,
+            *([tuple(row) for row in rows] for rows in (problem.room, problem.uses)),
+            *(row for rows in (problem.matches, problem.blocked, problem.needs, problem.values) for row in rows),
+            *([one is None for one in row] for row in problem.amounts),
+            *([index in devices for index in range(len(problem.devices))] for devices in everything),
+            *problem.is_alone,
+            strict=True,
+        )
         numbers: dict[Hashable, int] = {}
-        for index in range(len(problem.devices)):
-            key: Hashable = (
-                # their order decides between an error and a refusal
-                index if index in fatal else -1,
-                tuple(row[index] for row in problem.matches),
-                tuple(row[index] for row in problem.blocked),
-                tuple(row[index] is None for row in problem.amounts),
-                tuple(way.everything is not None and index in way.everything for way in problem.ways),
-                problem.taken[index],
-                problem.is_shareable[index],
-                problem.is_shared[index],
-                tuple(problem.room[index]),
-                tuple(row[index] for row in problem.needs),
-                tuple(problem.uses[index]),
-                tuple(row[index] for row in problem.values),
-                tuple(row[index] for row in problem.is_alone),
-            )
-            problem.classes.append(numbers.setdefault(key, len(numbers)))
+        problem.classes = [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def _outcome(program: Program, variables: Mapping[str, Any]) -> bool | Exception:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from alignup.claims.objects import Claim, DeviceClass, Slice
+import msgspec
+
+from alignup.claims.objects import Allocated, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
 from alignup.errors import InputError, warn
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
@@ -17,14 +19,6 @@ from alignup.text.typed import decode
 _GROUP: Final = "resource.k8s.io/"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _DEEPEST: Final = 40
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """What of a Node decides which devices it reaches."""
-
-    name: str
-    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,64 @@ class Resources:
         )
 
 
+class _Results(Wire, frozen=True):
+    results: tuple[Allocated, ...] = ()
+
+
+class _Allocation(Wire, frozen=True):
+    devices: _Results = _Results()
+    node_selector: NodeSelector | None = None
+
+
+class _ClaimStatus(Wire, frozen=True):
+    name: str
+    resource_claim_name: str = ""
+
+
+class _Status(Wire, frozen=True):
+    allocation: _Allocation | None = None
+    resource_claim_statuses: tuple[_ClaimStatus, ...] = ()
+
+
+class _Metadata(Wire, frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+
+
+class _Object(Wire, frozen=True):
+    """An object of any kind."""
+
+    metadata: _Metadata = _Metadata()
+    spec: dict[str, Any] = {}  # noqa: RUF012  # msgspec copies it
+    status: _Status = _Status()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name or self.metadata.generate_name
+
+
+class _Reference(Wire, frozen=True):
+    """A claim of a pod."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
+class _References(Wire, frozen=True):
+    resource_claims: tuple[_Reference, ...] = ()
+
+
+class _Devices(Wire, frozen=True):
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+
+class _ClaimSpec(Wire, frozen=True):
+    devices: _Devices = _Devices()
+
+
 def read_resources(text: str | bytes, source: str) -> Resources:
     """Return the objects in a text; kinds that decide nothing here are ignored, DeviceTaintRules with a warning.
 
@@ -58,37 +110,19 @@ def read_resources(text: str | bytes, source: str) -> Resources:
     Raises:
         InputError: the text or an object in it is malformed.
     """
-    found: dict[str, list[Any]] = {
-        "ResourceSlice": [],
-        "DeviceClass": [],
-        "ResourceClaim": [],
-        "ResourceClaimTemplate": [],
-        "Pod": [],
-    }
+    found: dict[str, list[Any]] = {kind: [] for kind in (*_READERS, "Pod")}
     for place, document in _objects(read_documents(text, source), source):
         kind = document.get("kind")
         if kind == "DeviceTaintRule":
             warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
-        if not isinstance(kind, str) or kind not in found:
-            continue
         if kind == "Pod":
             found[kind].append(document)
-            continue
-        version = document.get("apiVersion")
-        if (
-            not isinstance(version, str)
-            or version.removeprefix(_GROUP) not in _VERSIONS
-            or not version.startswith(_GROUP)
-        ):
-            raise InputError.at(f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version)
-        found[kind].append(_READERS[kind](document, place))
-    return Resources(
-        tuple(found["ResourceSlice"]),
-        tuple(found["DeviceClass"]),
-        tuple(found["ResourceClaim"]),
-        tuple(found["ResourceClaimTemplate"]),
-        tuple(found["Pod"]),
-    )
+        elif isinstance(kind, str) and kind in _READERS:
+            version = document.get("apiVersion")
+            if version not in [f"{_GROUP}{one}" for one in _VERSIONS]:
+                raise InputError.at(f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version)
+            found[kind].append(_READERS[kind](document, place))
+    return Resources(*map(tuple, found.values()))
 
 
 def _objects(documents: list[object], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -99,71 +133,91 @@ def _objects(documents: list[object], source: str) -> Iterator[tuple[str, Mappin
         if not isinstance(document, Mapping):
             raise InputError.at(place, "an object of Kubernetes", document)
         kind = document.get("kind")
-        if isinstance(kind, str) and kind.endswith("List"):
-            items = document.get("items") or []
-            if not isinstance(items, list):
-                raise InputError.at(f"items of {place}", "a list", items)
-            for index, item in enumerate(items):
-                if not isinstance(item, Mapping):
-                    raise InputError.at(f"items[{index}] of {place}", "an object of Kubernetes", item)
-                # kubectl leaves these out of the items of a typed list
-                typed = (
-                    {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
-                    if kind != "List"
-                    else {}
-                )
-                yield f"items[{index}] of {place}", {**typed, **item}
-        else:
+        if not isinstance(kind, str) or not kind.endswith("List"):
             yield place, document
+            continue
+        # kubectl leaves these out of the items of a typed list
+        typed = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")} if kind != "List" else {}
+        for index, item in enumerate(decode(document.get("items") or [], list[dict[str, Any]], f"items of {place}")):
+            yield f"items[{index}] of {place}", {**typed, **item}
 
 
-def read_slice(document: Mapping[str, Any], place: str) -> Slice:
+def _object(document: object, place: str) -> _Object:
+    """Return an object with a name.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    found = decode(without_nulls(document), _Object, place)
+    if not found.name:
+        raise InputError.at(f"{place}: metadata.name", "a name", found.name)
+    return found
+
+
+def read_slice(document: object, place: str) -> Slice:
     """Return a ResourceSlice.
 
     Raises:
         InputError: it is malformed.
     """
-    spec = without_nulls(_mapping(document, "spec", place))
-    devices = spec.get("devices", [])
+    found = _object(document, place)
+    devices = found.spec.get("devices", [])
     if isinstance(devices, list):
         # v1beta1 has what a device is made of under a key of its own
-        spec = {**spec, "devices": [_merged(device, "basic") for device in devices]}
-    return decode({**spec, "name": _name(document, place)}, Slice, f"{place}: spec")
+        devices = [{**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices]
+    return decode({**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec")
 
 
-def read_class(document: Mapping[str, Any], place: str) -> DeviceClass:
+def _has_mapping(record: object, key: str) -> bool:
+    return isinstance(record, Mapping) and isinstance(record.get(key), Mapping)
+
+
+def read_class(document: object, place: str) -> DeviceClass:
     """Return a DeviceClass.
 
     Raises:
         InputError: it is malformed.
     """
-    spec = without_nulls(_mapping(document, "spec", place))
-    return decode({**spec, "name": _name(document, place)}, DeviceClass, f"{place}: spec")
+    found = _object(document, place)
+    return decode({**found.spec, "name": found.name}, DeviceClass, f"{place}: spec")
 
 
-def read_claim(document: Mapping[str, Any], place: str) -> Claim:
+def read_claim(document: object, place: str) -> Claim:
     """Return a ResourceClaim, with its allocation if it has one.
 
     Raises:
         InputError: it is malformed.
     """
-    spec = without_nulls(_mapping(document, "spec", place))
-    metadata = _mapping(document, "metadata", place)
-    wire = {**_devices(spec, place), "name": _name(document, place), "namespace": metadata.get("namespace") or ""}
-    allocation = _mapping(_mapping(document, "status", place), "allocation", f"{place}: status")
-    if allocation:
-        results = _mapping(without_nulls(allocation), "devices", f"{place}: status.allocation").get("results", [])
-        wire["allocated"] = results
-        if allocation.get("nodeSelector"):
-            wire["allocatedNodes"] = without_nulls(allocation["nodeSelector"])
-    return decode(wire, Claim, f"{place}: spec.devices")
+    return _claim(_object(document, place), place)
 
 
-def _template(document: Mapping[str, Any], place: str) -> Claim:
-    inner = without_nulls(_mapping(_mapping(document, "spec", place), "spec", f"{place}: spec"))
-    namespace = _mapping(document, "metadata", place).get("namespace") or ""
-    wire = {**_devices(inner, place), "name": _name(document, place), "namespace": namespace}
-    return decode(wire, Claim, f"{place}: spec.spec.devices")
+def _claim(found: _Object, place: str) -> Claim:
+    spec = found.spec
+    if _has_mapping(spec, "devices") and isinstance(spec["devices"].get("requests"), list):
+        # v1beta1 has what is asked for beside the name
+        requests = [
+            {"name": one.get("name"), "exactly": {key: value for key, value in one.items() if key != "name"}}
+            if isinstance(one, Mapping) and not {"exactly", "firstAvailable"} & one.keys()
+            else one
+            for one in spec["devices"]["requests"]
+        ]
+        spec = {"devices": {**spec["devices"], "requests": requests}}
+    asked = decode(spec, _ClaimSpec, f"{place}: spec").devices
+    allocation = found.status.allocation
+    return Claim(
+        found.name,
+        found.metadata.namespace,
+        asked.requests,
+        asked.constraints,
+        None if allocation is None else allocation.devices.results,
+        None if allocation is None else allocation.node_selector,
+    )
+
+
+def _template(document: object, place: str) -> Claim:
+    found = _object(document, place)
+    inner = decode(found.spec, _Object, f"{place}: spec")
+    return _claim(_Object(found.metadata, inner.spec), f"{place}: spec")
 
 
 _READERS: Final[Mapping[str, Any]] = {
@@ -172,44 +226,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "ResourceClaim": read_claim,
     "ResourceClaimTemplate": _template,
 }
-
-
-def _devices(spec: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the requests and constraints of a claim, in the form of v1."""
-    devices = dict(_mapping(spec, "devices", f"{place}: spec"))
-    requests = devices.get("requests", [])
-    if isinstance(requests, list):
-        devices["requests"] = [
-            # v1beta1 has what is asked for beside the name
-            {"name": request.get("name"), "exactly": {key: value for key, value in request.items() if key != "name"}}
-            if isinstance(request, Mapping) and "exactly" not in request and "firstAvailable" not in request
-            else request
-            for request in requests
-        ]
-    return devices
-
-
-def _merged(record: object, key: str) -> object:
-    """Return a mapping with what is under one of its keys beside it."""
-    inner = record.get(key) if isinstance(record, Mapping) else None
-    return {**record, **inner} if isinstance(record, Mapping) and isinstance(inner, Mapping) else record
-
-
-def _mapping(record: Mapping[str, Any], key: str, place: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InputError.at(f"{place}: {key}", "a mapping", value)
-    return value
-
-
-def _name(document: Mapping[str, Any], place: str) -> str:
-    metadata = _mapping(document, "metadata", place)
-    name = metadata.get("name") or metadata.get("generateName")
-    if not isinstance(name, str):
-        raise InputError.at(f"{place}: metadata.name", "a name", name)
-    return name
+"""In the order of the fields of `Resources`."""
 
 
 def without_nulls(value: Any, depth: int = 0) -> Any:
@@ -223,62 +240,27 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def read_node(document: object, place: str) -> NodeFacts:
-    """Return the name and the labels of a Node.
-
-    Raises:
-        InputError: it is malformed.
-    """
-    if not isinstance(document, Mapping):
-        raise InputError.at(place, "a Node object", document)
-    metadata = _mapping(document, "metadata", place)
-    labels = decode(without_nulls(metadata.get("labels") or {}), dict[str, str], f"{place}: metadata.labels")
-    return NodeFacts(_name(document, place), labels)
-
-
-def claims_of_pod(pod: Mapping[str, Any], resources: Resources, place: str) -> tuple[Claim, ...]:
+def claims_of_pod(pod: object, resources: Resources, place: str) -> tuple[Claim, ...]:
     """Return the claims of a pod, in its order: those that it names, and those that its templates make.
 
     Raises:
         InputError: the pod is malformed, or a claim or template is not among the resources.
     """
-    metadata, spec = _mapping(pod, "metadata", place), _mapping(pod, "spec", place)
-    namespace = metadata.get("namespace") or ""
-    statuses = _mapping(pod, "status", place).get("resourceClaimStatuses") or []
-    made = {status.get("name"): status.get("resourceClaimName") for status in statuses if isinstance(status, Mapping)}
+    found = decode(without_nulls(pod), _Object, place)
+    made = {status.name: status.resource_claim_name for status in found.status.resource_claim_statuses}
     claims = []
-    references = spec.get("resourceClaims") or []
-    if not isinstance(references, list):
-        raise InputError.at(f"{place}: spec.resourceClaims", "a list", references)
-    for number, reference in enumerate(references):
+    for number, one in enumerate(decode(found.spec, _References, f"{place}: spec").resource_claims):
+        name, known, kind = one.resource_claim_name or made.get(one.name), resources.claims, "ResourceClaim"
+        if not name:
+            name, known, kind = one.resource_claim_template_name, resources.templates, "ResourceClaimTemplate"
         where = f"{place}: spec.resourceClaims[{number}]"
-        if not isinstance(reference, Mapping):
-            raise InputError.at(where, "a mapping", reference)
-        name = reference.get("name")
-        wanted, template = (
-            reference.get("resourceClaimName") or made.get(name),
-            reference.get("resourceClaimTemplateName"),
-        )
-        if wanted:
-            claim = _look_up(resources.claims, wanted, namespace)
-            if claim is None:
-                raise InputError(
-                    f"expected the ResourceClaim {wanted!r} among the resources, which is missing ({where})"
-                )
-        elif template:
-            claim = _look_up(resources.templates, template, namespace)
-            if claim is None:
-                raise InputError(
-                    f"expected the ResourceClaimTemplate {template!r} among the resources, which is missing ({where})"
-                )
-            claim = Claim(f"{metadata.get('name') or 'pod'}-{name}", claim.namespace, claim.requests, claim.constraints)
-        else:
-            raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", dict(reference))
+        if not name:
+            raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", one.name)
+        namespace = found.metadata.namespace or "default"
+        claim = next((it for it in known if it.name == name and (it.namespace or "default") == namespace), None)
+        if claim is None:
+            raise InputError(f"expected the {kind} {name!r} among the resources, which is missing ({where})")
+        if known is resources.templates:
+            claim = msgspec.structs.replace(claim, name=f"{found.name or 'pod'}-{one.name}")
         claims.append(claim)
     return tuple(claims)
-
-
-def _look_up(claims: tuple[Claim, ...], name: object, namespace: str) -> Claim | None:
-    return next(
-        (one for one in claims if one.name == name and (one.namespace or "default") == (namespace or "default")), None
-    )

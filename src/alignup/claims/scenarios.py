@@ -16,8 +16,9 @@ from alignup.claims.cel_program import program_of, variables_of
 from alignup.claims.cel_syntax import CompileError, NotUnderstood
 from alignup.claims.gates import NEWEST, gates_of
 from alignup.claims.objects import Device
-from alignup.claims.problem import AllocationError
-from alignup.claims.read import read_claim, read_class, read_node, read_slice, without_nulls
+from alignup.claims.problem import AllocationError, question_of
+from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
+from alignup.kubernetes.node_object import node_object
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
     """
     wire = decode(without_nulls(line), _Scenario, place)
     gates = gates_of(wire.release, wire.features)
-    node = read_node(wire.node, f"{place}: node")
+    node = node_object({"kind": "Node", **wire.node}, f"{place}: node")
     slices = [read_slice(one, f"{place}: slices[{index}]") for index, one in enumerate(wire.slices)]
     classes = [read_class(one, f"{place}: classes[{index}]") for index, one in enumerate(wire.classes)]
     claims = [read_claim(one, f"{place}: claims[{index}]") for index, one in enumerate(wire.claims)]
@@ -66,7 +67,8 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"name": wire.name, "result": None}
     start = time.perf_counter()
     try:
-        answer["result"] = answer_of(allocate(node, slices, classes, claims, allocated, gates))
+        resources = Resources(tuple(slices), tuple(classes), tuple(allocated))
+        answer["result"] = answer_of(allocate(question_of(node, resources, claims, gates)))
     except AllocationError as error:
         answer |= {"error": str(error), "class": error.kind}
     return {**answer, "ms": round((time.perf_counter() - start) * 1000, 3)}

@@ -6,7 +6,7 @@ alone, a claim without one constraint, the claims before. Every suggestion was t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,12 +16,8 @@ from alignup.claims.objects import ALL, Toleration
 from alignup.claims.problem import AllocationError, InUse, attribute_of, make_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alignup.claims.gates import Gates
-    from alignup.claims.objects import Claim, Constraint, DeviceClass, Request, Slice, Subrequest
-    from alignup.claims.problem import Problem
-    from alignup.claims.read import NodeFacts
+    from alignup.claims.objects import Claim, Constraint, Request, Subrequest
+    from alignup.claims.problem import Problem, Question
 
 _STEPS: Final = 2_000_000
 """The bound of each question that is asked again."""
@@ -42,32 +38,12 @@ class Refusal:
     """What would make it possible; each was tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What was asked of the allocator."""
-
-    node: NodeFacts
-    slices: Sequence[Slice]
-    classes: Sequence[DeviceClass]
-    claims: tuple[Claim, ...]
-    used: InUse
-    gates: Gates
-
-    def problem(self) -> Problem:
-        """Return its tables.
-
-        Raises:
-            AllocationError: the scheduler refuses it at once.
-        """
-        return make_problem(self.node, self.slices, self.classes, self.claims, self.used, self.gates)
-
-    def works(self, **changes: Any) -> bool:
-        """Return whether devices can be allocated if some of this is otherwise."""
-        values = {name: getattr(self, name) for name in self.__slots__} | changes
-        try:
-            return solve(Question(**values).problem(), _STEPS) is not None
-        except AllocationError:
-            return False
+def _works(question: Question, **changes: Any) -> bool:
+    """Return whether devices can be allocated if some of a question is otherwise."""
+    try:
+        return solve(make_problem(replace(question, **changes)), _STEPS) is not None
+    except AllocationError:
+        return False
 
 
 def why_not(question: Question) -> Refusal:
@@ -77,13 +53,13 @@ def why_not(question: Question) -> Refusal:
         question: one whose answer is that they cannot.
     """
     for number, claim in enumerate(question.claims):
-        if question.works(claims=question.claims[: number + 1]):
+        if _works(question, claims=question.claims[: number + 1]):
             continue
         before = question.claims[:number]
         refusal = _request(question, claim, before) or _constraint(question, claim, before)
         if refusal is not None:
             return refusal
-        if before and question.works(claims=(claim,)):
+        if before and _works(question, claims=(claim,)):
             names = ", ".join(map(str, before))
             text = f"its devices and those of {names} cannot be had together"
             return Refusal(str(claim), "", "", text, _if_released(question))
@@ -101,14 +77,12 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
     """Return a refusal where one request cannot be served alone."""
     for request in claim.requests:
         alone = _with(claim, requests=(request,), constraints=())
-        if question.works(claims=(*before, alone)):
+        if _works(question, claims=(*before, alone)):
             continue
-        if before and question.works(claims=(alone,)):
+        if before and _works(question, claims=(alone,)):
             text = f"what it asks for was given to {', '.join(map(str, before))}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
-        problem = Question(
-            question.node, question.slices, question.classes, (alone,), question.used, question.gates
-        ).problem()
+        problem = make_problem(replace(question, claims=(alone,)))
         text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))
         helps = (
             *_tolerations(question, claim, request, before),
@@ -153,13 +127,11 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
     """Return a refusal where the claim would be served without one constraint."""
     for number, constraint in enumerate(claim.constraints):
         others = claim.constraints[:number] + claim.constraints[number + 1 :]
-        if not question.works(claims=(*before, _with(claim, constraints=others))):
+        if not _works(question, claims=(*before, _with(claim, constraints=others))):
             continue
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-        problem = Question(
-            question.node, question.slices, question.classes, (*before, claim), question.used, question.gates
-        ).problem()
+        problem = make_problem(replace(question, claims=(*before, claim)))
         text = f"without the constraint {kind} {name} there would be devices; {_values(problem, claim, constraint)}"
         helps = (f"leave out {kind} {name}", *_fewer(question, claim, before), *_if_released(question))
         return Refusal(str(claim), "", f"{kind} {name}", text, helps)
@@ -214,7 +186,7 @@ def _tolerations(question: Question, claim: Claim, request: Request, before: tup
     everything = (Toleration(operator="Exists"),)
     changed = _changed(request, lambda one: msgspec.structs.replace(one, tolerations=everything))
     alone = _with(claim, requests=(changed,), constraints=())
-    return ("tolerate the taints of the devices",) if question.works(claims=(*before, alone)) else ()
+    return ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
 
 
 def _changed(request: Request, change: Any) -> Request:
@@ -236,7 +208,7 @@ def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple
                 return msgspec.structs.replace(one, count=count)
 
             requests = (*claim.requests[:place], _changed(request, less), *claim.requests[place + 1 :])
-            if question.works(claims=(*before, _with(claim, requests=requests))):
+            if _works(question, claims=(*before, _with(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
     return ()
 
@@ -246,4 +218,4 @@ def _if_released(question: Question) -> tuple[str, ...]:
     if not (question.used.devices or question.used.shared):
         return ()
     released = InUse(frozenset(), frozenset(), {})
-    return ("wait until other claims release devices",) if question.works(used=released) else ()
+    return ("wait until other claims release devices",) if _works(question, used=released) else ()

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from alignup.claims.allocate import ClaimResult
     from alignup.claims.objects import Claim, Device
     from alignup.claims.pools import DeviceId
-    from alignup.claims.read import NodeFacts, Resources
-    from alignup.claims.why import Question
+    from alignup.claims.problem import Question
+    from alignup.claims.read import Resources
+    from alignup.kubernetes.node_object import NodeObject
 
 
 @options.subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
@@ -92,9 +93,8 @@ def _allocate(
     """Allocate the claims of the files; return the exit status."""
     from alignup.claims.allocate import results_of, solve
     from alignup.claims.gates import NEWEST, gates_of
-    from alignup.claims.problem import AllocationError, in_use
+    from alignup.claims.problem import AllocationError, make_problem, question_of
     from alignup.claims.read import Resources
-    from alignup.claims.why import Question
 
     known = sum((_read(name) for name in resources), start=Resources())
     asked = sum((_read(name) for name in files), start=Resources())
@@ -103,13 +103,10 @@ def _allocate(
     if not claims:
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
     node, addresses = _node(root, node_object, known)
-    waiting = tuple(claim for claim in claims if claim.allocated is None)
-    features = gates_of(release or NEWEST, dict(_gate(text) for text in gates))
-    held = [claim for claim in known.claims if claim.allocated is not None]
-    question = Question(node, known.slices, known.classes, waiting, in_use(held, features), features)
+    question = question_of(node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates)))
     try:
-        problem = question.problem()
-        results = results_of(problem, node, solve(problem))
+        problem = make_problem(question)
+        results = results_of(problem, node.name, solve(problem))
     except AllocationError as error:
         return _say_error(node, error, as_json=as_json)
     if results is None:
@@ -135,28 +132,27 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     return (*asked.claims, *asked.templates)
 
 
-def _node(root: str | None, node_object: str | None, known: Resources) -> tuple[NodeFacts, dict[str, int]]:
+def _node(root: str | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
-    from alignup.claims.read import NodeFacts, read_node
+    from alignup.kubernetes.node_object import NodeObject, node_object
 
     addresses: dict[str, int] = {}
     facts = None
     if root is not None:
         facts, addresses = _node_of_files(root)
-    if node_object is not None:
-        facts = read_node(read_mapping(node_object), node_object)
+    if node_file is not None:
+        facts = node_object(read_mapping(node_file), node_file)
     if facts is None:
         names = sorted({one.node_name for one in known.slices if one.node_name})
         if len(names) != 1:
             raise click.UsageError(
                 f"expected --node or --node-object, since the slices are of {len(names)} nodes: {', '.join(names[:5])}"
             )
-        facts = NodeFacts(names[0], {"kubernetes.io/hostname": names[0]})
+        facts = NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
     return facts, addresses
 
 
-def _node_of_files(root: str) -> tuple[NodeFacts | None, dict[str, int]]:
-    from alignup.claims.read import NodeFacts
+def _node_of_files(root: str) -> tuple[NodeObject | None, dict[str, int]]:
     from alignup.kubelet.layout import NODE, open_node
     from alignup.kubelet.node_objects import read_node_object
     from alignup.kubelet.read import machine_of
@@ -165,10 +161,7 @@ def _node_of_files(root: str) -> tuple[NodeFacts | None, dict[str, int]]:
     machine = machine_of(files)
     addresses = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
     data = files.read(NODE)
-    if data is None:
-        return None, addresses
-    found = read_node_object(data)
-    return NodeFacts(found.name, found.labels), addresses
+    return (None if data is None else read_node_object(data)), addresses
 
 
 def _gate(text: str) -> tuple[str, bool]:
@@ -178,7 +171,7 @@ def _gate(text: str) -> tuple[str, bool]:
     return name, value.lower() == "true"
 
 
-def _say_error(node: NodeFacts, error: Exception, *, as_json: bool) -> int:
+def _say_error(node: NodeObject, error: Exception, *, as_json: bool) -> int:
     kind = getattr(error, "kind", "fatal")
     if as_json:
         click.echo(json.dumps({"node": node.name, "result": None, "error": str(error), "class": kind}))
@@ -209,7 +202,7 @@ def _say_refusal(question: Question, *, as_json: bool) -> int:
 
 
 def _say_results(
-    node: NodeFacts,
+    node: NodeObject,
     results: tuple[ClaimResult, ...],
     devices: Mapping[DeviceId, Device],
     addresses: Mapping[str, int],

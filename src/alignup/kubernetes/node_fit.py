@@ -31,7 +31,7 @@ _OS_LABEL: Final = "kubernetes.io/os"
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
 _REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods"}
-_FIELD_NAME: Final = "metadata.name"
+FIELD_NAME: Final = "metadata.name"
 
 
 class NodeLimits(Record):
@@ -256,14 +256,16 @@ def _matches(term: Mapping[str, Any], node: NodeLimits) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     return bool(expressions or fields) and (
         all(_holds(one, node.labels.get(str(one.get("key")))) for one in expressions)
-        and all(one.get("key") == _FIELD_NAME and _holds(one, node.name) for one in fields)
+        and all(one.get("key") == FIELD_NAME and _holds(one, node.name) for one in fields)
     )
 
 
 def _holds(requirement: Mapping[str, Any], value: str | None) -> bool:
-    """Return whether the value of a label, None if it is missing, meets a requirement."""
-    operator = requirement.get("operator")
-    listed: Sequence[Any] = requirement.get("values") or ()
+    return meets(value, str(requirement.get("operator")), requirement.get("values") or ())
+
+
+def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
+    """Return whether the value of a label, None if it is missing, meets a requirement of a node selector."""
     if operator in ("NotIn", "DoesNotExist"):
         return value is None or (operator == "NotIn" and value not in listed)
     if value is None:

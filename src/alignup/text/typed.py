@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -36,7 +36,8 @@ def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = Tru
 
     Args:
         value: mappings, lists, strings and numbers, as JSON and YAML have them.
-        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored.
+        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored. A type
+            that msgspec does not know reads a value itself, by its class method `parse`.
         where: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
         strict: numbers must be numbers; else their texts will do.
 
@@ -44,9 +45,13 @@ def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = Tru
         InputError: a field is missing or of another type.
     """
     try:
-        return msgspec.convert(value, kind, strict=strict)
+        return msgspec.convert(value, kind, strict=strict, dec_hook=_parse)
     except msgspec.ValidationError as error:
         raise _input_error(str(error), value, where) from None
+
+
+def _parse(kind: Any, value: object) -> object:
+    return kind.parse(value)
 
 
 def _input_error(complaint: str, value: object, where: str) -> InputError:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.claims.objects import Toleration
-from alignup.claims.read import Resources, claims_of_pod, read_node, read_resources
+from alignup.claims.read import Resources, claims_of_pod, read_resources
 from alignup.errors import AlignupWarning, InputError
 
 SLICE = """
@@ -122,10 +122,3 @@ def test_what_is_malformed_is_refused_in_one_line(text) -> None:
     with pytest.raises(InputError) as error:
         read_resources(text, "file")
     assert "\n" not in str(error.value)
-
-
-def test_a_node_has_a_name_and_labels() -> None:
-    assert read_node({"metadata": {"name": "a", "labels": {"zone": "b"}}}, "node").labels == {"zone": "b"}
-    for wrong in ([], {}, {"metadata": {"name": "a", "labels": {"b": 1}}}):
-        with pytest.raises(InputError):
-            read_node(wrong, "node")
