@@ -138,7 +138,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
 def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     """Return the answer for one pod in JSON's types."""
     from alignup.replay.scenario import admission_dict
-    from alignup.topology_manager.refusal_message import explain
+    from alignup.topology_manager.refusal_message import refusal_dict
 
     answer = {
         "pod": pod.name,
@@ -148,7 +148,7 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
         **admission_dict(node, pod, admission),
     }
     if admission.refusal is not None:
-        answer["explanation"] = explain(admission.refusal, node.machine.numa_node_ids).to_dict()
+        answer["explanation"] = refusal_dict(admission.refusal, node.machine.numa_node_ids)
     return answer
 
 

@@ -18,9 +18,10 @@ from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
-from alignup.node.explain.cause import MOST_CAUSES, cause_of, kind_of, without_requests
+from alignup.node.explain.cause import MOST_CAUSES, cause_of, without_requests
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.topology_manager.refusal_message import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,10 +6,12 @@ The facts come from a `Refusal`: the hints of each provider and the result of th
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import one_line
+from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.records import Record
+from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET
@@ -20,17 +22,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
-__all__ = [
-    "LOOKED_AT",
-    "Explanation",
-    "Offer",
-    "ResourceView",
-    "blamed",
-    "explain",
-    "mask_pairs",
-    "offers_of",
-    "refusal_message",
-]
+SINGLE: Final = "single-numa-node"
+LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
 
 SHOWN = 4
 """The number of sets of NUMA nodes that a sentence lists before it says how many more there are."""
@@ -68,44 +61,9 @@ class ResourceView(Record):
         """The preferred sets of exactly one node."""
         return tuple(nodes for nodes in self.preferred if len(nodes) == 1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the view as JSON can hold it."""
-        return {
-            "resource": self.resource,
-            "preferred": [list(nodes) for nodes in self.preferred],
-            "other": [list(nodes) for nodes in self.other],
-            "anywhere": self.anywhere,
-            "preferredCount": self.preferred_count,
-            "otherCount": self.other_count,
-            "account": self.account,
-        }
 
-
-class Explanation(Record):
-    """Why a pod was refused, as data."""
-
-    reason: str
-    policy: str
-    container: str | None
-    """None: the pod was judged as a whole."""
-    detail: str
-    resources: tuple[ResourceView, ...]
-    numa_nodes: tuple[int, ...] = ()
-    """Ids of all NUMA nodes of the machine; empty when they are not known."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON can hold it."""
-        return {
-            "reason": self.reason,
-            "policy": self.policy,
-            "container": self.container,
-            "detail": self.detail,
-            "resources": [view.to_dict() for view in self.resources],
-        }
-
-
-def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Explanation:
-    """Return the facts of a refusal with NUMA node ids instead of masks.
+def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return the facts of a refusal in JSON's types, with NUMA node ids instead of masks.
 
     Args:
         refusal: the `refusal` of an `Admission`.
@@ -117,9 +75,24 @@ def explain(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> Exp
         for resources in refusal.hints
         for resource, hints in sorted((resources or {}).items())
     ]
-    return Explanation(
-        refusal.reason, refusal.policy, refusal.container, refusal.detail, tuple(views), tuple(numa_node_ids or ())
-    )
+    return {
+        "reason": refusal.reason,
+        "policy": refusal.policy,
+        "container": refusal.container,
+        "detail": refusal.detail,
+        "resources": [
+            {
+                "resource": view.resource,
+                "preferred": [list(nodes) for nodes in view.preferred],
+                "other": [list(nodes) for nodes in view.other],
+                "anywhere": view.anywhere,
+                "preferredCount": view.preferred_count,
+                "otherCount": view.other_count,
+                "account": view.account,
+            }
+            for view in views
+        ],
+    }
 
 
 def view_of(
@@ -162,6 +135,16 @@ def ids_of(mask: int, numa_node_ids: Sequence[int] | None) -> NodeSet:
     return bits if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
 
 
+class Amounts(NamedTuple):
+    """What is known of a resource when a pod is refused: CPUs, bytes or devices."""
+
+    asked: int
+    free: int | None
+    """On all NUMA nodes together; None where some of it is near none."""
+    on_one_node: int
+    """The most that is free on, or near to, one NUMA node."""
+
+
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
     """Return the cause of a refusal as a sentence that names the resources and NUMA nodes concerned.
 
@@ -169,84 +152,130 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
     """
     if refusal.provider == KUBELET:
         return refusal.detail
-    explanation = explain(refusal, numa_node_ids)
-    subject = "pod" if explanation.container is None else f"container {explanation.container!r}"
-    if explanation.detail:
-        return one_line(f"{subject}: {explanation.detail}")
-    limit = (
-        ""
-        if refusal.best is None or refusal.best.exact
-        else " (search limit reached: not every set of NUMA nodes was tried)"
-    )
-    return one_line(f"{subject} refused by policy {explanation.policy!r}: {cause(refusal, numa_node_ids)}{limit}")
+    subject = "pod" if refusal.container is None else f"container {refusal.container!r}"
+    if refusal.detail:
+        return one_line(f"{subject}: {refusal.detail}")
+    exact = refusal.best is None or refusal.best.exact
+    words = f"{subject} refused by policy {refusal.policy!r}: {cause(refusal, numa_node_ids)}"
+    return one_line(words + ("" if exact else LIMIT_REACHED))
 
 
-def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None) -> str:
-    """Return the reason why the resources cannot be aligned as the policy requires."""
+def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
+    """Return the kind of cause why the policy found no set of NUMA nodes good enough, and the offers to blame.
+
+    `too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
+    on an empty machine. `conflict`: no set of NUMA nodes suits all.
+    """
+    offers = blamed(refusal)
+    if impossible := [offer for offer in offers if offer.is_impossible]:
+        return "too little", impossible
+    if spread := [offer for offer in offers if offer.good(refusal.policy) == frozenset()]:
+        return ("one node" if refusal.policy == SINGLE else "spread"), spread
+    return "conflict", offers
+
+
+def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mapping[str, Amounts] | None = None) -> str:
+    """Return the reason why the resources cannot be aligned as the policy requires.
+
+    Args:
+        refusal: the facts about the refusal.
+        numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
+        amounts: by resource, where a sentence can be short since tables stand beside it; None: the accounts tell all.
+    """
     accounts = in_words(refusal.accounts)
+    kind, offers = kind_of(refusal)
+    if kind == "too little":
+        names = [name for offer in offers for name in offer.resources]
+        return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
     views = [
-        view_of(
-            " and ".join(offer.resources),
-            offer.hints,
-            numa_node_ids,
-            "; ".join(told(name, accounts, len(offer.resources) > 1) for name in offer.resources if name in accounts),
-        )
-        for offer in blamed(refusal)
+        view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
+        for offer in offers
     ]
-    impossible = [view for view in views if view.is_impossible]
-    if impossible:
-        nodes = f" ({', '.join(map(str, numa_node_ids))})" if numa_node_ids else ""
-        return f"too little is left on all NUMA nodes together{nodes} for " + " and ".join(
-            view.resource + accounted(view) for view in impossible
-        )
-    if refusal.policy == "single-numa-node":
-        return no_single_node(views)
-    return no_best_set(views)
+    if kind == "spread":
+        return _spread(views, refusal.policy)
+    if kind == "conflict":
+        return _conflict(views, refusal.policy, tells=amounts is None)
+    parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
+    return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 
 
-def told(resource: str, accounts: Mapping[str, str], is_one_of_several: bool) -> str:
-    """Return the account of a resource, with its name where it is one of several."""
-    return f"{resource}: {accounts[resource]}" if is_one_of_several else accounts[resource]
+def _told(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
+    """Return the accounts of resources, with their names where there are several."""
+    several = len(resources) > 1
+    return "; ".join(
+        f"{name}: {accounts[name]}" if several else accounts[name] for name in resources if name in accounts
+    )
 
 
-def accounted(view: ResourceView) -> str:
+def _accounted(view: ResourceView) -> str:
     """Return the requested and free amounts in brackets, if they are known."""
     return f" ({view.account})" if view.account else ""
 
 
-def no_best_set(views: Sequence[ResourceView]) -> str:
-    """Return the reason why no set of NUMA nodes is preferred by all resources."""
-    spread = [view for view in views if not (view.preferred or view.anywhere)]
-    if spread:
-        return "; ".join(
-            f"{view.resource} can now be had only from {listed(view.other, view.other_count, is_whole=view.is_whole)}, "
-            f"more NUMA nodes than an empty machine would need{accounted(view)}"
-            for view in spread
-        )
-    return "no set of NUMA nodes is best for all: " + "; ".join(
-        f"{view.resource} from {listed(view.preferred, view.preferred_count, is_whole=view.is_whole)}{accounted(view)}"
-        for view in views
-        if not view.anywhere
-    )
+def _not_enough(resource: str, account: str, amounts: Amounts | None) -> str:
+    """Return that more is asked for than is free, with both amounts where they tell it all, or else the account."""
+    if amounts is not None and amounts.free is not None and amounts.free < amounts.asked:
+        asked, free = _in_one_unit({resource: (amounts.asked, amounts.free)})[resource]
+        account = f"{asked} asked, {free} free"
+    return f"not enough {resource} is free" + (f": {account}" if account else "")
 
 
-def no_single_node(views: Sequence[ResourceView]) -> str:
-    """Return the reason why no single NUMA node can supply everything."""
-    spread = [view for view in views if not (view.single_nodes or view.anywhere)]
-    if spread:
-        return "; ".join(
-            f"{view.resource} {'do' if ' and ' in view.resource else 'does'} not fit into one NUMA node, "
-            + ("they need " if " and " in view.resource else "it needs ")
-            + (
-                listed(view.preferred, view.preferred_count, is_whole=view.is_whole)
-                or listed(view.other, view.other_count, is_whole=view.is_whole)
-            )
-            + accounted(view)
-            for view in spread
-        )
-    return "no NUMA node has everything: " + "; ".join(
-        f"{view.resource} from {listed(view.single_nodes)}{accounted(view)}" for view in views if not view.anywhere
-    )
+def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]) -> str:
+    """Return that resources do not fit into any single NUMA node."""
+    known = {name: amounts[name] for name in resources if name in amounts}
+    short = {name: (one.asked, one.on_one_node) for name, one in known.items() if one.on_one_node < one.asked}
+    several = len(resources) > 1
+    what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
+    if not short:
+        wider = _preferred(view) or _other(view)
+        takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
+        return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
+    parts = [
+        f"{f'{name} ' if several else ''}{asked} asked, at most {free} free on one node"
+        for name, (asked, free) in _in_one_unit(short).items()
+    ]
+    return f"{what}: {', '.join(parts)}"
+
+
+def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, str]]:
+    """Return by resource what is asked for and free in words: all bytes in one unit, other things as numbers."""
+    unit = shared_unit((asked, [free]) for name, (asked, free) in amounts.items() if is_pinned_memory(name))
+    return {
+        name: (amount_in(unit, asked, up=True), amount_in(unit, free))
+        if is_pinned_memory(name)
+        else (f"{asked}", f"{free}")
+        for name, (asked, free) in amounts.items()
+    }
+
+
+def _spread(views: Sequence[ResourceView], policy: str) -> str:
+    """Return that a resource takes more NUMA nodes now than on an empty machine."""
+    needs = "; ".join(f"{view.resource} can now come only from {_other(view)}{_accounted(view)}" for view in views)
+    return f"{needs}; {policy} admits only as few NUMA nodes as an empty machine would need"
+
+
+def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str:
+    """Return that no set of NUMA nodes suits all resources; `tells`: with their accounts."""
+    bound = [view for view in views if not view.anywhere]
+    needs = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
+    parts = []
+    for place, view in enumerate(bound):
+        if policy == SINGLE:
+            words = f"{'only' if place else 'can only come'} from {listed(view.single_nodes)}"
+        else:
+            words = f"prefer{'' if ' and ' in view.resource else 's'} {_preferred(view)}"
+        parts.append(f"{view.resource} {words}{_accounted(view) if tells else ''}")
+    if policy == SINGLE:
+        return f"{', '.join(parts)}; {SINGLE} needs one node for {needs}"
+    return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
+
+
+def _preferred(view: ResourceView) -> str:
+    return listed(view.preferred, view.preferred_count, is_whole=view.is_whole)
+
+
+def _other(view: ResourceView) -> str:
+    return listed(view.other, view.other_count, is_whole=view.is_whole)
 
 
 def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) -> str:

@@ -17,7 +17,6 @@ from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.policy import make_policy
-from alignup.topology_manager.refusal_message import explain
 from fakes import Saying, hint
 from machines import machine_of
 
@@ -89,7 +88,7 @@ def test_the_annotated_pod_is_judged_as_a_whole() -> None:
     wish["metadata"]["uid"] = "b"
     refused = node_of().admit(wish)
     assert refused.message.startswith("pod refused by policy 'single-numa-node'")
-    assert explain(refused.refusal).container is None
+    assert refused.refusal.container is None
 
 
 def test_required_keeps_away_from_single_node_pods() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alignup import Cluster, Node
-from alignup.topology_manager.refusal_message import explain
+from alignup.topology_manager.refusal_message import refusal_dict
 from machines import GIBI, machine_of
 
 AMOUNTS = ("0", "1", "3", "64", "4Gi", "40Gi", "200Gi", "1Ti", "3Ei", "500m")
@@ -80,7 +80,7 @@ def test_every_refusal_is_put_into_words(node: Node, first: dict[str, Any], seco
     assert admission.message == tried.message
     assert bool(admission.message) != admission.admitted
     if admission.refusal is not None:
-        assert explain(admission.refusal, admission.numa_node_ids).to_dict()
+        assert refusal_dict(admission.refusal, admission.numa_node_ids)
     for pod in node.pods:
         node.remove(pod.uid)
     if node.memory is not None:

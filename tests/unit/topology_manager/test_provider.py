@@ -32,5 +32,5 @@ def test_the_example_hands_out_two_licences_and_says_why_there_is_no_third() -> 
     assert node.admit(pod("two", 2)).admitted
     refused = node.admit(pod("one", 1))
     node.remove("default/two")
-    assert f"{LICENCE} (1 asked, 0 free)" in refused.message
+    assert f"{LICENCE} is free: 1 asked, 0 free" in refused.message
     assert node.admit(pod("one", 1)).admitted

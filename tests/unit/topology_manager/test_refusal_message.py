@@ -9,7 +9,7 @@ import pytest
 
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.policy import make_policy
-from alignup.topology_manager.refusal_message import explain, refusal_message
+from alignup.topology_manager.refusal_message import refusal_dict, refusal_message, view_of
 from alignup.topology_manager.scope import Refusal, Store, make_scope
 from fakes import Saying, hint, pod_of
 
@@ -33,43 +33,44 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"gpu": []}, {"cpu": [hint(True, 0)]}],
-            "too little is left on all NUMA nodes together (0, 8) for gpu",
+            "not enough gpu is free",
             id="too little",
         ),
         pytest.param(
             "restricted",
             [{"gpu": [], "nic": [NOWHERE]}],
-            "too little is left on all NUMA nodes together (0, 8) for gpu and nic",
+            "not enough gpu is free; not enough nic is free",
             id="too little of two",
         ),
         pytest.param(
             "restricted",
             [{"gpu": [hint(True, 0)]}, {"nic": [hint(True, 1)]}, {"cpu": [ANY]}],
-            "no set of NUMA nodes is best for all: gpu from node 0; nic from node 8",
+            "gpu prefers node 0, nic prefers node 8; restricted needs one set of NUMA nodes that both prefer",
             id="nothing in common",
         ),
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now be had only from nodes 0+8, more NUMA nodes than an empty machine would need",
+            "cpu can now come only from nodes 0+8; "
+            "restricted admits only as few NUMA nodes as an empty machine would need",
             id="fragmented",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu does not fit into one NUMA node, it needs nodes 0+8",
+            "cpu does not fit into one NUMA node (it would take nodes 0+8); single-numa-node needs one node for all",
             id="too big for a node",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(False, 0, 1)]}],
-            "cpu does not fit into one NUMA node, it needs nodes 0+8",
+            "cpu does not fit into one NUMA node (it would take nodes 0+8); single-numa-node needs one node for all",
             id="too big for a node now",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0), hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "no NUMA node has everything: cpu from node 0; nic from node 8",
+            "cpu can only come from node 0, nic only from node 8; single-numa-node needs one node for both",
             id="no node has both",
         ),
     ],
@@ -95,9 +96,9 @@ def test_a_pod_judged_as_a_whole_is_called_so() -> None:
 def test_positions_are_shown_when_ids_are_not_known() -> None:
     """And the nodes of the machine are then not listed."""
     assert refusal_message(refusal_of("restricted", {"cpu": []})) == (
-        "container 'app' refused by policy 'restricted': too little is left on all NUMA nodes together for cpu"
+        "container 'app' refused by policy 'restricted': not enough cpu is free"
     )
-    assert "from node 1" in refusal_message(refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]}))
+    assert "b prefers node 1" in refusal_message(refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]}))
 
 
 def test_a_providers_own_words_are_kept() -> None:
@@ -112,7 +113,8 @@ def test_long_lists_are_cut_with_their_number() -> None:
     singles = [hint(True, node) for node in range(7)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    assert "a from node 0 or node 1 or node 2 or node 3 or 3 more; b from node 7" in refusal_message(refusal)
+    words = "a can only come from node 0 or node 1 or node 2 or node 3 or 3 more, b only from node 7"
+    assert words in refusal_message(refusal)
 
 
 def test_lists_that_nobody_can_walk_are_sampled() -> None:
@@ -121,15 +123,15 @@ def test_lists_that_nobody_can_walk_are_sampled() -> None:
     best = TopologyHint(None, False)
     refusal = Refusal("TopologyAffinityError", "", "app", "restricted", best, ({"cpu": many},))
 
-    assert "cpu can now be had only from nodes 0+1 or nodes 0+2" in refusal_message(refusal)
+    assert "cpu can now come only from nodes 0+1 or nodes 0+2" in refusal_message(refusal)
 
 
 def test_an_explanation_is_data() -> None:
     """All that was offered, as sets of node ids, in a form that JSON can hold."""
     hints = HintList([hint(False, 0, 1), hint(True, 1), ANY])
-    explanation = explain(refusal_of("restricted", {"cpu": hints}, {"gpu": []}, {"nic": None}, None), (0, 8))
+    told = refusal_dict(refusal_of("restricted", {"cpu": hints}, {"gpu": []}, {"nic": None}, None), (0, 8))
 
-    assert json.loads(json.dumps(explanation.to_dict())) == {
+    assert json.loads(json.dumps(told)) == {
         "reason": "TopologyAffinityError",
         "policy": "restricted",
         "container": "app",
@@ -157,9 +159,7 @@ def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, a
 
 def test_an_any_node_hint_that_is_not_preferred_is_no_freedom() -> None:
     """It says that nothing will do, so the resource counts as impossible."""
-    (view,) = explain(refusal_of("restricted", {"cpu": [NOWHERE]})).resources
-
-    assert view.is_impossible
+    assert view_of("cpu", [NOWHERE], None).is_impossible
 
 
 def test_nodes_that_the_machine_lacks_are_not_named() -> None:
@@ -170,7 +170,7 @@ def test_nodes_that_the_machine_lacks_are_not_named() -> None:
         {"gpu": [hint(True, 0)]},
     )
 
-    assert refusal_message(refusal, (0, 8)).endswith("best for all: cpu from node 8; gpu from node 0")
+    assert refusal_message(refusal, (0, 8)).partition(": ")[2].startswith("cpu prefers node 8, gpu prefers node 0;")
 
 
 def test_what_was_asked_and_free_is_told() -> None:
@@ -185,7 +185,7 @@ def test_what_was_asked_and_free_is_told() -> None:
         {"cpu": lambda: "4 asked, 2 free: 2 on NUMA node 0"},
     )
 
-    assert refusal_message(refusal).endswith("for cpu (4 asked, 2 free: 2 on NUMA node 0)")
+    assert refusal_message(refusal).endswith("not enough cpu is free: 4 asked, 2 free: 2 on NUMA node 0")
 
 
 def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
@@ -193,4 +193,4 @@ def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
     singles = [hint(True, node) for node in range(4)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    assert "a from node 0 or node 1 or node 2 or node 3; b from node 7" in refusal_message(refusal)
+    assert "a can only come from node 0 or node 1 or node 2 or node 3, b only" in refusal_message(refusal)

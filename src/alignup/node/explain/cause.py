@@ -20,7 +20,7 @@ from alignup.providers.memory.provider import lacking
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.text.byte_sizes import amount_in, counted, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
-from alignup.topology_manager.refusal_message import blamed, listed, told, view_of
+from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.refusal_message import Offer, ResourceView
     from alignup.topology_manager.scope import Refusal
-
-SINGLE: Final = "single-numa-node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,7 @@ class Cause:
 
     sentence: str
     kind: str
-    """`too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
-    on an empty machine. `conflict`: no set of NUMA nodes suits all. `allocation`: a provider could not allocate, or
+    """As `alignup.topology_manager.refusal_message.kind_of` has it, or `allocation`: a provider could not allocate, or
     `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings. `node`: the kubelet's own
     checks, of the node as a whole."""
     resources: tuple[str, ...] = ()
@@ -65,20 +61,8 @@ def cause_of(trial: Trial) -> Cause:
         found = _of_allocation(trial, question)
     else:
         found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
-    limit = "" if trial.admission.exact else " (search limit reached: not every set of NUMA nodes was tried)"
+    limit = "" if trial.admission.exact else LIMIT_REACHED
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
-
-
-def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
-    """Return the kind of cause why the policy found no set of NUMA nodes good enough, and the offers to blame."""
-    offers = blamed(refusal)
-    impossible = [offer for offer in offers if offer.is_impossible]
-    if impossible:
-        return "too little", impossible
-    spread = [offer for offer in offers if offer.good(refusal.policy) == frozenset()]
-    if not spread:
-        return "conflict", offers
-    return ("one node" if refusal.policy == SINGLE else "spread"), spread
 
 
 def _of_node(trial: Trial, limits: NodeLimits) -> str:
@@ -133,104 +117,19 @@ def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) 
         holdings: what was there.
         asked: by resource, what was asked for.
     """
-    words = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
-    names = tuple(name for offer in offers for name in offer.resources)
-    if kind == "too little":
-        parts = [_not_enough(name, asked.get(name), holdings, words.get(name, "")) for name in names]
-        return Cause("; ".join(parts), kind, names)
-    views = [
-        view_of(
-            " and ".join(offer.resources),
-            offer.hints,
-            holdings.numa_node_ids,
-            "; ".join(told(name, words, len(offer.resources) > 1) for name in offer.resources if name in words),
-        )
-        for offer in offers
-    ]
-    if kind == "conflict":
-        return Cause(_conflict(views, refusal.policy), kind, names)
-    if kind == "spread":
-        return Cause(_spread(views, refusal.policy), kind, names)
-    parts = [_beyond_one(view, offer.resources, asked, holdings) for view, offer in zip(views, offers, strict=True)]
-    return Cause(f"{'; '.join(parts)}; {SINGLE} needs one node for all", kind, names)
+    amounts = {name: _amounts(holdings, name, amount) for name, amount in asked.items()}
+    sentence = cause(refusal, holdings.numa_node_ids, amounts)
+    return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
 
 
-def _not_enough(resource: str, asked: int | None, holdings: Holdings, account: str) -> str:
-    """Return that more is asked for than is free, with both amounts where they tell it all, or else the account."""
-    amounts = holdings.amounts(resource)
-    nowhere = amounts is None or not all(place.numa_nodes for place in amounts.places)
-    if asked is not None and amounts is not None and not nowhere and amounts.free < asked:
-        wanted, free = in_one_unit({resource: asked}, {resource: amounts.free})
-        account = f"{wanted[resource]} asked, {free[resource]} free"
-    return f"not enough {resource} is free" + (f": {account}" if account else "")
-
-
-def _beyond_one(view: ResourceView, resources: Sequence[str], asked: Mapping[str, int], holdings: Holdings) -> str:
-    """Return that resources do not fit into any single NUMA node."""
-    most = {name: largest_on_one_node(holdings, name) for name in resources if name in asked}
-    short = {name: amount for name, amount in most.items() if amount < asked[name]}
-    several = len(resources) > 1
-    what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
-    if not short:
-        wider = listed(view.preferred, view.preferred_count, is_whole=view.is_whole) or listed(
-            view.other, view.other_count, is_whole=view.is_whole
-        )
-        takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
-        return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
-    wanted, free = in_one_unit({name: asked[name] for name in short}, short)
-    parts = [
-        f"{f'{name} ' if several else ''}{wanted[name]} asked, at most {free[name]} free on one node" for name in short
-    ]
-    return f"{what}: {', '.join(parts)}"
-
-
-def largest_on_one_node(holdings: Holdings, resource: str) -> int:
-    """Return the largest amount of a resource that is free on, or near to, one NUMA node."""
-    amounts = holdings.amounts(resource)
-    places = () if amounts is None else amounts.places
-    return max(sum(place.free for place in places if numa_id in place.numa_nodes) for numa_id in holdings.numa_node_ids)
-
-
-def in_one_unit(asked: Mapping[str, int], free: Mapping[str, int]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return amounts in words by resource: all bytes in one unit, other things as numbers."""
-    unit = shared_unit((amount, [free[name]]) for name, amount in asked.items() if is_pinned_memory(name))
-
-    def words(name: str, amount: int, *, up: bool) -> str:
-        return amount_in(unit, amount, up=up) if is_pinned_memory(name) else str(amount)
-
-    return (
-        {name: words(name, amount, up=True) for name, amount in asked.items()},
-        {name: words(name, amount, up=False) for name, amount in free.items()},
-    )
-
-
-def _spread(views: Sequence[ResourceView], policy: str) -> str:
-    """Return that a resource takes more NUMA nodes now than on an empty machine."""
-    needs = "; ".join(
-        f"{view.resource} can now come only from {listed(view.other, view.other_count, is_whole=view.is_whole)}"
-        f"{f' ({view.account})' if view.account else ''}"
-        for view in views
-    )
-    return f"{needs}; {policy} admits only as few NUMA nodes as an empty machine would need"
-
-
-def _conflict(views: Sequence[ResourceView], policy: str) -> str:
-    """Return that no set of NUMA nodes suits all resources."""
-    bound = [view for view in views if not view.anywhere]
-    needs = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
-    if policy == SINGLE:
-        parts = [
-            f"{view.resource} {'only' if place else 'can only come'} from {listed(view.single_nodes)}"
-            for place, view in enumerate(bound)
-        ]
-        return f"{', '.join(parts)}; {SINGLE} needs one node for {needs}"
-    parts = [
-        f"{view.resource} prefer{'' if ' and ' in view.resource else 's'} "
-        f"{listed(view.preferred, view.preferred_count, is_whole=view.is_whole)}"
-        for view in bound
-    ]
-    return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
+def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
+    """Return what is asked for and free of a resource."""
+    known = holdings.amounts(resource)
+    places = () if known is None else known.places
+    near_none = known is None or not all(place.numa_nodes for place in places)
+    one_node = [sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids]
+    return Amounts(asked, None if known is None or near_none else known.free, max(one_node))
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:
