@@ -30,12 +30,7 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
 @pytest.mark.parametrize(
     ("policy", "providers", "sentence"),
     [
-        pytest.param(
-            "restricted",
-            [{"gpu": []}, {"cpu": [hint(True, 0)]}],
-            "not enough gpu is free",
-            id="too little",
-        ),
+        pytest.param("restricted", [{"gpu": []}, {"cpu": [hint(True, 0)]}], "not enough gpu is free", id="too little"),
         pytest.param(
             "restricted",
             [{"gpu": [], "nic": [NOWHERE]}],
