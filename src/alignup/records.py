@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable, Mapping
 
-__all__ = ["Record", "field", "replace"]
+__all__ = ["Record", "field", "json_fields", "json_of", "replace"]
 
 _R = TypeVar("_R", bound="Record")
 
@@ -224,6 +224,23 @@ def replace(record: _R, /, **changes: Any) -> _R:
         if key not in changes:
             changes[key] = getattr(record, key)
     return record.__class__(**changes)
+
+
+def json_of(value: object) -> Any:
+    """Return a record, or what one holds, in JSON's types: a record's fields in camelCase, or as its `to_dict` says."""
+    if isinstance(value, Record):
+        made = getattr(value, "to_dict", None)
+        return made() if made is not None else json_fields(value)
+    return [json_of(one) for one in value] if isinstance(value, tuple) else value
+
+
+def json_fields(record: Record, *names: str) -> dict[str, Any]:
+    """Return fields or properties of a record, or all its fields, in JSON's types and named in camelCase."""
+    found = {}
+    for name in names or record.__record_fields__:
+        first, _, rest = name.partition("_")
+        found[first + rest.title().replace("_", "")] = json_of(getattr(record, name))
+    return found
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -10,22 +10,12 @@ import click
 from alignup.cli import options
 from alignup.cli.inputs import KubeletSource, Pictures, title_of
 from alignup.cli.machine import draw_machine
-from alignup.cli.terminal import (
-    Table,
-    amount_text,
-    devices_text,
-    make_console,
-    nodes_text,
-    print_json,
-    print_whole,
-    safe,
-)
-from alignup.text.byte_sizes import short_bytes
+from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
 
 if TYPE_CHECKING:
     from alignup.cli.terminal import Console
     from alignup.kubelet.read import KubeletNode
-    from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.node.holdings import Holdings
 
 
 @options.subcommand("show")
@@ -97,27 +87,10 @@ def show_amounts(console: Console, holdings: Holdings) -> None:
 
 def show_containers(console: Console, holdings: Holdings) -> None:
     """Print what each container holds."""
-    rows = [container_row(holding) for holding in holdings.containers if holding]
+    rows = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
     table = Table("pod", "container", "CPUs", "memory", "devices", rows=rows)
     console.print()
     if table.rows:
         print_whole(console, table)
     else:
         console.print("no container holds anything for itself")
-
-
-def container_row(holding: ContainerHolding) -> tuple[str, ...]:
-    """Return the cells of one container."""
-    memory = [
-        f"{kind} {short_bytes(size)} @ {node}"
-        for kind, taken in holding.memory.items()
-        for node, size in taken.items()
-        if size
-    ]
-    return (
-        holding.pod,
-        holding.container,
-        "shared" if holding.cpus is None else str(holding.cpus),
-        "\n".join(memory) or "-",
-        devices_text(holding.devices),
-    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record, field, replace
+from alignup.records import Record, field, json_fields, json_of, replace
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +39,9 @@ class PlaceAmounts(Record):
     def held(self) -> int:
         """The amount that containers hold; a held device that turned unhealthy is not counted."""
         return self.allocatable - self.free
+
+
+_PLACE_FIELDS = ("numa_nodes", "capacity", "allocatable", "reserved", "held", "free")
 
 
 class ResourceAmounts(Record):
@@ -69,20 +73,7 @@ class ResourceAmounts(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts in JSON's types."""
-        return {
-            "resource": self.resource,
-            "places": [
-                {
-                    "numaNodes": list(place.numa_nodes),
-                    "capacity": place.capacity,
-                    "allocatable": place.allocatable,
-                    "reserved": place.reserved,
-                    "held": place.held,
-                    "free": place.free,
-                }
-                for place in self.places
-            ],
-        }
+        return {"resource": self.resource, "places": [json_fields(place, *_PLACE_FIELDS) for place in self.places]}
 
 
 class ContainerHolding(Record):
@@ -107,6 +98,17 @@ class ContainerHolding(Record):
     def label(self) -> str:
         """`namespace/name/container`."""
         return f"{self.pod}/{self.container}" if self.container else self.pod
+
+    def cells(self, end: str = "\n") -> tuple[str, str, str]:
+        """Return its CPUs, memory and devices in words, one thing after the other with `end` between them."""
+        memory = [
+            f"{kind} {short_bytes(size)} on node {node}"
+            for kind, taken in self.memory.items()
+            for node, size in taken.items()
+            if size
+        ]
+        devices = [f"{resource} {','.join(ids)}" for resource, ids in self.devices.items() if ids]
+        return "shared" if self.cpus is None else str(self.cpus), end.join(memory) or "-", end.join(devices) or "-"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holding in JSON's types."""
@@ -135,10 +137,6 @@ class MemoryGroup(Record):
     usable: bool = True
     """False: a smaller set has been cut out of it since, so no further pod gets memory on these nodes together."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the group in JSON's types."""
-        return {"numaNodes": list(self.numa_nodes), "pods": list(self.pods), "usable": self.usable}
-
 
 class Holdings(Record):
     """Who holds what on a node at one moment."""
@@ -161,27 +159,13 @@ class Holdings(Record):
         """Return the amounts of a resource; None where no manager allocates it."""
         return next((one for one in self.resources if one.resource == resource), None)
 
-    def device_holders(self, resource: str) -> dict[str, list[ContainerHolding]]:
-        """Return by id of a resource's devices the containers that hold it; several only of one pod."""
-        found: dict[str, list[ContainerHolding]] = {}
-        for holding in self.containers:
-            for identity in holding.devices.get(resource, ()):
-                found.setdefault(identity, []).append(holding)
-        return found
-
-    def memory_holders(self, kind: str, numa_node: int) -> list[tuple[ContainerHolding, int]]:
-        """Return the containers that hold memory of a type on a NUMA node, by kernel id, and how many bytes."""
-        return [
-            (holding, size) for holding in self.containers if (size := holding.memory.get(kind, {}).get(numa_node, 0))
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """Return the record in JSON's types; containers that hold nothing are left out."""
         return {
             "numaNodes": list(self.numa_node_ids),
-            "resources": [one.to_dict() for one in self.resources],
+            "resources": json_of(self.resources),
             "containers": [one.to_dict() for one in self.containers if one],
-            "memoryGroups": [one.to_dict() for one in self.memory_groups],
+            "memoryGroups": json_of(self.memory_groups),
             "reservedCpus": str(self.reserved_cpus),
             "sharedCpus": None if self.shared_cpus is None else str(self.shared_cpus),
         }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.scope import Refusal
 
+__all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
+
 SINGLE: Final = "single-numa-node"
 LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
 

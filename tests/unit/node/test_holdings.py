@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, PlaceAmounts, holdings_of
+from alignup.records import json_of
 from machines import GIBI, busy_node, machine_of, manifest
 
 
@@ -79,7 +80,7 @@ def test_a_device_that_is_gone_is_still_held() -> None:
     seen = holdings_of(node)
 
     assert seen.amounts("a/gpu").unhealthy == (held,)
-    assert [one.label for one in seen.device_holders("a/gpu")[held]] == ["default/p/c0"]
+    assert [one.label for one in seen.containers if held in one.devices["a/gpu"]] == ["default/p/c0"]
 
 
 def test_containers_hold_what_they_were_given() -> None:
@@ -96,10 +97,7 @@ def test_containers_hold_what_they_were_given() -> None:
     assert second == ContainerHolding("q", "default/q", "c0")
     assert (bool(first), bool(second)) == (True, False)
     assert [one for one in seen.containers if one.cpus] == [first]
-    assert seen.memory_holders("memory", 1) == [(first, 9 * GIBI)]
-    assert [group.to_dict() for group in seen.memory_groups] == [
-        {"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}
-    ]
+    assert json_of(seen.memory_groups) == [{"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}]
 
 
 def test_a_node_bound_to_itself_breaks_the_group() -> None:
@@ -161,10 +159,11 @@ def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) 
         if amounts.resource == "cpu":
             assert held == len({cpu for one in seen.containers for cpu in one.cpus or ()})
         elif amounts.resource == "memory":
-            sizes = [size for id_ in seen.numa_node_ids for _, size in seen.memory_holders("memory", id_)]
-            assert held == sum(sizes)
+            assert held == sum(sum(one.memory.get("memory", {}).values()) for one in seen.containers)
         else:
-            assert held == len(seen.device_holders(amounts.resource))
+            assert held == len(
+                {one for holding in seen.containers for one in holding.devices.get(amounts.resource, ())}
+            )
 
 
 @pytest.mark.parametrize("name", ["memory", "cpu"])

@@ -160,7 +160,7 @@ def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memo
     for resource in held.resources:
         if resource.resource == "memory":
             for place in resource.places:
-                taken = sum(size for _, size in held.memory_holders("memory", place.numa_nodes[0]))
+                taken = sum(one.memory.get("memory", {}).get(place.numa_nodes[0], 0) for one in held.containers)
                 assert taken == place.held
     union = CPUSet.from_int(0)
     for one in held.containers:

@@ -5,10 +5,10 @@ They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.records import Record, field, json_fields, json_of
 from alignup.topology_manager.admission import affinity_dict
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ VERSION: Final = 1
 """Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Record):
     """A container that holds some of a resource in one place."""
 
     pod: str
@@ -36,12 +35,10 @@ class Holder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holder in JSON's types; `reused` is there only if it is not 0."""
-        told = {"pod": self.pod, "container": self.container, "amount": self.amount}
-        return {**told, "reused": self.reused} if self.reused else told
+        return json_fields(self, "pod", "container", "amount", *(["reused"] if self.reused else []))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacePart:
+class PlacePart(Record):
     """One place of a resource: what exists there, what is free, and who holds the rest."""
 
     numa_nodes: tuple[int, ...]
@@ -52,19 +49,8 @@ class PlacePart:
     free: int
     holders: tuple[Holder, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the place in JSON's types."""
-        return {
-            "numaNodes": list(self.numa_nodes),
-            "capacity": self.capacity,
-            "reserved": self.reserved,
-            "free": self.free,
-            "holders": [one.to_dict() for one in self.holders],
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class ResourcePart:
+class ResourcePart(Record):
     """One resource that a container, or the pod as a whole, asked for."""
 
     resource: str
@@ -95,27 +81,14 @@ class ResourcePart:
         """Return the part in JSON's types."""
         seen = self.offered
         offered = seen and {
-            "preferred": [list(nodes) for nodes in seen.preferred],
-            "preferredCount": seen.preferred_count,
-            "other": [list(nodes) for nodes in seen.other],
-            "otherCount": seen.other_count,
-            "anywhere": seen.anywhere,
+            **json_fields(seen, "preferred", "preferred_count", "other", "other_count", "anywhere"),
             "complete": seen.is_whole,
         }
-        return {
-            "resource": self.resource,
-            "container": self.container,
-            "provider": self.provider,
-            "unit": self.unit,
-            "asked": self.asked,
-            "free": self.free,
-            "places": [place.to_dict() for place in self.places],
-            "offered": offered,
-        }
+        names = ("resource", "container", "provider", "unit", "asked", "free", "places")
+        return {**json_fields(self, *names), "offered": offered}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One decision: for a container, or for the pod as a whole."""
 
     container: str | None
@@ -134,24 +107,18 @@ class Step:
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
-        reachable = self.reachable and [
-            {"numaNodes": None if nodes is None else list(nodes), "preferred": preferred}
-            for nodes, preferred in self.reachable
-        ]
-        rows = {"product": self.product and self.product.to_dict()} if product else {}
+        reachable = None
+        if self.reachable is not None:
+            reachable = [{"numaNodes": json_of(nodes), "preferred": preferred} for nodes, preferred in self.reachable]
         return {
-            "container": self.container,
-            "rule": self.rule,
+            **json_fields(self, "container", "rule", "reachable_count", "resources"),
             "best": affinity_dict(self.best, numa_node_ids),
-            "reachable": None if self.reachable is None else list(reachable or ()),
-            "reachableCount": self.reachable_count,
-            "resources": [one.to_dict() for one in self.resources],
-            **rows,
+            "reachable": reachable,
+            **({"product": self.product and self.product.to_dict()} if product else {}),
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPart:
+class ContainerPart(Record):
     """One container of the pod: what kind it is, where its CPUs come from, and what it got."""
 
     name: str
@@ -168,18 +135,11 @@ class ContainerPart:
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the container in JSON's types."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "exclusiveCpus": self.exclusive_cpus,
-            "sharedBecause": self.shared_because,
-            "got": None if self.got is None else self.got.to_dict(numa_node_ids),
-            "missed": self.missed,
-        }
+        got = None if self.got is None else self.got.to_dict(numa_node_ids)
+        return {**json_fields(self, "name", "kind", "exclusive_cpus", "shared_because", "missed"), "got": got}
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
 
     kind: str
@@ -199,8 +159,7 @@ class Suggestion:
         return told if self.minimal is None else {**told, "minimal": self.minimal}
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Record):
     """Why a pod would be admitted or refused on a node now, and what would help."""
 
     pod: str
@@ -267,27 +226,25 @@ class Explanation:
             product: add to each step the cross product of its offers, up to 200 rows.
         """
         ids = self.before.numa_node_ids
+        plain = (
+            "pod",
+            "uid",
+            "admitted",
+            "reason",
+            "cause",
+            "cause_kind",
+            "blamed",
+            "container",
+            "policy",
+            "scope",
+            "qos",
+        )
         return {
             "version": VERSION,
-            "pod": self.pod,
             "namespace": self.pod.partition("/")[0],
-            "uid": self.uid,
-            "admitted": self.admitted,
-            "reason": self.reason,
-            "cause": self.cause,
-            "causeKind": self.cause_kind,
-            "blamed": list(self.blamed),
-            "container": self.container,
-            "policy": self.policy,
-            "scope": self.scope,
-            "qos": self.qos,
-            "exact": self.exact,
-            "preempted": list(self.preempted),
+            **json_fields(self, *plain, "exact", "preempted", "resources", "neighbours", "suggestions"),
             "numaNodes": list(ids),
-            "resources": [one.to_dict() for one in self.resources],
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
             "containers": [one.to_dict(ids) for one in self.containers],
-            "memoryGroups": [one.to_dict() for one in self.before.memory_groups],
-            "neighbours": [one.to_dict() for one in self.neighbours],
-            "suggestions": [one.to_dict() for one in self.suggestions],
+            "memoryGroups": json_of(self.before.memory_groups),
         }

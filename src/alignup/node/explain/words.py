@@ -159,18 +159,4 @@ def neighbour_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
     for one in explanation.neighbours[:MOST_NEIGHBOURS]:
         nodes = {node for node, bits in explanation.before.node_cpus.items() if bits & int(one.cpus or 0)}
         nodes |= {node for taken in one.memory.values() for node, size in taken.items() if size}
-        memory = [
-            f"{kind} {short_bytes(size)} on node {node}"
-            for kind, taken in one.memory.items()
-            for node, size in taken.items()
-            if size
-        ]
-        devices = [f"{resource} {','.join(found)}" for resource, found in one.devices.items() if found]
-        cpus = "shared" if one.cpus is None else str(one.cpus)
-        yield (
-            one.label,
-            ",".join(map(str, sorted(nodes))) or "-",
-            cpus,
-            "\n".join(memory) or "-",
-            "\n".join(devices) or "-",
-        )
+        yield one.label, ",".join(map(str, sorted(nodes))) or "-", *one.cells()

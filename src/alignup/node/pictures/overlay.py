@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from alignup.node.pictures.boxes import CELL_FONT, Box, drawable, fitted, framed, in_rows, text_width, walk
 from alignup.node.pictures.svg import add, svg_text
-from alignup.text.byte_sizes import format_bytes, short_bytes
+from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,13 +66,9 @@ def holding_layer(
 
 def holding_title(holding: ContainerHolding) -> str:
     """Return what a container holds, in words."""
-    parts = ["in the shared pool" if holding.cpus is None else f"CPUs {holding.cpus}"]
-    for kind, shares in holding.memory.items():
-        told = [f"{format_bytes(size)} on NUMA node {node}" for node, size in shares.items() if size]
-        if told:
-            parts.append(f"{kind} {', '.join(told)}")
-    parts += [f"{resource} {', '.join(ids)}" for resource, ids in holding.devices.items() if ids]
-    return f"{holding.pod}, container {holding.container}: {'; '.join(parts)}"
+    cpus, *others = holding.cells(", ")
+    told = ["in the shared pool" if holding.cpus is None else f"CPUs {cpus}", *(one for one in others if one != "-")]
+    return f"{holding.pod}, container {holding.container}: {'; '.join(told)}"
 
 
 def _marked(

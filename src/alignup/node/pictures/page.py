@@ -149,25 +149,10 @@ def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
 
 def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Table:
     """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
-    rows = []
-    for one in holdings.containers:
-        memory = [
-            f"{kind} {short_bytes(size)} @ {node}"
-            for kind, shares in one.memory.items()
-            for node, size in shares.items()
-            if size
-        ]
-        devices = [f"{resource} {', '.join(ids)}" for resource, ids in one.devices.items() if ids]
-        rows.append(
-            (
-                signs[one.pod_uid].text if one.pod_uid in signs else "-",
-                one.pod,
-                one.container,
-                "shared" if one.cpus is None else str(one.cpus).replace(",", ", "),
-                "; ".join(memory) or "-",
-                "; ".join(devices) or "-",
-            )
-        )
+    rows = [
+        (signs[one.pod_uid].text if one.pod_uid in signs else "-", one.pod, one.container, *one.cells("; "))
+        for one in holdings.containers
+    ]
     return Table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
 
 

@@ -46,7 +46,7 @@ def test_cpus_and_devices_of_a_container_are_marked() -> None:
     assert texts_of(layer.texts) == ["A"] * len(keys)
     assert [one.get("class").split()[-1] for one in (layer.shapes, layer.texts)] == ["p7", "p7"]
     assert list(titles_of(layer.shapes)) == [
-        "A: default/pod-0, container c0: CPUs 1; memory 2Gi on NUMA node 0; example.com/gpu gpu0"
+        "A: default/pod-0, container c0: CPUs 1; memory 2Gi on node 0; example.com/gpu gpu0"
     ]
 
 
