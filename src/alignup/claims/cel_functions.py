@@ -262,6 +262,14 @@ def _contains_all(elements: Any, wanted: Any) -> bool:
     return all(_contains(elements, one) for one in wanted)
 
 
+def _contains_any(elements: Any, wanted: Any) -> bool:
+    return any(_contains(elements, one) for one in wanted)
+
+
+def _contain_each_other(one: Any, other: Any) -> bool:
+    return _contains_all(one, other) and _contains_all(other, one)
+
+
 def _compare(one: Any, other: Any) -> int:
     if type(one) is not type(other) or _TYPES[type(one)] not in _ORDERED:
         raise EvaluationError("no such overload")
@@ -621,6 +629,10 @@ def _walk_elements(elements: Any, *_: object) -> int:
     return sum(max(1, _walk(one)) if isinstance(one, str | bytes) else 1 for one in elements)
 
 
+def _count_argument(_: object, elements: Any, *__: object) -> int:
+    return len(elements)
+
+
 def _squared(elements: Any, *_: object) -> int:
     return len(elements) ** 2
 
@@ -690,13 +702,7 @@ FUNCTIONS: Final = _declared(
     ("-_", "int", "int", lambda one: _integer(-one), _one),
     ("-_", "double", "double", operator.neg, _one),
     ("!_", "bool", "bool", operator.not_, _one),
-    (
-        "@in",
-        "A, list(A)",
-        "bool",
-        lambda one, elements: _contains(elements, one),
-        lambda _, elements, __: len(elements),
-    ),
+    ("@in", "A, list(A)", "bool", lambda one, elements: _contains(elements, one), _count_argument),
     ("@in", "A, map(A, B)", "bool", lambda key, entries: isinstance(key, str | int | float) and key in entries, _one),
     ("size .size", "S", "int", len, _one),
     ("type", "A", "type(A)", type_of, _one),
@@ -744,20 +750,8 @@ FUNCTIONS: Final = _declared(
     (".includes", "list(dyn), dyn", "bool", _contains, lambda elements, *_: len(elements)),
     (".includes", "dyn, dyn", "bool", equal, _one),
     ("sets.contains", "list(A), list(A)", "bool", _contains_all, _pairs),
-    (
-        "sets.intersects",
-        "list(A), list(A)",
-        "bool",
-        lambda one, other: any(_contains(one, two) for two in other),
-        _pairs,
-    ),
-    (
-        "sets.equivalent",
-        "list(A), list(A)",
-        "bool",
-        lambda one, other: _contains_all(one, other) and _contains_all(other, one),
-        lambda *lists: 2 * _pairs(*lists) - 1,
-    ),
+    ("sets.intersects", "list(A), list(A)", "bool", _contains_any, _pairs),
+    ("sets.equivalent", "list(A), list(A)", "bool", _contain_each_other, lambda *lists: 2 * _pairs(*lists) - 1),
     # optional values
     ("optional.none", "", "optional(dyn)", Optional, _one),
     ("optional.of", "A", "optional(A)", lambda one: Optional(has_value=True, value=one), _one),

@@ -245,10 +245,9 @@ class _Maker:
         self._node = question.node
         self._classes = {one.name: one for one in question.classes}
         self._used = question.used
-        self._variables: dict[int, Mapping[str, Any] | EvaluationError] = {}
-        self._answers: dict[tuple[str, int], bool | Exception] = {}
+        self._variables: dict[int, Mapping[str, Any]] = {}
+        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
         self._counter_names: list[tuple[int, str, str]] = []
-        self._drivers: dict[tuple[str, str], bool | Exception] = {}
 
     def requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
@@ -276,31 +275,24 @@ class _Maker:
 
     def _ways(self, number: int, claim: Claim, request: Request) -> int:
         """Add the ways to serve a request, and return the smallest number of devices."""
-        gates, problem = self._gates, self._problem
-        if request.first_available and not gates.prioritized_list:
-            raise AllocationError(
-                f"claim {claim}, request {request.name}: has subrequests, "
-                "but the DRAPrioritizedList feature is disabled"
-            )
-        wanted = request.first_available or ((request.exactly,) if request.exactly is not None else ())
+        gates, problem, where = self._gates, self._problem, f"claim {claim}, request {request.name}"
+        choices = request.first_available
+        if choices and not gates.prioritized_list:
+            raise AllocationError(f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled")
+        wanted = choices or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:
-            raise AllocationError(
-                f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)"
-            )
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
         for one in wanted:
             if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
-                which = f"subrequest {one.name}" if request.first_available else f"request {request.name}"
+                which = f"claim {claim}, subrequest {one.name}" if choices else where
                 raise AllocationError(
-                    f"claim {claim}, {which}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                    f"{which}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
                 )
-        counts = []
+        first = len(problem.ways)
         for one in wanted:
-            full = f"{request.name}/{one.name}" if request.first_available else request.name
-            short = one.name if request.first_available else request.name
-            way = self._way(number, claim, one, full, short)
-            problem.ways.append(way)
-            counts.append(way.count)
-        return min(counts)
+            full, short = (f"{request.name}/{one.name}", one.name) if choices else (request.name, request.name)
+            problem.ways.append(self._way(number, claim, one, full, short))
+        return min(way.count for way in problem.ways[first:])
 
     def _way(self, number: int, claim: Claim, wanted: Subrequest, full: str, short: str) -> Way:
         where = f"claim {claim}, request {short}"
@@ -395,35 +387,33 @@ class _Maker:
         return AllocationError(f"{where}{on}: CEL runtime error: {error}{hint}")
 
     def _answer(self, expression: str, index: int) -> bool | Exception:
-        """Return what a selector says of a device; each is asked once."""
-        key = expression, index
-        if key not in self._answers:
-            self._answers[key] = self._asked(expression, index)
-        return self._answers[key]
-
-    def _asked(self, expression: str, index: int) -> bool | Exception:
+        """Return what a selector says of a device; each is asked once, of a driver where it reads nothing else."""
         program = program_of(expression)
         if not isinstance(program, Program):
             return program
         candidate = self._problem.devices[index]
-        if program.is_of_driver and _has_no_faults(candidate.device):
-            key = expression, candidate.id.driver
-            if key not in self._drivers:
-                self._drivers[key] = _outcome(program, variables_of(candidate.id.driver, candidate.device))
-            return self._drivers[key]
-        if index not in self._variables:
-            self._variables[index] = self._variables_of(candidate)
-        variables = self._variables[index]
-        return variables if isinstance(variables, EvaluationError) else _outcome(program, variables)
+        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
+        key = expression, candidate.id.driver if is_of_driver else index
+        if key not in self._answers:
+            try:
+                self._answers[key] = program.matches(self._seen(index))[0]
+            except (EvaluationError, CostExceededError, NotUnderstood) as error:
+                self._answers[key] = error
+        return self._answers[key]
 
-    def _variables_of(self, candidate: Candidate) -> Mapping[str, Any] | EvaluationError:
+    def _seen(self, index: int) -> Mapping[str, Any]:
+        """Return a device as expressions see it.
+
+        Raises:
+            EvaluationError: they cannot read it.
+        """
+        candidate = self._problem.devices[index]
         attributes = candidate.device.attributes.values()
         if not self._gates.list_selectors and any(value.is_list for value in attributes):
-            return EvaluationError("unsupported attribute value")
-        try:
-            return variables_of(candidate.id.driver, candidate.device)
-        except EvaluationError as error:
-            return error
+            raise EvaluationError("unsupported attribute value")
+        if index not in self._variables:
+            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
+        return self._variables[index]
 
     def _amounts(self, way: Way, index: int) -> dict[str, int] | AllocationError | None:
         """Return what a request takes of a device's capacities; None: the device cannot serve it."""
@@ -448,12 +438,14 @@ class _Maker:
     def devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
         problem, gates, used = self._problem, self._gates, self._used
-        for candidate in problem.devices:
-            is_shareable = gates.consumable_capacity and candidate.device.allow_multiple_allocations
-            problem.taken.append(candidate.id in used.devices)
-            problem.is_shareable.append(is_shareable)
-            is_held = candidate.id in used.capacity or (candidate.id in used.shared and not gates.is_before_37)
-            problem.is_shared.append(is_shareable and is_held)
+        held = used.capacity if gates.is_before_37 else used.capacity.keys() | used.shared
+        problem.taken = [one.id in used.devices for one in problem.devices]
+        problem.is_shareable = [
+            gates.consumable_capacity and one.device.allow_multiple_allocations for one in problem.devices
+        ]
+        problem.is_shared = [
+            shareable and one.id in held for one, shareable in zip(problem.devices, problem.is_shareable, strict=True)
+        ]
         overdrawn = self._counters()
         for way in problem.ways:
             self._way_on_devices(way, overdrawn)
@@ -484,20 +476,14 @@ class _Maker:
             if isinstance(answer, AllocationError):
                 problem.errors.append(answer)
                 answer = -len(problem.errors)
-            device = candidate.device
-            has_counters = bool(device.consumes_counters)
-            is_blocked = (has_counters and not gates.partitionable_devices) or (
-                gates.device_taints
-                and any(
-                    taint.effect in ("NoSchedule", "NoExecute")
-                    and not any(one.tolerates(taint) for one in way.wanted.tolerations)
-                    for taint in device.taints
-                )
+            is_tainted = gates.device_taints and any(
+                taint.effect in ("NoSchedule", "NoExecute")
+                and not any(one.tolerates(taint) for one in way.wanted.tolerations)
+                for taint in candidate.device.taints
             )
-            if has_counters and index in overdrawn and not problem.is_shared[index]:
-                is_blocked = True
+            cannot_pay = not gates.partitionable_devices or (index in overdrawn and not problem.is_shared[index])
             matches.append(int(answer))
-            blocked.append(is_blocked)
+            blocked.append(is_tainted or (cannot_pay and bool(candidate.device.consumes_counters)))
             amounts.append(needed)
         problem.matches.append(matches)
         problem.blocked.append(blocked)
@@ -577,22 +563,18 @@ class _Maker:
             if not problem.is_shareable[index]:
                 continue
             held = self._used.capacity.get(candidate.id, {})
-            names = list(candidate.device.capacity)
-            rows = [
-                (way, row[index])
+            amounts = {
+                way: needed
                 for way, row in enumerate(problem.amounts)
-                if row[index] and problem.matches[way][index] == 1
-            ]
-            needs: list[list[int]] = [[] for _ in rows]
-            for name in names:
-                left = candidate.device.capacity[name].value - held.get(name, 0)
-                amounts = [row[name] for _, row in rows if row is not None]
-                unit = gcd(left, *amounts)
-                problem.room[index].append(_scaled(max(left, 0), unit))
-                for place, amount in enumerate(amounts):
-                    needs[place].append(_scaled(max(amount, 0), unit, problem.room[index][-1]))
-            for (way, _), need in zip(rows, needs, strict=True):
-                problem.needs[way][index] = tuple(need)
+                if (needed := row[index]) and problem.matches[way][index] == 1
+            }
+            for name, capacity in candidate.device.capacity.items():
+                left = capacity.value - held.get(name, 0)
+                unit = gcd(left, *(needed[name] for needed in amounts.values()))
+                room = _scaled(max(left, 0), unit)
+                problem.room[index].append(room)
+                for way, needed in amounts.items():
+                    problem.needs[way][index] += (_scaled(max(needed[name], 0), unit, room),)
 
     def constraints(self) -> None:
         """Fill which ways each constraint covers, and each device's values."""
@@ -601,16 +583,13 @@ class _Maker:
             for constraint in claim.constraints:
                 # where both are set, the allocator looks at the first
                 name = constraint.match_attribute
+                covered = set(constraint.requests)
                 problem.constraints.append((number, constraint))
                 problem.is_distinct.append(name is None)
                 problem.covers.append(
                     [
                         way.claim == number
-                        and (
-                            not constraint.requests
-                            or way.name in constraint.requests
-                            or way.name.partition("/")[0] in constraint.requests
-                        )
+                        and (not covered or {way.name, way.name.partition("/")[0]} & covered != set())
                         for way in problem.ways
                     ]
                 )
@@ -666,14 +645,6 @@ class _Maker:
         )
         numbers: dict[Hashable, int] = {}
         problem.classes = [numbers.setdefault(key, len(numbers)) for key in keys]
-
-
-def _outcome(program: Program, variables: Mapping[str, Any]) -> bool | Exception:
-    """Return what a selector says of a device, or its error."""
-    try:
-        return program.matches(variables)[0]
-    except (EvaluationError, CostExceededError, NotUnderstood) as error:
-        return error
 
 
 def _has_no_faults(device: Device) -> bool:

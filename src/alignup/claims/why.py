@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from msgspec.structs import replace as changed
 
 from alignup.claims.allocate import solve
 from alignup.claims.objects import ALL, Toleration
@@ -69,14 +69,10 @@ def why_not(question: Question) -> Refusal:
     return Refusal("", "", "", "the search was given up before all was tried", ())
 
 
-def _with(claim: Claim, **changes: Any) -> Claim:
-    return msgspec.structs.replace(claim, **changes)
-
-
 def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Refusal | None:
     """Return a refusal where one request cannot be served alone."""
     for request in claim.requests:
-        alone = _with(claim, requests=(request,), constraints=())
+        alone = changed(claim, requests=(request,), constraints=())
         if _works(question, claims=(*before, alone)):
             continue
         if before and _works(question, claims=(alone,)):
@@ -127,7 +123,7 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
     """Return a refusal where the claim would be served without one constraint."""
     for number, constraint in enumerate(claim.constraints):
         others = claim.constraints[:number] + claim.constraints[number + 1 :]
-        if not _works(question, claims=(*before, _with(claim, constraints=others))):
+        if not _works(question, claims=(*before, changed(claim, constraints=others))):
             continue
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
@@ -184,16 +180,14 @@ def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
 def _tolerations(question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
     everything = (Toleration(operator="Exists"),)
-    changed = _changed(request, lambda one: msgspec.structs.replace(one, tolerations=everything))
-    alone = _with(claim, requests=(changed,), constraints=())
+    tolerant = _all_ways(request, lambda one: changed(one, tolerations=everything))
+    alone = changed(claim, requests=(tolerant,), constraints=())
     return ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
 
 
-def _changed(request: Request, change: Any) -> Request:
+def _all_ways(request: Request, change: Any) -> Request:
     exactly = None if request.exactly is None else change(request.exactly)
-    return msgspec.structs.replace(
-        request, exactly=exactly, first_available=tuple(change(one) for one in request.first_available)
-    )
+    return changed(request, exactly=exactly, first_available=tuple(change(one) for one in request.first_available))
 
 
 def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple[str, ...]:
@@ -205,10 +199,10 @@ def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple
         for count in range(min(wanted.wanted, 32) - 1, 0, -1):
 
             def less(one: Subrequest, count: int = count) -> Subrequest:
-                return msgspec.structs.replace(one, count=count)
+                return changed(one, count=count)
 
-            requests = (*claim.requests[:place], _changed(request, less), *claim.requests[place + 1 :])
-            if _works(question, claims=(*before, _with(claim, requests=requests))):
+            requests = (*claim.requests[:place], _all_ways(request, less), *claim.requests[place + 1 :])
+            if _works(question, claims=(*before, changed(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
     return ()
 
