@@ -8,7 +8,7 @@ without what makes these slow to import: no code is compiled before the first re
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     import dataclasses
@@ -18,46 +18,24 @@ if TYPE_CHECKING:
 __all__ = ["Record", "field", "json_fields", "json_of", "replace"]
 
 _R = TypeVar("_R", bound="Record")
-
-
-class _Field:
-    """What is said about a field of a class: its default, and whether it is an argument, shown and compared."""
-
-    __slots__ = ("compare", "default", "default_factory", "hash", "init", "repr")
-
-    def __init__(
-        self,
-        default: object,
-        default_factory: Callable[[], object] | None = None,
-        *,
-        init: bool = True,
-        repr: bool = True,  # noqa: A002 - the word of dataclasses, as for the others
-        hash: bool | None = None,  # noqa: A002
-        compare: bool = True,
-    ) -> None:
-        self.default = default
-        self.default_factory = default_factory
-        self.init = init
-        self.repr = repr
-        self.hash = compare if hash is None else hash
-        self.compare = compare
-
-
 _NONE: Final = object()
 """Stands for a default where there is none."""
 
 
-def field(
-    *,
-    default: Any = _NONE,
-    default_factory: Callable[[], Any] | None = None,
-    init: bool = True,
-    repr: bool = True,  # noqa: A002 - see above
-    hash: bool | None = None,  # noqa: A002
-    compare: bool = True,
-) -> Any:
+class _Field(NamedTuple):
+    """What is said about a field of a class, in the words of `dataclasses.field`."""
+
+    default: Any = _NONE
+    default_factory: Any = _NONE
+    init: bool = True
+    repr: bool = True
+    hash: bool | None = None
+    compare: bool = True
+
+
+def field(**options: Any) -> Any:
     """Return what a class says of a field in place of its default; the arguments are those of `dataclasses.field`."""
-    return _Field(default, default_factory, init=init, repr=repr, hash=hash, compare=compare)
+    return _Field(**options)
 
 
 class _Fields:
@@ -75,11 +53,7 @@ class _Fields:
 
         made = []
         for name, one in owner.__record_fields__.items():
-            options: dict[str, Any] = {"init": one.init, "repr": one.repr, "hash": one.hash, "compare": one.compare}
-            if one.default_factory is not None:
-                options["default_factory"] = one.default_factory
-            elif one.default is not _NONE:
-                options["default"] = one.default
+            options = {option: value for option, value in one._asdict().items() if value is not _NONE}
             made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
         alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
@@ -95,9 +69,7 @@ class _RecordType(type):
     __record_types__: dict[str, str]
     __match_args__: tuple[str, ...]
 
-    def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True, order: bool = False
-    ) -> _RecordType:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True) -> _RecordType:
         fields: dict[str, _Field] = {}
         types: dict[str, str] = {}
         for base in reversed(bases):
@@ -113,7 +85,7 @@ class _RecordType(type):
         namespace["__record_fields__"] = fields
         namespace["__record_types__"] = types
         compared = [key for key, one in fields.items() if one.compare]
-        hashed = [key for key in compared if fields[key].hash]
+        hashed = [key for key in compared if fields[key].hash is not False]
         if compared:
             namespace["__record_key__"] = attrgetter(*compared)
             namespace["__record_hash__"] = attrgetter(*hashed) if hashed else type
@@ -121,8 +93,6 @@ class _RecordType(type):
         if not eq:
             namespace.setdefault("__eq__", object.__eq__)
             namespace.setdefault("__hash__", object.__hash__)
-        if order:
-            namespace.update(__lt__=_less, __le__=_less_or_equal, __gt__=_greater, __ge__=_greater_or_equal)
         return super().__new__(cls, name, bases, namespace)
 
     @property
@@ -149,19 +119,15 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
     names: dict[str, Any] = {"_none": _NONE}
     arguments, body = ["self"], []
     for key, one in owner.__record_fields__.items():
-        names[f"_set_{key}"] = getattr(owner, key).__set__
-        value = key
-        if one.default_factory is not None:
+        names |= {f"_set_{key}": getattr(owner, key).__set__, f"_default_{key}": one.default}
+        value, default = key if one.init else f"_default_{key}", f"_default_{key}"
+        if one.default_factory is not _NONE:
             names[f"_make_{key}"] = one.default_factory
-            value = f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()"
-        elif one.default is not _NONE:
-            names[f"_default_{key}"] = one.default
-            value = key if one.init else f"_default_{key}"
+            value, default = f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()", "_none"
+        has_default = one.default is not _NONE or one.default_factory is not _NONE
         if one.init:
-            default = "_none" if one.default_factory is not None else f"_default_{key}"
-            has_default = one.default_factory is not None or one.default is not _NONE
             arguments.append(f"{key}={default}" if has_default else key)
-        if one.init or value != key:
+        if one.init or has_default:
             body.append(f"    _set_{key}(self, {value})\n")
     if hasattr(owner, "__post_init__"):
         body.append("    self.__post_init__()\n")
@@ -176,7 +142,7 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
 class Record(metaclass=_RecordType):
     """The base of records; a class declares its fields as a frozen dataclass with slots would.
 
-    Class arguments: `eq=False` compares by identity; `order=True` orders by the fields.
+    The class argument `eq=False` compares by identity.
     """
 
     if TYPE_CHECKING:
@@ -207,12 +173,8 @@ class Record(metaclass=_RecordType):
         shown = (key for key, one in self.__record_fields__.items() if one.repr)
         return f"{self.__class__.__qualname__}({', '.join(f'{key}={getattr(self, key)!r}' for key in shown)})"
 
-    def __getstate__(self) -> list[object]:
-        return [getattr(self, key) for key in self.__record_fields__]
-
-    def __setstate__(self, state: list[object]) -> None:
-        for key, value in zip(self.__record_fields__, state, strict=True):
-            object.__setattr__(self, key, value)
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return self.__class__, tuple(getattr(self, key) for key in self.__match_args__)
 
     def __replace__(self, /, **changes: Any) -> Self:
         return replace(self, **changes)
@@ -247,26 +209,3 @@ def _refuse(sentence: str) -> NoReturn:
     from dataclasses import FrozenInstanceError  # noqa: PLC0415  # see the module
 
     raise FrozenInstanceError(sentence)
-
-
-def _less(self: Record, other: object) -> Any:
-    return _keys(self, other, lambda one, two: one < two)
-
-
-def _less_or_equal(self: Record, other: object) -> Any:
-    return _keys(self, other, lambda one, two: one <= two)
-
-
-def _greater(self: Record, other: object) -> Any:
-    return _keys(self, other, lambda one, two: one > two)
-
-
-def _greater_or_equal(self: Record, other: object) -> Any:
-    return _keys(self, other, lambda one, two: one >= two)
-
-
-def _keys(self: Record, other: object, compare: Callable[[Any, Any], bool]) -> Any:
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    key = self.__class__.__record_key__
-    return compare(key(self), key(other))

@@ -52,13 +52,6 @@ class Deeper(Point):
     z: int = 0
 
 
-class Ordered(Record, order=True):
-    """A record that is ordered."""
-
-    major: int
-    minor: int = 0
-
-
 class Single(Record, eq=False):
     """A record that is itself only."""
 
@@ -127,11 +120,7 @@ def test_records_are_frozen() -> None:
     assert not hasattr(point, "__dict__")
 
 
-def test_order_and_identity_are_asked_for() -> None:
-    assert sorted([Ordered(2), Ordered(1, 5), Ordered(1)]) == [Ordered(1), Ordered(1, 5), Ordered(2)]
-    assert Ordered(1) <= Ordered(1) < Ordered(2) >= Ordered(2) > Ordered(1)
-    with pytest.raises(TypeError):
-        assert Ordered(1) < Single(1)
+def test_identity_is_asked_for_and_there_is_no_order() -> None:
     with pytest.raises(TypeError):
         assert Point(1) < Point(2)
     assert Single(1) != Single(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
-from functools import cache
+from functools import cache, total_ordering
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
@@ -24,10 +24,16 @@ _VERSION: Final = re.compile(
 )
 
 
-class KubeletVersion(Record, order=True):
+@total_ordering
+class KubeletVersion(Record):
     """A minor release of Kubernetes 1; patches of one release decide alike."""
 
     minor: int
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, KubeletVersion):
+            return NotImplemented
+        return self.minor < other.minor
 
     def __str__(self) -> str:
         return f"1.{self.minor}"
