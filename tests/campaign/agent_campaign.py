@@ -127,7 +127,7 @@ def loading(campaign, number, seconds):
             start = time.perf_counter()
             reply = exchange(connection, stream, Ask(lease_id, me, "load", "x", cpus=2, memory=1 << 30))
             took.append(time.perf_counter() - start)
-            if type(reply).__name__ != "Granted":
+            if type(reply).__name__ != "Grant":
                 campaign.wrong(f"refused: {reply}")
             exchange(connection, stream, GiveBack(lease_id))
     (campaign.folder / f"took-{number}").write_text(json.dumps(took))

@@ -22,19 +22,18 @@ from alignup.leases.agent_messages import (
     Done,
     Failed,
     GiveBack,
-    Granted,
+    Grant,
+    KnownLease,
     Leases,
     List,
     Parts,
-    PartShown,
     Refused,
     Release,
-    Shown,
 )
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.evidence import check_release
-from alignup.leases.grant import cut
+from alignup.leases.local_machine import cut
 from alignup.leases.request import Claim, PartOf, Question, check_name, make_request
 from alignup.machine.device_inventory import near_cpu_nodes
 from alignup.processes.identity import Liveness, ProcessIdentity, ancestors
@@ -276,7 +275,7 @@ class Service:
                 self._ledger.leave(claim.id)
                 self._journal.append(self._ledger.take_entries(), self.changed)
 
-    async def _waited_for(self, claim: Claim, wait: float) -> Granted:
+    async def _waited_for(self, claim: Claim, wait: float) -> Grant:
         """Return the lease when it can be had.
 
         Raises:
@@ -299,7 +298,7 @@ class Service:
                 except TimeoutError:
                     raise refusal from None
 
-    async def _lease_made(self, claim: Claim) -> Granted:
+    async def _lease_made(self, claim: Claim) -> Grant:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
@@ -336,7 +335,7 @@ class Service:
                 claim.advice[found] = error.detail
         raise AllocationError("the device list kept changing")
 
-    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> Granted:
+    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> Grant:
         """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
 
         Raises:
@@ -352,9 +351,9 @@ class Service:
         nodes = memory_nodes(found, machine)
         lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
-        return Granted(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+        return Grant(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
 
-    def _tell(self, granted: Granted, seconds: float, reply: Callable[[Reply], None]) -> None:
+    def _tell(self, granted: Grant, seconds: float, reply: Callable[[Reply], None]) -> None:
         """Tell of a lease when it is in the journal; it took so many seconds."""
         self._observer.admitted(granted.lease, seconds)
         self._journal.append(self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(Failed(why)))
@@ -389,13 +388,8 @@ class Service:
         Raises:
             InputError: it cannot be cut so.
         """
-        known = cut(self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices)
-        return Parts(
-            tuple(
-                PartShown(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(cuda))
-                for part, cuda in ((one.part, one.cuda) for one in known)
-            )
-        )
+        inventory = self._ledger.node.inventory
+        return Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices))
 
     def _end(self, lease: LeaseRecord, reply: Callable[[Reply], None] = lambda _: None) -> None:
         """Free a lease whose processes may run."""
@@ -419,9 +413,9 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leas
         return ledger.is_admin(uid) or ledger.owner_of(one) == uid
 
     leases = tuple(
-        Shown(lease, state_of(lease.id).value)
+        KnownLease(lease, state_of(lease.id).value)
         if sees(lease)
-        else Shown(
+        else KnownLease(
             msgspec.structs.replace(
                 lease,
                 id="",

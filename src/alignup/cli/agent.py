@@ -156,8 +156,8 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
     """Show the leases of an agent that does not run, and why there may be others; if it `writes`, forget these."""
     from alignup.agent.ownership import Ownership
     from alignup.cli.ps import show_leases
+    from alignup.leases.agent_messages import KnownLease
     from alignup.leases.evidence import lease_liveness
-    from alignup.leases.grant import KnownLease
 
     ownership = Ownership(file)
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from alignup.leases.grant import KnownLease  # startup counts
+    from alignup.leases.agent_messages import KnownLease  # startup counts
     from alignup.leases.record import LeaseRecord, Waiter  # startup counts
 
 
@@ -35,17 +35,17 @@ def command(*, state: Path | None = options.state, as_json: bool = options.json(
 
     if state is not None and not state.parent.is_dir():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
-    leases, waiting = open_source(state, complain).overview()
+    found = open_source(state, complain).overview()
     if as_json:
-        for known in leases:
+        for known in found.leases:
             print_json(lease_dict(known.lease, known.state))
-        for waiter in waiting:
+        for waiter in found.waiting:
             print_json(waiter_dict(waiter))
         return
-    show_leases(leases)
-    if waiting:
+    show_leases(found.leases)
+    if found.waiting:
         click.echo()
-        _show_waiting(waiting)
+        _show_waiting(found.waiting)
 
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:

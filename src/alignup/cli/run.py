@@ -23,10 +23,12 @@ from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, par
 if TYPE_CHECKING:
     from alignup.device_plugins.answer import Mount
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.agent_client import AgentSource
+    from alignup.leases.agent_messages import Grant
     from alignup.leases.child_process import WaitingCommand
-    from alignup.leases.grant import Grant, LeaseSource
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Request
+    from alignup.leases.source import FileSource
 
 _SHOWN_COMMAND = 100
 _FOR_EVER = "inf"
@@ -127,7 +129,7 @@ def command(
 
 
 def run(
-    source: LeaseSource,
+    source: FileSource | AgentSource,
     request: Request,
     words: tuple[str, ...],
     *,
@@ -167,7 +169,7 @@ def run(
 
 
 def _acquire(
-    source: LeaseSource,
+    source: FileSource | AgentSource,
     request: Request,
     words: tuple[str, ...],
     waiting: WaitingCommand,
@@ -245,7 +247,7 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     return Start(environment, str(grant.lease.cpus), grant.memory_nodes, strict, mounts)
 
 
-def _give_back(source: LeaseSource, lease: LeaseRecord) -> None:
+def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:
     """Give a lease back; if that cannot be now, the next one who looks will see that its process is gone."""
     try:
         source.give_back(lease)

@@ -17,8 +17,7 @@ from alignup.text.byte_sizes import short_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.leases.grant import KnownPart  # startup counts
-    from alignup.machine_parts import Part  # startup counts
+    from alignup.leases.agent_messages import KnownPart  # startup counts
 
 
 @options.subcommand("split")
@@ -51,15 +50,15 @@ def command(
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
         for known in cut:
-            click.echo(json.dumps(part_dict(known.part), separators=(",", ":")))
+            print_json(part_dict(known))
     elif as_env:
         for known in cut:
             click.echo(env_line(known, parts))
     else:
-        _show([known.part for known in cut])
+        _show(cut)
 
 
-def part_dict(part: Part) -> dict[str, Any]:
+def part_dict(part: KnownPart) -> dict[str, Any]:
     """Return a part in JSON's types."""
     return {
         "rank": part.rank,
@@ -70,11 +69,10 @@ def part_dict(part: Part) -> dict[str, Any]:
     }
 
 
-def env_line(known: KnownPart, parts: int) -> str:
+def env_line(part: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
     from alignup.leases.environment import variables  # startup counts
 
-    part = known.part
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",
         **variables(
@@ -83,12 +81,12 @@ def env_line(known: KnownPart, parts: int) -> str:
             memory=sum(size for _, size in part.memory),
             devices=part.devices,
         ),
-        **known.cuda,
+        **part.cuda,
     }
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
 
 
-def _show(parts: Sequence[Part]) -> None:
+def _show(parts: Sequence[KnownPart]) -> None:
     """Print a table."""
     rows = (
         (

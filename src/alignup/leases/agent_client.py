@@ -13,8 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from alignup.errors import AllocationError, InputError
 from alignup.leases.agent_messages import (
+    AGENT_VARIABLE,
     HEADER,
     LARGEST_REPLY,
     Ask,
@@ -22,7 +25,8 @@ from alignup.leases.agent_messages import (
     Done,
     Failed,
     GiveBack,
-    Granted,
+    Grant,
+    KnownLease,
     Leases,
     List,
     Parts,
@@ -33,13 +37,12 @@ from alignup.leases.agent_messages import (
     length_of,
 )
 from alignup.leases.evidence import lease_liveness
-from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Overview
 from alignup.trusted_files import check_path, distrust, peer, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.leases.agent_messages import Reply, Request
+    from alignup.leases.agent_messages import KnownPart, Reply, Request
     from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Claim
     from alignup.leases.request import Request as LeaseRequest
@@ -81,10 +84,10 @@ class AgentSource:
         self._has_said = False
 
     def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
-        """See `LeaseSource`; what the agent does about a request it does when it is asked."""
+        """See `FileSource`; what the agent does about a request it does when it is asked."""
 
     def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
-        """See `LeaseSource`."""
+        """See `FileSource`."""
         request = claim.request
         endless = wait is not None and math.isinf(wait)
         ask = Ask(
@@ -103,32 +106,21 @@ class AgentSource:
             wait=-1.0 if endless else wait or 0.0,
         )
         patience = math.inf if endless else wait or 0.0
-        found = self._ask(ask, Granted, None if endless else patience + _ANSWER, patience)
-        grant = Grant(
-            found.lease,
-            found.machine,
-            Path(found.state),
-            found.memory_nodes,
-            found.is_here,
-            found.cuda,
-            str(self._path),
-            self._server == os.geteuid(),
-        )
+        found = self._ask(ask, Grant, None if endless else patience + _ANSWER, patience)
         if claim.show is not None:
-            claim.show(grant.lease, grant.machine, grant.state)
-        return grant
+            claim.show(found.lease, found.machine, Path(found.state))
+        return msgspec.structs.replace(found, agent=str(self._path), is_own=self._server == os.geteuid())
 
     def give_back(self, lease: LeaseRecord) -> None:
-        """See `LeaseSource`."""
+        """See `FileSource`."""
         self._ask(GiveBack(lease.id), Done, self._patience)
 
-    def overview(self) -> Overview:
-        """See `LeaseSource`; of other users one sees what they hold and ask for, but not who they are."""
-        found = self._ask(List(), Leases, self._patience)
-        return Overview([KnownLease(one.lease, one.state) for one in found.leases], list(found.waiting))
+    def overview(self) -> Leases:
+        """Return all leases, and the queue; of other users what they hold and ask for, but not who they are."""
+        return self._ask(List(), Leases, self._patience)
 
     def release(self, name: str, *, force: bool) -> KnownLease:
-        """See `LeaseSource`."""
+        """See `FileSource`."""
         try:
             name.encode()
         except UnicodeEncodeError:  # no lease has such a name
@@ -138,14 +130,9 @@ class AgentSource:
             raise InputError("the agent did not say which lease was released")
         return KnownLease(lease, lease_liveness(lease).value)
 
-    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
-        """See `LeaseSource`."""
-        from alignup.machine_parts import Part  # noqa: PLC0415  # startup counts
-
-        return [
-            KnownPart(Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices), one.cuda)
-            for one in self._ask(Cut(count, cpus_per_part, dict(devices)), Parts, self._patience).parts
-        ]
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[KnownPart, ...]:
+        """See `FileSource`."""
+        return self._ask(Cut(count, cpus_per_part, dict(devices)), Parts, self._patience).parts
 
     def _ask(self, request: Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
         """Return the agent's reply of a kind.

@@ -1,11 +1,14 @@
 """Holds the messages between a command and the agent, and frames them: four bytes of length, then JSON.
 
+What is told of leases is the same where a file keeps them: a `Grant`, `Leases`, `Parts`.
+
 Both ends read what somebody else wrote, so lengths have bounds and every field has a type.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -13,14 +16,20 @@ from alignup.errors import InputError
 from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_leases, lease_decoder
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.text.json_text import decode_json
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
+"""Names the socket of the agent to ask; empty: none."""
 HEADER: Final = 4
 LARGEST_REQUEST: Final = 1 << 16
 LARGEST_REPLY: Final = 64 << 20
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
-    """Asks for a lease; the reply is Granted, Refused or Failed. The same request gets the same lease."""
+    """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease."""
 
     id: str
     """Of the lease that is to be made: 16 hexadecimal digits, never used before."""
@@ -66,18 +75,30 @@ class Cut(msgspec.Struct, frozen=True, tag="cut", omit_defaults=True):
     devices: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Granted(msgspec.Struct, frozen=True, tag="granted"):
-    """A lease was made."""
+class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
+    """A lease that was made, and what its holder needs to know beside it."""
 
     lease: LeaseRecord
     machine: MachineIdentity
     state: str
-    """The lease file that the agent has taken over."""
+    """The file of leases that it is in, or that the agent has taken over."""
     memory_nodes: tuple[int, ...]
-    """Kernel ids of the NUMA nodes to bind memory to."""
+    """Kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound."""
     is_here: bool
-    """The lease is of the machine that the agent runs on."""
+    """The lease is of the machine at hand, so that processes can be bound to it."""
     cuda: dict[str, str] = msgspec.field(default_factory=dict)
+    agent: str = ""
+    """The socket of the agent that gave it; whoever asked fills this in, and the next field."""
+    is_own: bool = True
+    """Given by this user: from a file, or by an agent of this user. Another user's agent may set no variable that
+    makes a program run other code."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a command that has the lease."""
+        from alignup.leases.environment import lease_variables  # noqa: PLC0415  # startup counts
+
+        found = lease_variables(self.lease, self.machine, Path(self.state), self.cuda, is_own=self.is_own)
+        return {**found, AGENT_VARIABLE: self.agent} if self.agent else found
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -100,22 +121,22 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """What has ended."""
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """A lease as a user may see it: of others', neither name nor process nor command."""
+class KnownLease(msgspec.Struct, frozen=True):
+    """A lease as a user may see it, and whether its processes run: of others, neither name nor process nor command."""
 
     lease: LeaseRecord
     state: str
 
 
 class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
-    """All leases, and the queue; of other users' requests, neither name nor process nor command."""
+    """All leases, and the queue in order of arrival; of other users' requests, neither name nor process nor command."""
 
-    leases: tuple[Shown, ...]
+    leases: tuple[KnownLease, ...]
     waiting: tuple[Waiter, ...] = ()
 
 
-class PartShown(msgspec.Struct, frozen=True):
-    """A part of the machine; see `alignup.machine_parts.Part`."""
+class KnownPart(msgspec.Struct, frozen=True):
+    """A part of the machine (see `alignup.machine_parts.Part`), and the variables that make CUDA see its GPUs."""
 
     rank: int
     cpus: CPUSet
@@ -128,14 +149,14 @@ class PartShown(msgspec.Struct, frozen=True):
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
     """The machine, cut."""
 
-    parts: tuple[PartShown, ...]
+    parts: tuple[KnownPart, ...]
 
 
 Request: TypeAlias = Ask | GiveBack | Release | List | Cut
-Reply: TypeAlias = Granted | Refused | Failed | Done | Leases | Parts
+Reply: TypeAlias = Grant | Refused | Failed | Done | Leases | Parts
 
-_REQUEST: Final = lease_decoder(Ask | GiveBack | Release | List | Cut).decode  # type: ignore[arg-type]  # a union
-_REPLY: Final = lease_decoder(Granted | Refused | Failed | Done | Leases | Parts).decode  # type: ignore[arg-type]
+_REQUEST: Final[Callable[[Any], Request]] = lease_decoder(Request).decode  # type: ignore[arg-type]  # a union
+_REPLY: Final[Callable[[Any], Reply]] = lease_decoder(Reply).decode  # type: ignore[arg-type]
 
 
 def frame(message: Request | Reply) -> bytes:
@@ -169,11 +190,7 @@ def decode_request(text: bytes) -> Request:
     Raises:
         InputError: it is none.
     """
-    try:
-        request: Request = _REQUEST(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"expected a request to the agent, got another message: {error}") from None
-    return request
+    return decode_json(text, "a request to the agent", decode=_REQUEST)
 
 
 def decode_reply(text: bytes) -> Reply:
@@ -182,8 +199,4 @@ def decode_reply(text: bytes) -> Reply:
     Raises:
         InputError: it is none.
     """
-    try:
-        reply: Reply = _REPLY(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"expected a reply of the agent, got another message: {error}") from None
-    return reply
+    return decode_json(text, "a reply of the agent", decode=_REPLY)

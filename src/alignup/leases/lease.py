@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from alignup.leases.grant import Grant, LeaseSource
+    from alignup.leases.agent_client import AgentSource
+    from alignup.leases.agent_messages import Grant
     from alignup.leases.request import Request
+    from alignup.leases.source import FileSource
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 
@@ -37,7 +39,7 @@ class Lease:
 
     __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_pid", "_record", "_source")
 
-    def __init__(self, grant: Grant, source: LeaseSource, evidence: int | None) -> None:
+    def __init__(self, grant: Grant, source: FileSource | AgentSource, evidence: int | None) -> None:
         self._record = grant.lease
         self._grant = grant
         self._source = source
@@ -211,7 +213,7 @@ def lease(
     return taken
 
 
-def _take(request: Request, source: LeaseSource, wait: float | None) -> Lease:
+def _take(request: Request, source: FileSource | AgentSource, wait: float | None) -> Lease:
     """Return the lease of a request for this process, which nothing is bound to yet.
 
     Raises:

@@ -5,9 +5,7 @@ such a ledger, loaded, asked and stored under a lock; the agent has one for as l
 steps: `ask` sets everything aside, and `keep` makes it a lease, once the device plugins have agreed; `free` undoes
 either. The rules of placing are those of `alignup.leases.lease_node`.
 
-The queue is in order of arrival, for each kind of thing by itself. Two rules let others pass. A request that cannot be
-met while its own process has what it has, or its user is at a limit, holds up nobody. And a later request is met if
-none of those before it is delayed by that, whichever of the present leases end first (backfill).
+Who waits, and who may pass them, is in `alignup.leases.wait_queue`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,12 +21,13 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.versions import NEWEST
 from alignup.leases.lease_node import LeaseNode, Tenant
 from alignup.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
-from alignup.leases.request import Claim, Question, Request, request_of
+from alignup.leases.request import Claim, Question
+from alignup.leases.wait_queue import PassingRules, Queue
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.device_plugins.answer import DeviceAnswer
     from alignup.kubernetes.versions import KubeletVersion
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
 _NO_RESOURCE: Final = "alignup.invalid/none"
 """A node has a device provider only if it is made with some resource."""
 _ROOT: Final = 0
-_MOST_LEASES: Final = 64
-"""With more leases of the kinds that the first in line asks for, nobody passes it."""
-_MOST_TRIALS: Final = 128
-"""Sets of leases whose end is tried to see when the first in line can start."""
 _PASSING: Final = 16
 """How many of those behind others are looked at when something is free."""
 
@@ -163,59 +157,6 @@ class Users:
             del self._holdings[uid]
 
 
-class Queue:
-    """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
-
-    __slots__ = ("_by_id", "_by_kind")
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, Waiter] = {}
-        self._by_kind: dict[str, dict[str, Waiter]] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def __iter__(self) -> Iterator[Waiter]:
-        return iter(self._by_id.values())
-
-    def __contains__(self, waiter_id: object) -> bool:
-        return waiter_id in self._by_id
-
-    def join(self, waiter: Waiter) -> bool:
-        """Append a waiter unless it is queued; return whether it was appended."""
-        if waiter.id in self._by_id:
-            return False
-        self._by_id[waiter.id] = waiter
-        for kind in waiter.kinds:
-            self._by_kind.setdefault(kind, {})[waiter.id] = waiter
-        return True
-
-    def leave(self, waiter_id: str) -> Waiter | None:
-        """Remove and return a waiter; None if it is not queued."""
-        waiter = self._by_id.pop(waiter_id, None)
-        for kind in waiter.kinds if waiter else ():
-            line = self._by_kind[kind]
-            del line[waiter_id]
-            if not line:
-                del self._by_kind[kind]
-        return waiter
-
-    def ahead_of(self, waiter: Waiter, blocks: Callable[[Waiter], bool] = lambda _: True) -> list[Waiter]:
-        """Return for each kind that a waiter asks for the first one before it that blocks others.
-
-        The waiter need not be queued: then it is behind all.
-        """
-        first: dict[str, Waiter] = {}
-        for kind in waiter.kinds:
-            for one in self._by_kind.get(kind, {}).values():
-                if one.id == waiter.id:
-                    break
-                if blocks(one):
-                    first[one.id] = one
-                    break
-        return list(first.values())
-
-
 class Ledger:
     """The leases of a machine.
 
@@ -235,16 +176,13 @@ class Ledger:
         self._pending: set[str] = set()
         self._users = Users(limits)
         self._queue = Queue()
+        self._passing = PassingRules(self._leases, lambda: self._trial_node(site), self._limits_of)
         self._entries: list[Entry] = []
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
         self._reports = 0
         """Counts changes of devices."""
-        self._blocking: dict[str, tuple[object, bool]] = {}
-        """The answers of `_blocks` by waiter, with all that they depend on."""
-        self._ways: dict[str, tuple[object, list[frozenset[str]] | None]] = {}
-        """The answers of `_ways_to_start`, likewise."""
         self.closed = ""
         """Why nothing is given at all; empty: leases are given."""
 
@@ -336,7 +274,7 @@ class Ledger:
             if resource not in self._node.inventory or resource == _NO_RESOURCE:
                 there = ", ".join(sorted(set(self._node.inventory) - {_NO_RESOURCE})) or "none"
                 raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
-        ahead = self._queue.ahead_of(claim.waiter(), self._blocks) if len(self._queue) else []
+        ahead = self._queue.ahead_of(claim.waiter(), self._passing.blocks) if len(self._queue) else []
         name = _free_name(self._users.of(claim.uid), claim.request.name, claim.name)
         try:
             found = self._place(claim, name)
@@ -344,7 +282,7 @@ class Ledger:
             if ahead:
                 raise self._behind(ahead, claim.uid) from None
             raise
-        if ahead and isinstance(found, LeaseRecord) and any(self._delays(found, first) for first in ahead):
+        if ahead and isinstance(found, LeaseRecord) and any(self._passing.delays(found, first) for first in ahead):
             self.free(found.id)
             raise self._behind(ahead, claim.uid)
         return found
@@ -393,8 +331,7 @@ class Ledger:
         """Remove a claim from the queue, if it is queued."""
         waiter = self._queue.leave(lease_id)
         if waiter is not None:
-            self._blocking.pop(lease_id, None)
-            self._ways.pop(lease_id, None)
+            self._passing.forget(lease_id)
             self._users.leave(self.owner_of(waiter), lease_id)
             self._entries.append(Left(lease_id))
 
@@ -402,7 +339,7 @@ class Ledger:
         """Return the ids of the queued claims to try now, in order of arrival: the first ones, and some behind them."""
         found, behind = [], 0
         for waiter in self._queue:
-            if self._queue.ahead_of(waiter, self._blocks):
+            if self._queue.ahead_of(waiter, self._passing.blocks):
                 behind += 1
                 if behind > _PASSING:
                     continue
@@ -539,107 +476,19 @@ class Ledger:
             raise AllocationError(f"{error.detail}{self._limit(claim)}", error.reason) from None
         self._users.check(claim.uid, lease, alone=True)
 
-    def _blocks(self, waiter: Waiter) -> bool:
-        """Return whether others wait for a queued request: not if only its own leases or limits are in its way."""
-        own, held = self._own_leases(waiter), self._users.of(self.owner_of(waiter))
-        state = (
-            [lease.id for lease in own],
-            (len(held.leases), held.cpus, held.memory, dict(held.devices)),
-            self._reports,
-        )
-        known, blocks = self._blocking.get(waiter.id, (None, False))
-        if known != state:
-            blocks = self._could_start(waiter, own)
-            self._blocking[waiter.id] = state, blocks
-        return blocks
+    def _limits_of(self, waiter: Waiter) -> tuple[object, Callable[[LeaseRecord], bool]]:
+        """Return what decides on a waiter beside the leases, and whether a lease is within its user's limits."""
+        uid = self.owner_of(waiter)
+        held = self._users.of(uid)
 
-    def _could_start(self, waiter: Waiter, own: Iterable[LeaseRecord]) -> bool:
-        """Return whether a queued request can be met once all leases but its own have ended."""
-        request = request_of(waiter)
-        if request is None:
+        def fits(lease: LeaseRecord) -> bool:
+            try:
+                self._users.check(uid, lease)
+            except AllocationError:
+                return False
             return True
-        node = self._trial_node(self._site)
-        for lease in own:
-            node.adopt(lease)
-        draft = _placed(node, request, waiter)
-        if draft is None:
-            return False
-        try:
-            self._users.check(self.owner_of(waiter), draft)
-        except AllocationError:
-            return False
-        return True
 
-    def _own_leases(self, waiter: Waiter) -> list[LeaseRecord]:
-        """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
-        above = set(waiter.ancestors)
-        if not above:
-            return []
-        return [
-            lease
-            for lease in self._leases.values()
-            if any((one.pid, one.start_time) in above for one in lease.processes)
-        ]
-
-    def _delays(self, passing: LeaseRecord, first: Waiter) -> bool:
-        """Return whether the first in line may have to wait longer because of a lease that was set aside."""
-        ways = self._ways_to_start(first, passing)
-        request = request_of(first)
-        if ways is None or request is None:
-            return True
-        node = self._trial_node(self._site)
-        for lease in self._leases.values():
-            node.adopt(lease)
-        return not all(self._starts_after(node, request, first, ended) for ended in ways)
-
-    def _ways_to_start(self, first: Waiter, passing: LeaseRecord) -> list[frozenset[str]] | None:
-        """Return the smallest sets of present leases whose end lets a request in; None: too many to tell.
-
-        The lease `passing` is not one of them, and counts as not given.
-        """
-        request = request_of(first)
-        own = {lease.id for lease in self._own_leases(first)} | {passing.id}
-        ids = [one.id for one in self._leases.values() if one.id not in own and _kinds(one) & set(first.kinds)]
-        if request is None or len(ids) > _MOST_LEASES:
-            return None
-        state = (self._leases.keys() - {passing.id}, self._reports)
-        known, ways = self._ways.get(first.id, (None, None))
-        if known != state:
-            ways = self._tried_ways(request, first, passing, ids)
-            self._ways[first.id] = state, ways
-        return ways
-
-    def _tried_ways(
-        self, request: Request, first: Waiter, passing: LeaseRecord, ids: Sequence[str]
-    ) -> list[frozenset[str]] | None:
-        """Return what `_ways_to_start` does, out of some leases, by trying their sets from the smallest up."""
-        node = self._trial_node(self._site)
-        for lease in self._leases.values():
-            if lease.id != passing.id:
-                node.adopt(lease)
-        ways: list[frozenset[str]] = []
-        trials = 0
-        for size in range(len(ids) + 1):
-            for chosen in map(frozenset, combinations(ids, size)):
-                if any(way <= chosen for way in ways):
-                    continue
-                trials += 1
-                if trials > _MOST_TRIALS:
-                    return None
-                if self._starts_after(node, request, first, chosen):
-                    ways.append(chosen)
-        return ways
-
-    def _starts_after(self, node: LeaseNode, request: Request, first: Waiter, ended: Iterable[str]) -> bool:
-        """Return whether a request fits a node once some leases have ended; the node is as before afterwards."""
-        for one in ended:
-            node.release(one)
-        draft = _placed(node, request, first)
-        if draft is not None:
-            node.release(draft.id)
-        for one in ended:
-            node.adopt(self._leases[one])
-        return draft is not None
+        return (len(held.leases), held.cpus, held.memory, dict(held.devices), self._reports), fits
 
     def _behind(self, ahead: Sequence[Waiter], uid: int) -> AllocationError:
         """Return the refusal of a request that others came before."""
@@ -684,24 +533,6 @@ class Ledger:
             return lease.name if of == uid or self.is_admin(uid) else f"user {of}"
 
         return re.sub(r"\{([^{}]*)\}", name, detail)
-
-
-def _kinds(lease: LeaseRecord) -> set[str]:
-    """Return the kinds of things that a lease has; see `Waiter.kinds`."""
-    kinds = set(lease.devices)
-    if lease.cpus:
-        kinds.add("cpu")
-    if lease.memory:
-        kinds.add("memory")
-    return kinds
-
-
-def _placed(node: LeaseNode, request: Request, waiter: Waiter) -> LeaseRecord | None:
-    """Return what a request gets of a node; None if nothing."""
-    try:
-        return node.place(request, Tenant(f"trial {waiter.id}", waiter.name, waiter.process, ""))
-    except AlignupError:
-        return None
 
 
 def _free_name(held: _Holdings, wanted: str, made_up: str) -> str:

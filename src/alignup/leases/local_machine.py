@@ -22,6 +22,7 @@ from alignup.processes.identity import host_identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from alignup.leases.agent_messages import KnownPart
     from alignup.machine.device_inventory import Device
     from alignup.machine.load import AskDriver
     from alignup.machine.machine import Machine
@@ -186,3 +187,36 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
 def _description(machine: Machine) -> str:
     nodes = len(machine.numa_nodes)
     return f"{machine.cpu_count} CPUs, {nodes} NUMA node{'s' if nodes > 1 else ''}"
+
+
+def cut(
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
+) -> tuple[KnownPart, ...]:
+    """Return a machine, with devices, in equal parts.
+
+    Raises:
+        InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
+    """
+    from alignup.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
+    from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+    from alignup.machine_parts import split_machine  # noqa: PLC0415  # as above
+
+    parts = split_machine(
+        site.machine,
+        count,
+        cpus_per_part=cpus_per_part,
+        devices=devices,
+        inventory=inventory,
+        preferred_sets=site.preferred_sets,
+    )
+    return tuple(
+        KnownPart(
+            part.rank,
+            part.cpus,
+            part.numa_nodes,
+            part.memory,
+            dict(part.devices),
+            cuda_variables(part.devices, inventory, site.machine),
+        )
+        for part in parts
+    )

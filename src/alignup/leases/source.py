@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, Leases
 from alignup.leases.evidence import check_release, lease_liveness, living
 from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
-from alignup.leases.grant import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Overview, cut
+from alignup.leases.local_machine import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from alignup.leases.grant import LeaseSource
+    from alignup.leases.agent_client import AgentSource
+    from alignup.leases.agent_messages import KnownPart
     from alignup.leases.ledger import Ledger
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord
@@ -49,13 +51,26 @@ class FileSource:
         self._site: Site | None = None
 
     def prepare(self, request: Request, *, binds: bool) -> None:
-        """See `LeaseSource`."""
+        """Do what can be done for a request before its process is there.
+
+        Raises:
+            InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
+        """
         self._site = self._load_site([resource for resource, _ in request.devices])
         if binds and not self._site.is_here:
             raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
     def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
-        """See `LeaseSource`."""
+        """Return what is claimed; it is on record when this returns.
+
+        Args:
+            claim: the request, and the process that makes it.
+            wait: how many seconds to wait at most until it can be had, in order of arrival; None: not at all.
+
+        Raises:
+            AllocationError: it cannot be had now, or not within that time.
+            InputError: whoever keeps leases cannot be used, or the request is invalid.
+        """
         from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # startup counts
         from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
 
@@ -70,43 +85,59 @@ class FileSource:
             give_back(self._file, lease)
             raise
         nodes = memory_nodes(lease, site.machine)
-        return Grant(lease, site.identity, self._file.path, nodes, site.is_here, cuda)
+        return Grant(lease, site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def give_back(self, lease: LeaseRecord) -> None:
-        """See `LeaseSource`; an agent may have taken over the file since it was given."""
+        """End a lease, if it is still there; an agent may have taken over the file since it was given.
+
+        Raises:
+            InputError: that cannot be now; the lease ends with its processes.
+        """
         try:
             give_back(self._file, lease)
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
 
-    def overview(self) -> Overview:
-        """See `LeaseSource`."""
+    def overview(self) -> Leases:
+        """Return all leases, and the queue.
+
+        Raises:
+            InputError: whoever keeps them cannot be asked.
+        """
         table = self._file.read()
-        known = [KnownLease(lease, lease_liveness(lease).value) for lease in table.leases]
-        return Overview(known, list(living(table)[0].waiting))
+        known = tuple(KnownLease(lease, lease_liveness(lease).value) for lease in table.leases)
+        return Leases(known, living(table)[0].waiting)
 
     def release(self, name: str, *, force: bool) -> KnownLease:
-        """See `LeaseSource`."""
+        """End a lease by its name, and return it as it was.
+
+        Raises:
+            AllocationError: there is none, or its process runs and `force` is not given.
+            InputError: whoever keeps leases cannot be used.
+        """
         with self._file.change() as change:
             found = next((lease for lease in change.table.leases if lease.name == name), None)
             lease, alive = check_release(found, name, force=force)
             change.drop(lease.id)
         return KnownLease(lease, alive.value)
 
-    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> list[KnownPart]:
-        """See `LeaseSource`; the sentence says if this process may use only some of the machine's CPUs."""
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[KnownPart, ...]:
+        """Return the machine, cut into equal parts.
+
+        Raises:
+            InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
+        """
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         try:
             return cut(site, site.inventory, count, cpus_per_part, devices)
         except InputError as error:
             raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
 
-    def _agent(self, error: AgentOwnsError) -> LeaseSource:
+    def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""
         from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
-        source: LeaseSource = AgentSource(Path(error.socket), self._file.tell)
-        return source
+        return AgentSource(Path(error.socket), self._file.tell)
 
 
 def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None) -> LeaseRecord:
@@ -255,7 +286,7 @@ def _no_site(_resources: list[str]) -> Site:
 
 def open_source(
     state: Path | None, tell: Callable[[str], None], load_site: Callable[[list[str]], Site] = _no_site, told: str = ""
-) -> LeaseSource:
+) -> FileSource | AgentSource:
     """Return whoever keeps the leases.
 
     The agent that ALIGNUP_AGENT names, unless another file is asked for; for the default file that of the system; or

@@ -22,7 +22,7 @@ from alignup.agent.ownership import Ownership
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.versions import parse_version
 from alignup.leases.agent_client import AgentSource
-from alignup.leases.agent_messages import Ask, Failed, Granted, List, decode_reply, frame
+from alignup.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
 from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.leases.file import AgentOwnsError, LeaseFile
 from alignup.leases.ledger import Ledger, Limits
@@ -81,7 +81,7 @@ def test_a_lease_is_given_shown_and_given_back(folder):
         assert (known.lease, known.state) == (grant.lease, "running")
         source.give_back(grant.lease)
         source.give_back(grant.lease)
-        assert source.overview().leases == []
+        assert source.overview().leases == ()
         assert agent.said == []
 
 
@@ -303,7 +303,7 @@ def test_two_requests_at_once_are_answered_in_turn(folder):
         for start in range(0, len(requests), 2):
             connection.sendall(b"".join(map(frame, requests[start : start + 2])))
             replies += [decode_reply(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)]
-        assert [isinstance(reply, Granted) for reply in replies[:20]] == [True] * 16 + [False] * 4
+        assert [isinstance(reply, Grant) for reply in replies[:20]] == [True] * 16 + [False] * 4
         assert len(replies[20].leases) == 16
 
 
@@ -375,7 +375,7 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
             "1 lease ended while no agent ran",
             f"this machine has {table.machine.description} now, and had 9 CPUs, 9 NUMA nodes before",
         ]
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
 
 
 def test_leases_of_another_machine_are_not_taken_over(folder):
@@ -454,7 +454,7 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
         source.give_back(source.acquire(claim(cpus=16)).lease)
         plugin.die()
         thread.join(LONG)
-        assert source.overview().leases == []
+        assert source.overview().leases == ()
 
 
 def test_a_part_is_given(folder):
@@ -486,7 +486,7 @@ def test_many_clients_hold_nothing_twice(folder, durable):
         for thread in threads:
             thread.join(LONG)
         assert problems == []
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

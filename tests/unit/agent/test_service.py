@@ -15,19 +15,7 @@ import leasing
 from alignup.agent.service import Observer, PluginCalls, Service
 from alignup.device_plugins.answer import DeviceAnswer
 from alignup.errors import AllocationError
-from alignup.leases.agent_messages import (
-    Ask,
-    Cut,
-    Done,
-    Failed,
-    GiveBack,
-    Granted,
-    Leases,
-    List,
-    Parts,
-    Refused,
-    Release,
-)
+from alignup.leases.agent_messages import Ask, Cut, Done, Failed, GiveBack, Grant, Leases, List, Parts, Refused, Release
 from alignup.leases.ledger import Ledger, Limits
 from alignup.leases.request import Question
 from alignup.machine.device_inventory import Device
@@ -171,7 +159,7 @@ def test_nobody_is_told_before_it_is_written():
             granted, _ = one.send(ask(cpus=2))
             assert (granted, one.journal.kinds()) == ([], ["Given"])
             one.journal.write()
-            assert isinstance(granted[0], Granted)
+            assert isinstance(granted[0], Grant)
             back, _ = one.send(GiveBack(f"{0:016}"))
             assert (back, one.journal.kinds()) == ([], ["Given", "Freed"])
             one.journal.write()
@@ -281,7 +269,7 @@ def test_a_plugin_that_fails_leaves_nothing_behind():
             await until(lambda: replies)
             assert replies == [Refused("the plugin has no mind to", "UnexpectedAdmissionError")]
             assert (one.ledger.leases, one.journal.entries) == ({}, [])
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -295,12 +283,12 @@ def test_nobody_waits_for_a_plugin_but_who_asks_for_its_devices():
             one.plugins.goes_on.clear()
             slow, _ = one.send(ask(0, devices={NIC: 1}, cpus=8))
             await until(lambda: one.plugins.calls)
-            assert isinstance(one.send(ask(1, cpus=8))[0][0], Granted)
+            assert isinstance(one.send(ask(1, cpus=8))[0][0], Grant)
             assert isinstance(one.send(ask(2, cpus=1))[0][0], Refused)
             assert slow == []
             one.plugins.goes_on.set()
             await until(lambda: slow)
-            assert isinstance(slow[0], Granted)
+            assert isinstance(slow[0], Grant)
 
     asyncio.run(work())
 
@@ -316,7 +304,7 @@ def test_who_goes_away_while_a_plugin_allocates_gets_nothing():
             await until(lambda: not one.ledger.leases)
             one.plugins.goes_on.set()
             assert (replies, one.journal.kinds()) == ([], [])
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -425,7 +413,7 @@ def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
             assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
             assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
             assert ("its cgroup" in discarded) == ("keeper" in wishes)
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -456,7 +444,7 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
                 replies, _ = one.send(ask(cpus=1, wait=wait, devices={}))
                 await until(lambda: replies)
             assert "the agent failed: see its log" in replies[0].detail
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Granted)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
 
     asyncio.run(work())
     assert "ZeroDivisionError" in caplog.text

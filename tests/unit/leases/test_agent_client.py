@@ -21,10 +21,10 @@ from alignup.leases.agent_messages import (
     LARGEST_REPLY,
     Done,
     Failed,
-    Granted,
+    Grant,
+    KnownLease,
     Leases,
     Refused,
-    Shown,
     decode_request,
     frame,
 )
@@ -77,7 +77,7 @@ def claim(**wishes):
 
 
 def granted(name="one"):
-    return Granted(leasing.record(name), MACHINE, "/leases.json", (0,), True)
+    return Grant(leasing.record(name), MACHINE, "/leases.json", (0,), True)
 
 
 def test_everything_of_a_request_is_asked(folder):
@@ -114,7 +114,7 @@ def test_an_agent_that_is_not_there_yet_is_waited_for(folder):
     found = []
     asking = threading.Thread(target=lambda: found.append(source(folder).overview().leases))
     asking.start()
-    with agent(folder, Leases((Shown(leasing.record(), "running"),))):
+    with agent(folder, Leases((KnownLease(leasing.record(), "running"),))):
         asking.join(LONG)
     assert [(known.lease, known.state) for known in found[0]] == [(leasing.record(), "running")]
 

@@ -383,7 +383,7 @@ def test_one_who_passes_never_delays_the_first():
 
 
 def test_with_too_many_leases_to_tell_nobody_passes(monkeypatch):
-    monkeypatch.setattr("alignup.leases.ledger._MOST_LEASES", 1)
+    monkeypatch.setattr("alignup.leases.wait_queue._MOST_LEASES", 1)
     books = ledger()
     held_by(books, "a", OTHER, cpus=9)
     held_by(books, "b", OTHER, cpus=4)

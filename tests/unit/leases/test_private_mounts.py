@@ -277,7 +277,7 @@ def agent(folder):
             assert time.monotonic() < end
             time.sleep(0.01)
         yield
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
         plugin.die()
 
 
@@ -312,7 +312,7 @@ def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
     done = run(folder, "--", "echo", "started", inside=UNSHARE)
     assert (done.stdout, done.returncode) == ("", 125)
     assert "this container has other files: use --no-mounts" in done.stderr
-    assert client(folder).overview().leases == []
+    assert client(folder).overview().leases == ()
     done = run(folder, "--no-mounts", "--", "sh", "-c", "echo $ALIGNUP_CDI_DEVICES", inside=UNSHARE)
     assert (done.stdout, done.stderr, done.returncode) == ("v.com/nic=0,v.com/nic=1\n", "", 0)
 

@@ -88,25 +88,25 @@ def served(tmp_path):
 def test_a_socket_that_another_user_serves_is_not_asked(served, monkeypatch):
     """The kernel says who listens, whoever owns the path."""
     source = AgentSource(served, pytest.fail, 0.5)
-    assert source.overview() == ([], [])
+    assert source.overview() == Leases(())
     monkeypatch.setattr(module, "peer", lambda _: (1, SOMEBODY))
     with pytest.raises(InputError, match=r"is not trusted: user 12345 serves it; .* in ALIGNUP_AGENT"):
         source.overview()
-    assert AgentSource(served, pytest.fail, 0.5, is_named=True).overview() == ([], [])
+    assert AgentSource(served, pytest.fail, 0.5, is_named=True).overview() == Leases(())
 
 
 def test_a_socket_where_others_can_put_one_is_not_asked(served):
     served.parent.chmod(0o777)
     with pytest.raises(InputError, match="is not trusted: other users may write to"):
         AgentSource(served, pytest.fail, 0.5).overview()
-    assert AgentSource(served, pytest.fail, 0.5, is_named=True).overview() == ([], [])
+    assert AgentSource(served, pytest.fail, 0.5, is_named=True).overview() == Leases(())
 
 
 def test_who_names_a_socket_believes_it(served, monkeypatch):
     """And nobody else: neither a file nor a path that everybody knows."""
     served.parent.chmod(0o777)
     monkeypatch.setenv("ALIGNUP_AGENT", str(served))
-    assert open_source(None, pytest.fail).overview() == ([], [])
+    assert open_source(None, pytest.fail).overview() == Leases(())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.leases.ledger import Queue
 from alignup.leases.record import Waiter
+from alignup.leases.wait_queue import Queue
 from alignup.processes.identity import identify
 
 ME = identify(os.getpid())
