@@ -15,7 +15,7 @@ import socket
 import stat
 import struct
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from alignup.errors import InputError
 
@@ -35,6 +35,27 @@ _KINDS: Final = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK:
 def why(error: Exception) -> str:
     """Return the reason that the system gives for an error, such as `no space left on device`."""
     return (getattr(error, "strerror", None) or str(error) or "an error").lower()
+
+
+@contextmanager
+def system_errors(what: str, place: object, *more: type[Exception]) -> Iterator[None]:
+    """Say in one sentence what the system refuses: `cannot write the journal: no space left on device at PATH`.
+
+    Args:
+        what: what cannot be done, in words.
+        place: where.
+        more: kinds of errors beside those of the system.
+
+    Raises:
+        InputError: the block raises such an error.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, *more)
+    try:
+        yield
+    except InputError:
+        raise
+    except kinds as error:
+        raise InputError(f"{what}: {why(error)} at {place}") from error
 
 
 def distrust(path: Path) -> str:
@@ -94,7 +115,14 @@ def _is_private_group(gid: int) -> bool:
     return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def peer(connection: socket.socket) -> tuple[int, int]:
+class Connection(Protocol):
+    """What is asked of a socket."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """Return an option of the socket."""
+
+
+def peer(connection: Connection) -> tuple[int, int]:
     """Return pid and user at the other end of a unix socket; of a server those who began to listen."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
@@ -188,6 +216,24 @@ def write_new(path: Path, data: bytes) -> None:
         raise
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in the place of an earlier one, which at every moment is whole. There is one writer.
+
+    Raises:
+        OSError: it cannot be written; the earlier one is still there.
+    """
+    # one name is enough: what a killed writer left is removed
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    try:
+        write_new(draft, data)
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
 def set_aside(path: Path, text: bytes) -> Path:
     """Keep a damaged text beside its file under a name that is free, and return that.
 
@@ -197,14 +243,10 @@ def set_aside(path: Path, text: bytes) -> Path:
     number = 1
     while True:
         aside = path.with_name(f"{path.name}.damaged-{number}")
-        try:
+        with system_errors("cannot keep the damaged file", aside), suppress(FileExistsError):
             write_new(aside, text)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise InputError(f"cannot keep the damaged file: {why(error)} at {aside}") from error
-        else:
             return aside
+        number += 1
 
 
 @contextmanager
@@ -272,10 +314,8 @@ def clear(path: Path, where: str) -> None:
         InputError: as there, or it cannot be removed.
     """
     check_free(path, where)
-    try:
+    with system_errors("cannot serve a socket", path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot serve a socket: {why(error)} at {path}") from error
 
 
 def remove(path: Path) -> None:

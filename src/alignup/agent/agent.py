@@ -23,7 +23,7 @@ from alignup.kubernetes.versions import NEWEST
 from alignup.leases.ledger import Ledger, Limits
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
-from alignup.trusted_files import check_free, check_text, why
+from alignup.trusted_files import check_free, check_text, system_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,10 +76,8 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
     ownership = Ownership(file)
     try:
         check_free(options.socket, "--socket")  # before the file says that an agent serves there
-        try:
+        with system_errors("cannot serve a socket", options.socket):
             make_folder(options.socket, options.group)  # before device plugins have theirs in it
-        except OSError as error:
-            raise InputError(f"cannot serve a socket: {why(error)} at {options.socket}") from error
         table = ownership.take_over(site.identity, options.socket, _LOG.warning)
         agent = Agent(file, site, options, ownership, table)
         try:
@@ -146,7 +144,12 @@ class Agent:
             stack.push_async_callback(journal.close)
             service = self._service(ledger, journal, stack)
             if options.pod_resources is not None:
-                start_pod_resources(options.pod_resources, ledger, self._site, stack)
+                from alignup.agent import pod_resources  # noqa: PLC0415  # needs grpc
+
+                view = pod_resources.PodResourcesView(ledger, self._site.machine)
+                stop = pod_resources.serve_pod_resources(options.pod_resources, view, self._loop)
+                # it asks the event loop, and must not be waited for within it
+                stack.push_async_callback(asyncio.to_thread, stop)
             server = AgentServer(options.socket, options.group, service)
             await server.start()
             stack.push_async_callback(server.stop)
@@ -168,8 +171,13 @@ class Agent:
         Raises:
             InputError: metrics, device plugins or cgroups cannot be where the options say.
         """
-        where = self._options.metrics
-        observer = start_metrics(where, ledger, stack) if where else Observer()
+        observer = Observer()
+        if self._options.metrics:
+            from alignup.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
+
+            observer = AgentMetrics(ledger, asyncio.get_running_loop())
+            # as above
+            stack.push_async_callback(asyncio.to_thread, serve_metrics(self._options.metrics, observer.registry))
         plugins = self._plugins(stack)
         enclosures = Enclosures(self._cgroups())
         stack.callback(enclosures.close)
@@ -250,35 +258,6 @@ class Agent:
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices
-
-
-def start_metrics(where: str, ledger: Ledger, stack: AsyncExitStack) -> Observer:
-    """Serve metrics; return who is to be told what happens.
-
-    Raises:
-        InputError: they cannot be served there.
-    """
-    from alignup.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
-
-    metrics = AgentMetrics(ledger, asyncio.get_running_loop())
-    stop = serve_metrics(where, metrics.registry)
-    # it asks the event loop, and must not be waited for within it
-    stack.push_async_callback(asyncio.to_thread, stop)
-    return metrics
-
-
-def start_pod_resources(path: Path, ledger: Ledger, site: Site, stack: AsyncExitStack) -> None:
-    """Serve PodResources.
-
-    Raises:
-        InputError: it cannot be served there.
-    """
-    from alignup.agent import pod_resources  # noqa: PLC0415  # needs grpc
-
-    view = pod_resources.PodResourcesView(ledger, site.machine)
-    stop = pod_resources.serve_pod_resources(path, view, asyncio.get_running_loop())
-    # it asks the event loop, and must not be waited for within it
-    stack.push_async_callback(asyncio.to_thread, stop)
 
 
 def tell_systemd(words: str) -> None:

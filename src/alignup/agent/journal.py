@@ -16,7 +16,6 @@ import os
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -36,7 +35,7 @@ from alignup.leases.record import (
     encode_leases,
     lease_decoder,
 )
-from alignup.trusted_files import open_own, why, write_new
+from alignup.trusted_files import open_own, replace_file, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,12 +147,8 @@ def write_journal(path: Path, table: LeaseTable, lost: str = "") -> int:
     Raises:
         OSError: it cannot be written; the earlier one is still there.
     """
-    draft = path.with_name(path.name + ".new")
-    with suppress(FileNotFoundError):
-        draft.unlink()
     text = line_of(Began(VERSION, table, lost))
-    write_new(draft, text)
-    draft.replace(path)
+    replace_file(path, text)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

@@ -20,7 +20,7 @@ from alignup.leases.file import check_machine
 from alignup.leases.record import LeaseTable
 from alignup.processes.cgroups import remove_cgroup
 from alignup.processes.identity import identify
-from alignup.trusted_files import distrust, make_folders, open_own, set_aside, why
+from alignup.trusted_files import distrust, make_folders, open_own, set_aside, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from alignup.leases.file import LeaseFile
     from alignup.leases.record import LeaseRecord, MachineIdentity
 
+_NOTE = 121
+"""Bytes of the first line of the lock file; the second line is the socket."""
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
 
 
@@ -64,8 +66,7 @@ class Ownership:
     def __init__(self, file: LeaseFile) -> None:
         self._file = file
         self._socket = ""
-        self.journal = file.path.with_name(file.path.name + ".journal")
-        """Where the leases are while an agent has them."""
+        self.journal = file.journal
         self.is_first = False
         """The file had no agent when this one took over."""
         self.left: tuple[str, ...] = ()
@@ -75,12 +76,10 @@ class Ownership:
         trouble = distrust(file.path)
         if trouble:
             raise InputError(f"the lease file {file.path} is not trusted: {trouble}")
-        lock = self._lock = file.path.with_name(file.path.name + ".agent")
-        try:
+        lock = self._lock = file.agent_lock
+        with system_errors("cannot lock a file", lock):
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise InputError(f"cannot lock a file: {why(error)} at {lock}") from error
         text = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,6 +125,10 @@ class Ownership:
             if before is not None and before.description != machine.description:
                 tell(f"this machine has {machine.description} now, and had {before.description} before")
             table = LeaseTable(machine, table.leases, table.waiting)
+            # first of all: with the journal there, a file that somebody removes is known to be the agent's
+            with system_errors("cannot write a file", self._lock):
+                os.pwrite(self._descriptor, f"{socket}\n".encode(), _NOTE)
+                os.truncate(self._descriptor, _NOTE + len(f"{socket}\n".encode()))
             self._write(table, known, known.lost, tell)
             change.table = LeaseTable(machine, agent=str(socket))
         if known.lost:
@@ -150,7 +153,7 @@ class Ownership:
             is_locked = False
         if not is_locked:
             raise InputError(f"the lock file was removed at {self._lock}: another agent may have the leases")
-        if self._file.agent() == self._socket:
+        if self._file.read().agent == self._socket:
             return ()
         with self._file.change(by_agent=True) as change:
             found = change.table.leases
@@ -217,13 +220,15 @@ class Ownership:
         Raises:
             InputError: it cannot be read.
         """
-        try:
-            with os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file:
-                text, inode = file.read(), os.fstat(file.fileno()).st_ino
-        except FileNotFoundError:
+        text, inode = b"", 0
+        with (
+            system_errors("cannot read the journal", self.journal),
+            suppress(FileNotFoundError),
+            os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file,
+        ):
+            text, inode = file.read(), os.fstat(file.fileno()).st_ino
+        if not inode:
             return Reading(LeaseTable(), (Damage(1, b""),)), b""
-        except OSError as error:
-            raise InputError(f"cannot read the journal: {why(error)} at {self.journal}") from error
         reading = read_entries(text, str(self.journal))
         promise = self._promise
         if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > len(text):
@@ -239,11 +244,9 @@ class Ownership:
         """
         if known.damaged:
             tell(f"the damaged journal is now {set_aside(self.journal, known.damaged)}")
-        try:
+        with system_errors("cannot write the journal", self.journal):
             size = write_journal(self.journal, table, lost)
             inode = self.journal.stat().st_ino
-        except OSError as error:
-            raise InputError(f"cannot write the journal: {why(error)} at {self.journal}") from error
         self._note(_Promise(self._boot_id, inode, size, len(table.leases)))
 
     def _note(self, promise: _Promise) -> None:
@@ -252,7 +255,7 @@ class Ownership:
         words = f"{os.getpid()} {promise.boot_id} {promise.inode} {promise.size} "
         words += "" if promise.leases is None else str(promise.leases)
         with suppress(OSError):  # without it, less is noticed
-            os.pwrite(self._descriptor, f"{words if promise.boot_id else os.getpid():<120}\n".encode(), 0)
+            os.pwrite(self._descriptor, f"{words if promise.boot_id else os.getpid():<{_NOTE - 1}}\n".encode(), 0)
 
     def _tell_of_ended(self, gone: list[LeaseRecord], tell: Callable[[str], None]) -> None:
         """Say how many leases have ended while there was no agent."""

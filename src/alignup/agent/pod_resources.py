@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.trusted_files import clear, make_folders, mode_of_new_files, remove, why
+from alignup.trusted_files import clear, make_folders, mode_of_new_files, remove, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,14 +108,12 @@ def serve_pod_resources(path: Path, view: PodResourcesView, loop: asyncio.Abstra
     """
     server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"), maximum_concurrent_rpcs=16)
     server.add_generic_rpc_handlers((_handlers(view, loop),))
-    try:
+    with system_errors("cannot serve PodResources", path, RuntimeError):
         make_folders(path.parent)
         clear(path, "--podresources")
         with mode_of_new_files(0o600):
             server.add_insecure_port(f"unix:{path}")
         server.start()
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"cannot serve PodResources: {why(error)} at {path}") from error
 
     def stop() -> None:
         server.stop(grace=None).wait()

@@ -10,12 +10,13 @@ import logging
 import os
 import shutil
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, decode_request, frame, length_of
 from alignup.processes.callers import Caller
-from alignup.trusted_files import check_free, make_folders, why
+from alignup.trusted_files import check_free, make_folders, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +51,8 @@ class AgentServer:
         self._service = service
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[_Connection] = set()
-        self._of_user: dict[int, int] = {}
-        self._refused: dict[int, int] = {}
+        self._of_user = Counter[int]()
+        self._refused = Counter[int]()
         """Connections by user that were refused since that was logged last."""
 
     async def start(self) -> None:
@@ -60,10 +61,8 @@ class AgentServer:
         Raises:
             InputError: the socket cannot be made, or there is something else, or somebody serves it.
         """
-        try:
+        with system_errors("cannot serve a socket", self._path, LookupError):
             listening = self._listening()
-        except (OSError, LookupError) as error:
-            raise InputError(f"cannot serve a socket: {why(error)} at {self._path}") from error
         loop = asyncio.get_running_loop()
         # so many are accepted in one turn of the loop: a flood of them keeps nobody else waiting for long
         self._server = await loop.create_unix_server(
@@ -81,35 +80,31 @@ class AgentServer:
 
     def admit(self, connection: _Connection) -> bool:
         """Count a connection; return whether it may stay. Those of root and of the agent's own user always may."""
-        of_user = self._of_user.get(connection.uid, 0)
-        is_first = connection.uid in {0, os.geteuid()}
-        if not is_first and (len(self._connections) >= _MOST_CONNECTIONS or of_user >= _MOST_OF_A_USER):
-            self._note_refused(connection.uid)
+        uid = connection.uid
+        is_full = len(self._connections) >= _MOST_CONNECTIONS or self._of_user[uid] >= _MOST_OF_A_USER
+        if is_full and uid not in {0, os.geteuid()}:
+            self._note_refused(uid)
             return False
         self._connections.add(connection)
-        self._of_user[connection.uid] = of_user + 1
+        self._of_user[uid] += 1
         return True
 
     def _note_refused(self, uid: int) -> None:
         """Log refused connections, once a second."""
         if not self._refused:
             asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
-        self._refused[uid] = self._refused.get(uid, 0) + 1
+        self._refused[uid] += 1
 
     def _log_refused(self) -> None:
-        refused, self._refused = self._refused, {}
-        words = ", ".join(f"{count} of user {uid}" for uid, count in list(refused.items())[:8])
+        refused, self._refused = self._refused, Counter()
+        words = ", ".join(f"{count} of user {uid}" for uid, count in refused.most_common(8))
         _LOG.warning("connections were refused, since there are too many: %s", words)
 
     def forget(self, connection: _Connection) -> None:
         """Count a connection no longer."""
         if connection in self._connections:
             self._connections.discard(connection)
-            left = self._of_user[connection.uid] - 1
-            if left:
-                self._of_user[connection.uid] = left
-            else:
-                del self._of_user[connection.uid]
+            self._of_user -= Counter([connection.uid])  # which leaves no zeros
 
     def _listening(self) -> socket.socket:
         """Return a socket that listens at the path, in the place of one that was left there."""
@@ -159,10 +154,8 @@ class _Connection(asyncio.Protocol):
         """What has been sent is not taken."""
         self._is_lost = False
         self._give_up: Callable[[], object] | None = None
-        self._reading: asyncio.TimerHandle | None = None
-        """Ends the connection if a message does not become whole."""
-        self._writing: asyncio.TimerHandle | None = None
-        """Ends the connection if replies are not taken."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """They end the connection if a message does not become whole (`reading`), or replies are not taken."""
         self._caller: Caller
         self.uid = -1
 
@@ -179,18 +172,18 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
         self._is_lost = True
         self._server.forget(self)
-        self._stop_reading_timer()
-        self._stop_writing_timer()
+        self._stop_timer("reading")
+        self._stop_timer("writing")
         if self._give_up is not None:
             self._give_up()
 
     def pause_writing(self) -> None:
         self._is_unread = True
-        self._writing = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+        self._start_timer("writing")
 
     def resume_writing(self) -> None:
         self._is_unread = False
-        self._stop_writing_timer()
+        self._stop_timer("writing")
         self._go_on()
 
     def data_received(self, data: bytes) -> None:
@@ -236,7 +229,7 @@ class _Connection(asyncio.Protocol):
             return
         text = bytes(self._buffer[HEADER : HEADER + length])
         del self._buffer[: HEADER + length]
-        self._stop_reading_timer()
+        self._stop_timer("reading")
         self._is_busy = True
         self._carry_out(text)
 
@@ -271,15 +264,12 @@ class _Connection(asyncio.Protocol):
 
     def _expect_the_rest(self) -> None:
         """Give whoever has begun a message some time for the rest of it."""
-        if self._buffer and self._reading is None and not self._is_lost:
-            self._reading = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+        if self._buffer and "reading" not in self._timers and not self._is_lost:
+            self._start_timer("reading")
 
-    def _stop_reading_timer(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    def _start_timer(self, what: str) -> None:
+        self._timers[what] = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
 
-    def _stop_writing_timer(self) -> None:
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
+    def _stop_timer(self, what: str) -> None:
+        if what in self._timers:
+            self._timers.pop(what).cancel()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -64,6 +65,7 @@ _MOST_CALLS: Final = 64
 _PAUSE: Final = 0.02
 """Seconds between two reports that are taken over, at least."""
 _T = TypeVar("_T")
+_Held = TypeVar("_Held", "LeaseRecord", "Waiter")
 _MOST_QUESTIONS: Final = 16
 """A request whose plugins are asked more often meets a machine that changes all the time."""
 
@@ -151,13 +153,8 @@ class Service:
                 reply(shown(self._ledger, uid, self.watch.state_of))
             else:
                 reply(self._parts(request))
-        except AllocationError as error:
-            reply(Refused(error.detail, error.reason))
-        except AlignupError as error:
-            reply(Failed(str(error)))
-        except Exception:  # noqa: BLE001  # one request's failure is not to be the others'
-            _LOG.exception("a request of user %s failed", uid)
-            reply(Failed(_OWN_FAILURE))
+        except Exception as error:  # noqa: BLE001  # one request's failure is not to be the others'
+            reply(_reply_to(error, uid))
         return None
 
     def ended(self, lease_id: str) -> None:
@@ -260,15 +257,10 @@ class Service:
                 if wait:
                     self._observer.waited(time.monotonic() - start)
                 self._tell(granted, time.monotonic() - start, reply)
-        except AllocationError as refusal:
-            waited = f" (waited for {wait:g} s)" if wait > 0 else ""
-            self._observer.refused(refusal.reason, time.monotonic() - start)
-            reply(Refused(f"{refusal.detail}{waited}", refusal.reason))
-        except AlignupError as error:
-            reply(Failed(str(error)))
-        except Exception:  # noqa: BLE001  # as above
-            _LOG.exception("a request of user %s failed", claim.uid)
-            reply(Failed(_OWN_FAILURE))
+        except Exception as error:  # noqa: BLE001  # as above
+            if isinstance(error, AllocationError):
+                self._observer.refused(error.reason, time.monotonic() - start)
+            reply(_reply_to(error, claim.uid, f" (waited for {wait:g} s)" if wait > 0 else ""))
         finally:
             self._turns.pop(claim.id, None)
             if not self._is_closing:
@@ -400,6 +392,16 @@ class Service:
         self._enclosures.discard(lease.cgroup)
 
 
+def _reply_to(error: Exception, uid: int, waited: str = "") -> Reply:
+    """Return what the user of a request that failed is told."""
+    if isinstance(error, AllocationError):
+        return Refused(f"{error.detail}{waited}", error.reason)
+    if isinstance(error, AlignupError):
+        return Failed(str(error))
+    _LOG.error("a request of user %s failed", uid, exc_info=error)
+    return Failed(_OWN_FAILURE)
+
+
 def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leases:
     """Return leases and queue as a user may see them: of other users, what they have and ask for, but not who they are.
 
@@ -412,33 +414,18 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leas
     def sees(one: LeaseRecord | Waiter) -> bool:
         return ledger.is_admin(uid) or ledger.owner_of(one) == uid
 
+    def hidden(one: _Held, **more: str | None) -> _Held:
+        name = f"(user {ledger.owner_of(one)})"
+        return msgspec.structs.replace(one, id="", name=name, process=_NOBODY, command="", **more)
+
     leases = tuple(
         KnownLease(lease, state_of(lease.id).value)
         if sees(lease)
-        else KnownLease(
-            msgspec.structs.replace(
-                lease,
-                id="",
-                name=f"(user {ledger.owner_of(lease)})",
-                process=_NOBODY,
-                keeper=None,
-                command="",
-                answer=None,
-                cgroup="",
-            ),
-            Liveness.RUNNING.value,
-        )
+        else KnownLease(hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value)
         for lease in ledger.leases.values()
     )
-    waiting = tuple(
-        msgspec.structs.replace(one, ancestors=())
-        if sees(one)
-        else msgspec.structs.replace(
-            one, id="", name=f"(user {ledger.owner_of(one)})", process=_NOBODY, command="", ancestors=()
-        )
-        for one in ledger.waiting
-    )
-    return Leases(leases, waiting)
+    waiting = (one if sees(one) else hidden(one) for one in ledger.waiting)
+    return Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
 
 
 class _Calls:
@@ -447,7 +434,7 @@ class _Calls:
     def __init__(self, resource: str) -> None:
         self._resource = resource
         self._threads = ThreadPoolExecutor(_THREADS, "plugin")
-        self._count = 0
+        self._free = threading.Semaphore(_MOST_CALLS)
 
     async def call(self, function: Callable[..., _T], *arguments: object) -> _T:
         """Return what a function returns.
@@ -455,22 +442,11 @@ class _Calls:
         Raises:
             AllocationError: too many calls wait already, or the function raises one.
         """
-        if self._count >= _MOST_CALLS:
+        if not self._free.acquire(blocking=False):
             raise AllocationError(f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it")
-        self._count += 1
         calling = self._threads.submit(function, *arguments)
-        loop = asyncio.get_running_loop()
-        calling.add_done_callback(lambda _: self._done(loop))
+        calling.add_done_callback(lambda _: self._free.release())
         return await asyncio.wrap_future(calling)
-
-    def _done(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count a call no longer; called from its thread."""
-
-        def less() -> None:
-            self._count -= 1
-
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(less)
 
     def close(self) -> None:
         """Begin no more calls."""

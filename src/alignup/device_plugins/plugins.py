@@ -29,7 +29,7 @@ from alignup.device_plugins.connection import Limits, PluginConnection
 from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from alignup.device_plugins.messages import SOCKET_NAME, DevicePluginError, registration_of, without_unknown_nodes
 from alignup.errors import InputError
-from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, why
+from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -286,7 +286,7 @@ class RegistrationServer:
         folder = self._socket.parent
         if len(bytes(self._socket)) > LONGEST_PATH:
             raise InputError.at("the folder of device plugins", "a path of up to 94 bytes", str(folder))
-        try:
+        with system_errors("cannot serve device plugins", folder, RuntimeError):
             make_folders(folder)
             check_free(self._socket, "the folder of device plugins")
             for path in folder.iterdir():
@@ -295,8 +295,6 @@ class RegistrationServer:
             with mode_of_new_files(0o600):
                 self._server.add_insecure_port(f"unix:{self._socket}")
             self._server.start()
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"cannot serve device plugins: {why(error)} at {folder}") from error
 
     def stop(self) -> None:
         """Serve no longer, and remove the socket."""

@@ -50,20 +50,17 @@ class Start(msgspec.Struct, frozen=True):
     """What is to be seen elsewhere than on the host, by this process and those that it starts."""
 
 
-class _Born(msgspec.Struct, frozen=True):
-    """The first report of a keeper: the process of the command, or the error number if it cannot be made."""
+class _Report(msgspec.Struct, frozen=True):
+    """A report of a keeper: the first one tells of the command's beginning, the last one of its end."""
 
-    pid: int
+    pid: int = 0
+    """The process of the command; 0: it cannot be made."""
     error: int = 0
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    """The last report of a keeper: how the command ended."""
-
-    status: int
+    """The number of the error why not."""
+    status: int = 0
     """Its exit status; 128 and the signal's number if a signal ended it."""
-    alone: bool
-    """True if nothing that it started is left."""
+    alone: bool = False
+    """It has ended, and nothing that it started is left."""
 
 
 class WaitingCommand:
@@ -101,7 +98,7 @@ class WaitingCommand:
         self.is_over = False
         """True once neither the command nor anything that it started is left, as far as is known."""
         report = self._line()
-        born = msgspec.json.decode(report, type=_Born) if report else _Born(0)
+        born = msgspec.json.decode(report, type=_Report) if report else _Report()
         self.pid = born.pid
         """The process id of the command."""
         if not self.pid:
@@ -143,7 +140,7 @@ class WaitingCommand:
             pid, status = os.waitpid(self.keeper, os.WNOHANG)
             report = self._line()
             if report:
-                ended = msgspec.json.decode(report, type=_Ended)
+                ended = msgspec.json.decode(report, type=_Report)
                 if ended.alone and not pid:
                     os.waitpid(self.keeper, 0)
                 self.is_over = ended.alone
@@ -173,12 +170,12 @@ def _be_the_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, 
         try:
             pid = os.fork()
         except OSError as error:
-            _write(reporting, msgspec.json.encode(_Born(0, error.errno or 0)) + b"\n")
+            _tell(reporting, error=error.errno or 0)
             raise
         if pid == 0:
             os.close(reporting)
             _be_the_child(words, *pipe)
-        _write(reporting, msgspec.json.encode(_Born(pid)) + b"\n")
+        _tell(reporting, pid=pid)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _let_go_of_everything({reporting, *kept})
         _adopt_orphans()
@@ -200,10 +197,10 @@ def _keep(command: int, waits: int, reporting: int) -> None:
             pid, status = os.waitpid(-1, 0)
             if pid == command:
                 code = os.waitstatus_to_exitcode(status)
-                report = _Ended(code if code >= 0 else _BY_SIGNAL - code, alone=not _has_children())
+                alone = not _has_children()
                 with suppress(BrokenPipeError):
-                    _write(reporting, msgspec.json.encode(report) + b"\n")
-                if os.getppid() == waits and not report.alone:
+                    _tell(reporting, status=code if code >= 0 else _BY_SIGNAL - code, alone=alone)
+                if os.getppid() == waits and not alone:
                     os.kill(waits, signal.SIGCHLD)
 
 
@@ -239,6 +236,11 @@ def _adopt_orphans() -> None:
 
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _tell(reporting: int, **report: int) -> None:
+    """Write a line of a keeper's report."""
+    _write(reporting, msgspec.json.encode(report) + b"\n")
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -5,8 +5,9 @@ at any moment leaves the old leases or the new ones. The lock is the kernel's (f
 good; it says which process had it last, and the checksum of the leases.
 
 A file that is damaged, missing, or not the one that was written last (somebody removed it, or put an old copy back)
-is completed by what running processes show of their leases. A file that was never one of leases is left alone. The
-file, and every folder above it, must belong to root or to this user: see `alignup.trusted_files`.
+is completed by what running processes show of their leases; if the journal of an agent is beside it, that agent has
+the leases. A file that was never one of leases is left alone. The file, and every folder above it, must belong to root
+or to this user: see `alignup.trusted_files`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from alignup.errors import InputError
 from alignup.leases.evidence import find_evidence, with_evidence
 from alignup.leases.record import LeaseTable, check_amounts, encode_leases, holders, lease_decoder
 from alignup.text.json_text import decode_json
-from alignup.trusted_files import distrust, make_folders, open_own, open_plain, set_aside, why, write_new
+from alignup.trusted_files import distrust, make_folders, open_own, open_plain, replace_file, set_aside, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ AGENT_VERSION: Final = 2
 _BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _FILE_NAME: Final = "leases.json"
 _LARGEST: Final = 64 << 20
+_UNKNOWN_AGENT: Final = "a socket that is not known"
+_LONGEST_NOTES: Final = 1 << 13
 _NOBODY: Final = "no running process holds a lease of it"
 _NOTE: Final = re.compile(rb"alignup-lock +(?P<pid>[0-9]{1,10}) (?P<checksum>[0-9a-f ]{8})\n")
 _LONGEST_NOTE: Final = 64
@@ -191,10 +194,8 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
     Raises:
         InputError: the file cannot be made or locked, or another process keeps the lock.
     """
-    try:
+    with system_errors("cannot lock a file", path):
         descriptor = _lock(path, tell)
-    except OSError as error:
-        raise InputError(f"cannot lock a file: {why(error)} at {path}") from error
     try:
         yield Lock(path, descriptor)
     finally:
@@ -332,7 +333,7 @@ class LeaseFile:
         Raises:
             InputError: as for `read`, or the file names an agent, and may be the work of other users.
         """
-        agent = self._look(open_plain).table.agent or ""
+        agent = self._agent_of_journal(self._look(open_plain))
         trouble = distrust(self.path) if agent else ""
         if trouble:
             raise InputError(
@@ -356,7 +357,7 @@ class LeaseFile:
         trouble = distrust(self.path)
         if trouble:
             raise InputError(f"the lease file {self.path} is not trusted: {trouble}")
-        with locked(self.path.with_name(self.path.name + ".lock"), self.tell) as lock:
+        with locked(self._lock, self.tell) as lock:
             found = self._look(open_own)
             before = found.table
             if not found.checksum or found.checksum != lock.checksum:
@@ -372,15 +373,52 @@ class LeaseFile:
                 # another process may have been given the same, by a lock of its own
                 raise InputError(f"the lock file was removed at {self.path}.lock; try again")
 
+    @property
+    def journal(self) -> Path:
+        """Where the leases are while an agent has them."""
+        return self.path.with_name(self.path.name + ".journal")
+
+    @property
+    def agent_lock(self) -> Path:
+        """The file that the agent has locked as long as it runs; its second line is the agent's socket."""
+        return self.path.with_name(self.path.name + ".agent")
+
+    def _agent_of_journal(self, found: _Found, lock: Lock | None = None) -> str:
+        """Return the socket of the agent whose journal is beside a file that names none; empty: the file counts.
+
+        It does if there is no journal, or if the file is the one that was written last: nobody removed it, or put an
+        old one back.
+        """
+        if found.table.agent or not self.journal.exists():
+            return found.table.agent or ""
+        if found.checksum and found.checksum == (self._written() if lock is None else lock.checksum):
+            return ""
+        with suppress(OSError), os.fdopen(open_plain(self.agent_lock), "rb") as file:
+            _, _, rest = file.read(_LONGEST_NOTES).partition(b"\n")
+            return os.fsdecode(rest.partition(b"\n")[0]) or _UNKNOWN_AGENT
+        return _UNKNOWN_AGENT
+
+    def _written(self) -> str:
+        """Return the checksum of the file when it was written last; empty: not known."""
+        with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as file:
+            return _note(file.fileno())[1]
+        return ""
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
+
     def _look(self, opener: Callable[[Path, int], int]) -> _Found:
         """Read the file as it is."""
-        try:
-            with os.fdopen(opener(self.path, os.O_RDONLY), "rb") as file:
-                text = file.read(_LARGEST + 1)
-        except FileNotFoundError:
+        text: bytes | None = None
+        with (
+            system_errors("cannot read the file of leases", self.path),
+            suppress(FileNotFoundError),
+            os.fdopen(opener(self.path, os.O_RDONLY), "rb") as file,
+        ):
+            text = file.read(_LARGEST + 1)
+        if text is None:
             return _Found(LeaseTable())
-        except OSError as error:
-            raise InputError(f"cannot read the file of leases: {why(error)} at {self.path}") from error
         if len(text) > _LARGEST:
             raise InputError(f"expected a file of leases of up to {_LARGEST} bytes, got more at {self.path}")
         try:
@@ -393,19 +431,10 @@ class LeaseFile:
             ) from None
 
     def _write(self, table: LeaseTable, lock: Lock) -> None:
-        # one name is enough: there is one writer, and what a killed one left is removed
-        draft = self.path.with_name(self.path.name + ".new")
         text = encode_table(table)
-        try:
-            with suppress(FileNotFoundError):
-                draft.unlink()
-            write_new(draft, text)
+        with system_errors("cannot write the file of leases", self.path):
             # the folder needs no fsync: should the rename be lost with the power, so are all the processes
-            draft.replace(self.path)
-        except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
-            raise InputError(f"cannot write the file of leases: {why(error)} at {self.path}") from error
+            replace_file(self.path, text)
         lock.note(checksum(text))
 
     def _recovered(self, found: _Found, lock: Lock) -> LeaseTable:
@@ -415,6 +444,10 @@ class LeaseFile:
         only has it set aside twice.
         """
         table, words = with_evidence(found.table, find_evidence(self.path))
+        agent = self._agent_of_journal(found, lock)
+        if agent and not table.agent:
+            table = msgspec.structs.replace(table, agent=agent)
+            words = f"the agent at {agent} has its leases" + (f"; {words}" if words else "")
         if found.damage is not None:
             aside = set_aside(self.path, found.text)
             self._write(table, lock)

@@ -26,36 +26,21 @@ if TYPE_CHECKING:
     from alignup.device_plugins.answer import DeviceAnswer, DeviceNode
 
 _CLONE_NEWNS: Final = 0x20000
-_MS_RDONLY: Final = 1
 _MS_NOSUID: Final = 2
-_MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
 _MS_REC: Final = 16384
 _MS_PRIVATE: Final = 1 << 18
 _MS_SLAVE: Final = 1 << 19
-# system calls since Linux 5.2, with the same numbers on all architectures
+# system calls since Linux 5.2 and 5.12, with the same numbers on all architectures
 _OPEN_TREE: Final = 428
 _MOVE_MOUNT: Final = 429
 _MOUNT_SETATTR: Final = 442
-"""Since Linux 5.12."""
 _MOUNT_ATTR_RDONLY: Final = 1
 _OPEN_TREE_CLONE: Final = 1
 _AT_RECURSIVE: Final = 0x8000
 _AT_FDCWD: Final = -100
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
 _CAP_SYS_ADMIN: Final = 21
-_FLAGS: Final = (
-    (os.ST_NOSUID, _MS_NOSUID),
-    (os.ST_NODEV, 4),
-    (os.ST_NOEXEC, 8),
-    (os.ST_NOATIME, 1024),
-    (os.ST_NODIRATIME, 2048),
-    (os.ST_RELATIME, 1 << 21),
-)
-"""Those of a mount as statvfs returns them, and as mount takes them."""
-_POINT: Final = 4
-"""The position of a mount's path in a line of mountinfo, where some letters are escaped."""
-_ESCAPED: Final = {ord(letter): f"\\{ord(letter):03o}" for letter in " \t\n\\"}
 _ACCESS: Final = {"r": os.R_OK, "w": os.W_OK}
 
 
@@ -103,13 +88,13 @@ def may_mount(status: Path = Path("/proc/self/status")) -> bool:
 def mount_privately(mounts: Sequence[Mount]) -> None:
     """Give the calling process a mount namespace of its own with some mounts.
 
-    It must have one thread, on Linux 5.2 or later. Where there is nothing at the path of a mount, the closest folder
-    above it is covered by one that shows the same, and the path too. That one is read-only: what were written into it
-    would be lost. What is below it stays writable.
+    It must have one thread, on Linux 5.2 or later; 5.12 where something is read-only, or covered. Where nothing is at
+    the path of a mount, the closest folder above it is covered by one that shows the same, and the path too. That one
+    is read-only: what were written into it would be lost. What is below it stays writable.
 
     Raises:
         OSError: that cannot be; the error names the path. The namespace may have some of the mounts.
-        InputError: a path is missing right below the root, which cannot be covered, or the kernel is too old for one.
+        InputError: a path is missing right below the root, which cannot be covered, or the kernel is too old.
     """
     try:
         folder = os.getcwd()  # noqa: PTH109  # of text
@@ -125,7 +110,8 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
         _make_target(mount, covers)
         _put(copy, mount.container_path)
         if mount.read_only:
-            _make_all_read_only(mount.container_path)
+            # none of the host's appear below it any more
+            _make_read_only(mount.container_path, _AT_RECURSIVE, _MS_PRIVATE)
     for cover in covers:
         _make_read_only(cover)
     with suppress(OSError):
@@ -210,41 +196,21 @@ def _put(copy: int, path: str) -> None:
         os.close(copy)
 
 
-def _make_all_read_only(path: str) -> None:
-    """Let nobody write through a mount, nor through those below it; none of the host's appears there any more.
+def _make_read_only(path: str, flags: int = 0, propagation: int = 0) -> None:
+    """Let nobody write through a mount, nor, if it is recursive, through those below it; other attributes stay.
 
     Raises:
         OSError: the kernel refuses.
-        InputError: there are mounts below it, and the kernel is older than Linux 5.12, which changes all together.
+        InputError: it is older than Linux 5.12.
     """
-    attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, _MS_PRIVATE, 0)
+    attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, propagation, 0)
     words = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
-    size = ctypes.c_size_t(len(attributes))
     try:
-        _call("syscall", path, *words, ctypes.c_uint(_AT_RECURSIVE), attributes, size)
+        _call("syscall", path, *words, ctypes.c_uint(flags), attributes, ctypes.c_size_t(len(attributes)))
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        if _has_mounts_below(path):
-            raise InputError(
-                f"expected Linux 5.12 to show other file systems below a path read-only, got an older one at {path}"
-            ) from None
-        _mount("none", path, "", _MS_PRIVATE)
-        _make_read_only(path)
-
-
-def _has_mounts_below(path: str, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Return whether something is mounted below a path."""
-    above = f"{os.path.realpath(path)}/".translate(_ESCAPED)
-    lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
-    return any(line.split()[_POINT].startswith(above) for line in lines)
-
-
-def _make_read_only(path: str) -> None:
-    """Let nobody write through a mount itself; its other flags stay, and what is mounted below it."""
-    now = os.statvfs(path).f_flag
-    flags = sum(flag for there, flag in _FLAGS if now & there)
-    _mount("none", path, "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
+        raise InputError(f"expected Linux 5.12 to make mounts read-only, got an older one at {path}") from None
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.processes.identity import identify, runs_here
+from alignup.trusted_files import peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alignup.processes.identity import ProcessIdentity
+    from alignup.trusted_files import Connection
 
-_CREDENTIALS: Final = struct.Struct("3i")
-"""pid, uid, gid."""
 _SO_PEERPIDFD: Final = 77
 """Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""
 _MACHINES: Final = ("x86_64", "aarch64", "riscv64", "ppc64", "ppc64le", "s390x", "loongarch64")
@@ -40,13 +39,6 @@ _LONGEST_LIST: Final = 4096
 """Bytes of a list of processes; one of `alignup run` has a few."""
 
 
-class Connection(Protocol):
-    """What is asked of a socket."""
-
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """Return an option of the socket."""
-
-
 class Caller:
     """The process at the other end of a connection.
 
@@ -58,11 +50,8 @@ class Caller:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(found)
-        self._pid: int = pid
+        self._pid, self.uid = peer(connection)
         self._is_elsewhere: bool | None = None
-        self.uid: int = uid
 
     def is_elsewhere(self) -> bool:
         """Return whether the caller is in another PID namespace than this process, or is not to be seen from here."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.processes.identity import EVENTS, has_processes, runs_here, shows_processes
-from alignup.trusted_files import why
+from alignup.trusted_files import system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -57,14 +57,12 @@ class Cgroups:
         self.base = base
         place = base or cgroup_of("self")
         is_new = not place.exists()
-        try:
+        with system_errors("cannot make cgroups", place):
             if base is not None:
                 _make(base)
             is_cgroup = _tells_of_its_end(place)
             if is_new and not is_cgroup:
                 place.rmdir()
-        except OSError as error:
-            raise InputError(f"cannot make cgroups: {why(error)} at {place}") from error
         if not is_cgroup:
             raise InputError(f"expected a cgroup of version 2, got another folder at {place}")
 
@@ -192,11 +190,9 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
     Raises:
         InputError: it has none, or it is not mounted where this process sees it.
     """
-    try:
+    with system_errors("cannot read which cgroup a process is in", proc / process):
         lines = (proc / process / "cgroup").read_text("utf-8", "replace").splitlines()
         mounts = (proc / "self" / "mountinfo").read_text("utf-8", "replace").splitlines()
-    except OSError as error:
-        raise InputError(f"cannot read which cgroup a process is in: {why(error)} at {proc / process}") from error
     own = next((line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED)), None)
     if own is None:
         raise InputError("expected cgroups of version 2, got none")

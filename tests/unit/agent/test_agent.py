@@ -414,7 +414,7 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
         plugin.serve().reports.put(report("nic0", "nic1", "nic2", "nic3"))
         plugin.register()
         source = client(folder)
-        eventually(lambda: any(NIC in part.part.devices for part in parts_or_none(source)))
+        eventually(lambda: any(NIC in part.devices for part in parts_or_none(source)))
         plugin.calls.clear()
         grant = source.acquire(claim(devices={NIC: 1, leasing.GPU: 1}))
         assert grant.lease.devices == {NIC: ("nic2",), leasing.GPU: ("gpu0",)}
@@ -489,9 +489,21 @@ def test_many_clients_hold_nothing_twice(folder, durable):
         assert client(folder).overview().leases == ()
 
 
+def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, monkeypatch):
+    """The agent is asked, whose journal is still there; the file is made again."""
+    monkeypatch.setattr("alignup.agent.agent._LOOK", 0.05)
+    with running_agent(folder):
+        held = client(folder).acquire(claim(cpus=2)).lease
+        (folder / "leases.json").unlink()
+        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2)).lease
+        assert {held.id, beside.id} == {known.lease.id for known in client(folder).overview().leases}
+        assert not held.cpus & beside.cpus
+        eventually((folder / "leases.json").exists)
+
+
 @pytest.mark.parametrize("is_shown", [True, False])
-def test_a_file_that_somebody_removes_is_made_again(folder, monkeypatch, caplog, is_shown):
-    """Leases that were given from it meanwhile are the agent's, unless they share something with those that it has."""
+def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog, is_shown):
+    """Leases that were given meanwhile, since nothing told of an agent, are the agent's unless it has some of them."""
     monkeypatch.setattr("alignup.agent.agent._LOOK", 0.5)
     evidence = evidence_file()
 
@@ -501,7 +513,9 @@ def test_a_file_that_somebody_removes_is_made_again(folder, monkeypatch, caplog,
     with running_agent(folder):
         client(folder).acquire(claim(show=show if is_shown else None, cpus=2))
         (folder / "leases.json").unlink()
+        journal = (folder / "leases.json.journal").rename(folder / "j")
         beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
+        journal.rename(folder / "leases.json.journal")
         eventually(lambda: "given beside the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
         assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown

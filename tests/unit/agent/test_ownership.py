@@ -13,8 +13,9 @@ from alignup.agent.journal import Reading, line_of, read_entries, write_journal
 from alignup.agent.ownership import Ownership
 from alignup.errors import InputError
 from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
-from alignup.leases.file import AgentOwnsError, LeaseFile
+from alignup.leases.file import AgentOwnsError, LeaseFile, encode_table
 from alignup.leases.record import Given, LeaseTable, MachineIdentity, Waiter
+from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import identify
 
 MACHINE = MachineIdentity("m", "a machine")
@@ -134,14 +135,68 @@ def test_leases_are_handed_back_once(file, socket, ownership):
 
 
 def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
-    """What was given from it meanwhile is the agent's."""
+    """Nothing is given beside the agent meanwhile."""
+    file.tell = lambda _: None
     ownership.take_over(MACHINE, socket, pytest.fail)
     assert ownership.look() == ()
     file.path.unlink()
+    with pytest.raises(AgentOwnsError):
+        put(file, leasing.record("beside"))
+    assert ownership.look() == ()
+    assert file.read().agent == str(socket)
+
+
+def test_what_was_given_from_a_removed_file_is_the_agents(file, socket, ownership):
+    """Nothing told of an agent: its journal was removed too."""
+    ownership.take_over(MACHINE, socket, pytest.fail)
+    file.path.unlink()
+    ownership.journal.unlink()
     put(file, leasing.record("beside"))
     assert [lease.name for lease in ownership.look()] == ["beside"]
     assert file.agent() == str(socket)
     assert ownership.look() == ()
+
+
+def old_copy(file):
+    file.path.write_bytes(encode_table(LeaseTable(MACHINE)))
+
+
+def nothing_known_of_the_agent(file):
+    file.path.unlink()
+    file.agent_lock.unlink()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file: file.path.unlink(),
+        lambda file: file.path.write_bytes(b""),
+        lambda file: file.path.write_bytes(file.path.read_bytes()[:-20]),
+        old_copy,
+        nothing_known_of_the_agent,
+    ],
+    ids=["removed", "emptied", "torn", "replaced", "removed with the lock"],
+)
+@pytest.mark.parametrize("is_kept", [True, False], ids=["", "without the file's lock"])
+def test_a_file_that_is_lost_while_the_agent_is_down_costs_nobody_a_lease(file, socket, harm, is_kept):
+    """Its journal is there: neither a command nor the next agent gives what it has."""
+    kept = leasing.record("kept", cpus=CPUSet([1]))
+    file.tell = lambda _: None
+    first = Ownership(file)
+    table = first.take_over(MACHINE, socket, pytest.fail)
+    write_journal(first.journal, LeaseTable(table.machine, (kept,)))
+    first.close()
+    harm(file)
+    if not is_kept:
+        file.path.with_name("leases.json.lock").unlink()
+    is_known = harm is not nothing_known_of_the_agent
+    assert file.agent() == (str(socket) if is_known else "a socket that is not known")
+    with pytest.raises(AgentOwnsError):
+        put(file, leasing.record("beside", cpus=CPUSet([1])))
+    second = Ownership(file)
+    assert second.take_over(MACHINE, socket, lambda _: None).leases == (kept,)
+    assert file.read().agent == str(socket)
+    second.close()
 
 
 def test_without_its_lock_an_agent_has_no_right(file, socket, ownership):

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,90 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     command.communicate(b"\n", timeout=3 * LONG)
     assert command.returncode == 0
     assert waiting.wait(timeout=3 * LONG) == 0
+    again.terminate()
+    again.communicate(timeout=3 * LONG)
+
+
+@contextmanager
+def holder(folder, name):
+    """Run a command with a lease of two CPUs of the agent, until it is killed."""
+    words = ("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "2", "--name", name)
+    command = subprocess.Popen(  # noqa: S603  # ours
+        [*ALIGNUP, *words, "--", "sh", "-c", "echo $$; read x"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield int(command.stdout.readline())
+    finally:
+        command.communicate("", timeout=3 * LONG)
+
+
+def names(folder):
+    return {
+        json.loads(line)["name"]
+        for line in alignup("ps", "--state", folder / "s.json", "--json").stdout.split("\n")[:-1]
+    }
+
+
+def test_a_file_that_is_removed_while_the_agent_is_down_forgets_nothing(folder):
+    """Commands wait for the agent, and are given nothing beside it."""
+    agent = started(folder, "--no-device-plugins")
+    with holder(folder, "kept"):
+        agent.kill()
+        agent.communicate()
+        (folder / "s.json").unlink()
+        refused = alignup("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true")
+        assert refused.returncode == 125
+        assert f"does not answer at {folder / 'a.sock'}" in refused.stderr
+        again = started(folder, "--no-device-plugins")
+        assert names(folder) == {"kept"}
+    again.terminate()
+    again.communicate(timeout=3 * LONG)
+
+
+def test_an_operator_repairs_a_damaged_journal(folder):
+    """First looks, then does it; until then an agent serves, and gives nothing."""
+    state, journal = str(folder / "s.json"), folder / "s.json.journal"
+    agent = started(folder, "--no-device-plugins")
+    with holder(folder, "kept"):
+        with holder(folder, "lost") as pid:
+            agent.kill()
+            agent.communicate()
+            os.kill(pid, signal.SIGKILL)
+        assert alignup("agent", "--yes").returncode == 2
+        whole = alignup("agent", "--state", state, "--repair")
+        assert (whole.returncode, "all leases are known" in whole.stdout, "kept" in whole.stdout) == (0, True, True)
+        lines = journal.read_bytes().split(b"\n")
+        (bad,) = (i for i, line in enumerate(lines) if b'"given"' in line and b'"name":"lost"' in line)
+        lines[bad] = lines[bad].replace(b'"id":"', b'"id":#', 1)
+        journal.write_bytes(damaged := b"\n".join(lines))
+
+        looked = alignup("agent", "--state", state, "--repair")
+        assert (looked.returncode, "kept" in looked.stdout, "With --yes the agent goes on" in looked.stdout) == (
+            0,
+            True,
+            True,
+        )
+        assert f"line {bad + 1} of the journal cannot be read, and may have been a lease" in looked.stdout
+        assert (journal.read_bytes(), list(folder.glob("*.damaged-*"))) == (damaged, [])
+
+        closed = started(folder, "--no-device-plugins")
+        refused = alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true")
+        assert (refused.returncode, "nothing is given until `alignup agent --repair`" in refused.stderr) == (125, True)
+        assert names(folder) == {"kept"}
+        closed.terminate()
+        closed.communicate(timeout=3 * LONG)
+        back = alignup("agent", "--state", state, "--hand-back")
+        assert (back.returncode, "see `alignup agent --repair`" in back.stderr) == (2, True)
+
+        done = alignup("agent", "--state", state, "--repair", "--yes")
+        assert (done.returncode, "goes on with these leases" in done.stdout, "kept" in done.stdout) == (0, True, True)
+        assert [path.read_bytes() for path in folder.glob("*.damaged-*")] == [damaged]
+        again = started(folder, "--no-device-plugins")
+        assert alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true").returncode == 0
+        assert names(folder) == {"kept"}
     again.terminate()
     again.communicate(timeout=3 * LONG)
 

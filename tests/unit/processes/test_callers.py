@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -58,7 +59,7 @@ def connected(process):
     class Connection:
         def getsockopt(self, _level, option, _size):
             if option == socket.SO_PEERCRED:
-                return module._CREDENTIALS.pack(process, 0, 0)
+                return struct.Struct("3i").pack(process, 0, 0)
             return os.pidfd_open(process).to_bytes(4, sys.byteorder)
 
     return Caller(Connection())
@@ -189,7 +190,7 @@ def test_a_command_in_a_container_gets_a_lease(folder):
             assert known.lease.cgroup == ""
             process.communicate("")
             assert process.returncode == 0
-            assert client(folder).overview().leases == []
+            assert client(folder).overview().leases == ()
         with container(*RUN, agent=folder / "agent.sock") as process:
             process.stdout.readline()
             (known,) = client(folder).overview().leases
@@ -228,7 +229,7 @@ input()
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "given back\n"
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
 
 
 @needs_namespaces
@@ -250,7 +251,7 @@ with socket.socket(socket.AF_UNIX) as connection:
         reply = decode_reply(out.strip().encode())
         assert isinstance(reply, Failed)
         assert "or one that this has started, got pid 1 of another container" in reply.detail
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
 
 
 LIAR = """
@@ -288,7 +289,7 @@ def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
         cgroups = [Path(f"/proc/{number}/cgroup").read_text() for number in numbers]
         assert not [text for text in cgroups if base.name in text]
         assert list(base.glob("alignup-*")) == []
-        assert client(folder).overview().leases == []
+        assert client(folder).overview().leases == ()
 
 
 def test_whether_somebody_is_elsewhere_the_kernel_says():
