@@ -50,7 +50,7 @@ def command(
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
         for known in cut:
-            print_json(part_dict(known))
+            click.echo(json.dumps(part_dict(known), separators=(",", ":")))
     elif as_env:
         for known in cut:
             click.echo(env_line(known, parts))
