@@ -9,6 +9,7 @@ Public names are imported on first use, so that `import alignup` is fast:
     Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
     Explanation, Suggestion                 why a pod is admitted or refused, and what would help
     Cluster, Evaluation                     one pod evaluated on thousands of nodes
+    plan_room, RoomPlan                     the fewest evictions after which waiting pods are admitted
     lease, Lease                            CPUs, memory and devices of this machine for a while
     AlignupError, AlignupWarning            the base of all errors, and of what is ignored
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
+    from alignup.cluster.room import RoomPlan, Standing, plan_room
     from alignup.errors import (
         AlignupError,
         AlignupWarning,
@@ -72,12 +74,15 @@ __all__ = [
     "Policy",
     "QOSClass",
     "ResourceHints",
+    "RoomPlan",
+    "Standing",
     "Suggestion",
     "TopologyHint",
     "TopologyManager",
     "UnknownPodError",
     "lease",
     "make_policy",
+    "plan_room",
 ]
 
 _HOMES = {
@@ -108,12 +113,15 @@ _HOMES = {
     "Policy": "topology_manager.policy",
     "QOSClass": "kubernetes.qos",
     "ResourceHints": "topology_manager.provider",
+    "RoomPlan": "cluster.room",
+    "Standing": "cluster.room",
     "Suggestion": "node.explain.explanation",
     "TopologyHint": "topology_manager.hints",
     "TopologyManager": "topology_manager.manager",
     "UnknownPodError": "errors",
     "lease": "leases.lease",
     "make_policy": "topology_manager.policy",
+    "plan_room": "cluster.room",
 }
 """The module that each public name lives in."""
 

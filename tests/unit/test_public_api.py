@@ -27,6 +27,9 @@ CONTRACT = [
     "Evaluation",
     "Lease",
     "Policy",
+    "RoomPlan",
+    "Standing",
+    "plan_room",
 ]
 
 

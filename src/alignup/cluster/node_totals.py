@@ -134,6 +134,27 @@ class Totals:
         return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
 
 
+def demand_key(pod: Pod) -> object:
+    """Return the same for pods that ask for the same."""
+    return (
+        tuple(pod.annotations.items()),
+        tuple(
+            [
+                (
+                    one.exclusive_cpus,
+                    one.memory,
+                    one.fractional_memory,
+                    one.devices,
+                    one.is_init,
+                    one.is_sidecar,
+                    tuple(one.requests.items()),
+                )
+                for one in pod.all_containers
+            ]
+        ),
+    )
+
+
 def _device_counts(node: Node) -> dict[str, int]:
     """Return how many devices of each resource are free or given."""
     if node.devices is None:

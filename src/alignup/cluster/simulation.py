@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from alignup.cluster.evaluation import REASONS, Evaluation, flat_views
-from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals
+from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.cluster.trace import Arrival, Event, Removal
 from alignup.errors import InputError
@@ -304,7 +304,7 @@ class Candidates:
 
     def of(self, pod: Pod) -> Demand:
         """Return what each node is worth to the pod now."""
-        demand = self._demands.get(key := _key(pod))
+        demand = self._demands.get(key := demand_key(pod))
         if demand is None:
             if len(self._demands) >= _DEMANDS_KEPT or len(self._changes) > _CHANGES_KEPT:
                 self._demands.clear()
@@ -363,27 +363,6 @@ class Candidates:
         count = len(self._cluster) if nodes is None else len(nodes)
         self._cluster.judge(demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes, views=demand.views)
         demand.judged = len(self._changes)
-
-
-def _key(pod: Pod) -> object:
-    """Return the same for pods that ask for the same."""
-    return (
-        tuple(pod.annotations.items()),
-        tuple(
-            [
-                (
-                    one.exclusive_cpus,
-                    one.memory,
-                    one.fractional_memory,
-                    one.devices,
-                    one.is_init,
-                    one.is_sidecar,
-                    tuple(one.requests.items()),
-                )
-                for one in pod.all_containers
-            ]
-        ),
-    )
 
 
 class Meter:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubelet.config import read_configuration, running_kubelet
-from alignup.kubelet.layout import ALLOCATABLE, CONFIG, CPU_STATE, DEVICE_CHECKPOINT, LIST, MEMORY_STATE, NODE, PODS
+from alignup.kubelet.layout import (
+    ALLOCATABLE,
+    ALLOCATED,
+    CONFIG,
+    CPU_STATE,
+    DEVICE_CHECKPOINT,
+    LIST,
+    MEMORY_STATE,
+    NODE,
+    PODS,
+)
 from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import write_archive
@@ -103,7 +113,7 @@ def _kubelet_files(
     configuration = read_configuration(files, config, config_dir, running_kubelet(files))
     if configuration.source:
         yield CONFIG, _json({key: value for key, value in configuration.fields.items() if key in _FIELDS})
-    for path in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
+    for path in (CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
         data = files.read(path)
         if data is not None:
             yield path, data

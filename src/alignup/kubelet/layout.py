@@ -4,6 +4,7 @@ The layout is that of a machine, with recorded answers beside it:
 
     sys/  proc/meminfo  proc/cpuinfo
     var/lib/kubelet/config.yaml  config.d/*.conf  cpu_manager_state  memory_manager_state
+    var/lib/kubelet/allocated_pods_state
     var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
     podresources/list.json  podresources/allocatable.json  pods.json  node.json
 
@@ -33,13 +34,16 @@ CONFIG: Final = f"{KUBELET}/config.yaml"
 CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
 CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
 MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
+ALLOCATED: Final = f"{KUBELET}/allocated_pods_state"
 DEVICE_CHECKPOINT: Final = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
 LIST: Final = "podresources/list.json"
 ALLOCATABLE: Final = "podresources/allocatable.json"
 PODS: Final = "pods.json"
 NODE: Final = "node.json"
 
-_FILES: Final = frozenset((CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE))
+_FILES: Final = frozenset(
+    (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE)
+)
 _TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in _FILES)})
 _MOST_BYTES: Final = 32 << 20
 """Of one file: the pods of a node with thousands of them."""

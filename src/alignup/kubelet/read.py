@@ -12,9 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+import msgspec
+
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
-from alignup.kubelet.layout import NODE, PODS, open_node
+from alignup.kubelet.layout import ALLOCATED, NODE, PODS, open_node
 from alignup.kubelet.node_objects import read_node_object, read_node_pods
 from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
@@ -27,7 +29,7 @@ from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
@@ -56,6 +58,8 @@ class NodeRecords:
     allocatable: Allocatable | None
     """The answer to GetAllocatableResources; None: there is none."""
     node_object: NodeObject | None
+    allocated: frozenset[str] | None = None
+    """The uids of all pods that were admitted and are not removed yet; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,33 @@ def read_records(
     answers = find_answers(files)
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
-    return NodeRecords(files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object)
+    return NodeRecords(
+        files,
+        version,
+        configuration,
+        state,
+        pods,
+        answers.listed,
+        answers.allocatable,
+        node_object,
+        _allocated(files),
+    )
+
+
+class _Allocated(msgspec.Struct):
+    data: str = ""
+
+
+class _Entries(msgspec.Struct):
+    entries: dict[str, msgspec.Raw]
+
+
+def _allocated(files: NodeFiles) -> frozenset[str] | None:
+    """Return the uids of all admitted pods, as kubelets keep them that resize pods; None: this one does not."""
+    with suppress(msgspec.MsgspecError, UnicodeError):
+        outer = msgspec.json.decode(files.read(ALLOCATED) or b"", type=_Allocated)
+        return frozenset(msgspec.json.decode(outer.data, type=_Entries).entries)
+    return None
 
 
 def _read(files: NodeFiles, path: str, read: Any) -> Any:
@@ -250,10 +280,17 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
                 "that are gone count too"
             )
         return None
-    known = pods_by_uid(records.state, records.listed)
-    # init containers are not in the answer, so of those that no pod has under this name nothing is known
+    known = pods_by_uid(records.state, records.listed, records.allocated or ())
+    # init containers are not in the answer: a pod where they alone hold something is in it without holdings
+    names = {(pod.namespace, pod.name) for pod in known.values()}
+    silent = any(not one.holds_something and (one.namespace, one.name) not in names for one in records.listed)
     told = {one.name for pod in records.listed for one in pod.containers}
-    return {uid: names for uid, names in containers.items() if uid in known or not told.intersection(names)}
+    return {
+        uid: found
+        for uid, found in containers.items()
+        if uid in known
+        or (silent and not told.intersection(found) and (records.allocated is None or uid in records.allocated))
+    }
 
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
@@ -343,11 +380,14 @@ class KubeletOptions(TypedDict, total=False):
 _Holding = tuple[str, int, tuple[object, ...], tuple[object, ...]]
 
 
-def pods_by_uid(state: KubeletState, pods: Iterable[PodResources]) -> dict[str, PodResources]:
+def pods_by_uid(
+    state: KubeletState, pods: Iterable[PodResources], first: Container[str] = ()
+) -> dict[str, PodResources]:
     """Return the pod of each uid that some pod's answer fits.
 
     A pod fits a uid if both name the same CPUs, memory and devices for each of its containers, and any at all. Pods
-    that hold the same amounts of memory, and nothing else, cannot be told apart; they are dealt out in order.
+    that hold the same amounts of memory, and nothing else, cannot be told apart; they are dealt out in order, those
+    whose uids are in `first` before others.
     """
     waiting: dict[frozenset[_Holding], list[PodResources]] = {}
     for pod in pods:
@@ -356,7 +396,7 @@ def pods_by_uid(state: KubeletState, pods: Iterable[PodResources]) -> dict[str, 
             waiting.setdefault(key, []).append(pod)
     devices = state.device_ids()
     found = {}
-    for uid, names in state.containers().items():
+    for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
         written = [_written(state, uid, name, devices.get((uid, name), {})) for name in names]
         holdings = frozenset(filter(None, written))
         fitting = next((key for key in _candidates(holdings, waiting) if waiting[key]), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
+from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.records import Record, field
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-_CONFIG_SOURCE: Final = "kubernetes.io/config.source"
-_CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 _OS_LABEL: Final = "kubernetes.io/os"
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
@@ -125,11 +123,9 @@ def requests_of(pod: Pod) -> dict[str, int]:
 
 def is_critical(pod: Pod) -> bool:
     """Return whether a kubelet makes room for the pod: static pods, mirror pods, and those of a critical priority."""
-    source = pod.annotations.get(_CONFIG_SOURCE, "api")
+    source = pod.annotations.get(CONFIG_SOURCE, "api")
     priority = pod.constraints.priority
-    return (
-        source != "api" or _CONFIG_MIRROR in pod.annotations or (priority is not None and priority >= CRITICAL_PRIORITY)
-    )
+    return source != "api" or MIRROR in pod.annotations or (priority is not None and priority >= CRITICAL_PRIORITY)
 
 
 def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Misfit:
@@ -212,7 +208,7 @@ def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Ite
     taken = [port for other in others for port in other.constraints.host_ports]
     if any(_collide(port, other) for port in demands.host_ports for other in taken):
         yield "NodePorts", "node(s) didn't have free ports for the requested pod ports"
-    is_static = pod.annotations.get(_CONFIG_SOURCE, "api") != "api"
+    is_static = pod.annotations.get(CONFIG_SOURCE, "api") != "api"
     if not is_static and not all(_tolerates(demands.tolerations, taint) for taint in node.taints):
         yield "TaintToleration", "node(s) had taints that the pod didn't tolerate"
 

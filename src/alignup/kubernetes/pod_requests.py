@@ -24,6 +24,8 @@ _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""The annotation by which the API server's copy of a static pod is known."""
 _STATIC_SOURCES: Final = ("file", "http")
 """Values of the annotation with which a kubelet marks static pods, which no API server has created."""
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})

@@ -6,14 +6,16 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003  # msgspec reads annotations
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.pod_requests import CONFIG_SOURCE
+from alignup.kubernetes.pod_documents import STATIC_UID
+from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -126,6 +128,9 @@ class WatchedPod:
     """The node it is bound to; empty: none yet, or it has ended."""
     is_leaving: bool = False
     """Whether its deletion was asked for."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    """The kind of the controller that replaces it; empty: none does."""
     since: str = ""
     """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
 
@@ -149,13 +154,15 @@ class PodReader:
         kept = {
             key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
-        uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
+        uid = _static_uid(metadata) or metadata.uid or f"{metadata.namespace}/{metadata.name}"
         pod = self._template(spec).renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,
             node="" if found.has_ended else spec.node_name,
             is_leaving=metadata.deletion_timestamp is not None,
+            labels=metadata.labels or {},
+            owner=next((one.kind for one in metadata.owner_references or () if one.controller), ""),
             since=found.status.start_time or metadata.creation_timestamp or "",
         )
 
@@ -179,6 +186,16 @@ class PodReader:
                 self._templates.clear()
             found = self._templates[key] = pod_from_manifest(_manifest(spec))
         return found
+
+
+def _static_uid(metadata: Metadata) -> str:
+    """Return the uid by which a kubelet knows a static pod, of which this is the copy; empty: it is no copy of one.
+
+    Only a node may make an object that a Node owns; the annotations alone could be anybody's.
+    """
+    annotations = metadata.annotations or {}
+    is_copy = MIRROR in annotations and any(one.kind == "Node" for one in metadata.owner_references or ())
+    return annotations.get(STATIC_UID, "") if is_copy else ""
 
 
 def _manifest(spec: PodSpec) -> dict[str, Any]:

@@ -144,9 +144,44 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     cpus["entries"] |= {"new": {"init": "14"}, "old": {"c0": "15"}}
     cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {14, 15}))
     path.write_text(signed(cpus, "cpu"))
+    listed = json.loads((root / "podresources/list.json").read_text())
+    silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
+    (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
     read = read_kubelet_node(root)
     assert read.stale == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
+
+
+@pytest.mark.parametrize("knows", ["nothing else", "a pod that holds nothing", "which pods were admitted"])
+def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_called(written, knows):
+    """PodResources lists every active pod; a kubelet that resizes pods writes down which it has admitted."""
+    root, _ = written
+    (root / "pods.json").unlink()
+    path = root / "podresources/list.json"
+    listed = json.loads(path.read_text())
+    gone = listed["pod_resources"].pop()
+    for kind in ("cpu", "memory"):  # no pod that is left has a container of this name
+        state = root / f"var/lib/kubelet/{kind}_manager_state"
+        found = json.loads(state.read_text())
+        if "uid-c" in found["entries"]:
+            found["entries"]["uid-c"] = {"like-no-other": found["entries"]["uid-c"].pop("c0")}
+        state.write_text(signed(found, kind))
+    devices = root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    checkpoint = json.loads(devices.read_text())
+    for entry in checkpoint["Data"]["PodDeviceEntries"] or ():
+        if entry["PodUID"] == "uid-c":
+            entry["ContainerName"] = "like-no-other"
+    devices.write_text(signed(checkpoint, "devices"))
+    if knows != "nothing else":
+        listed["pod_resources"].append({"namespace": "kube-system", "name": "proxy", "containers": [{"name": "p"}]})
+    path.write_text(json.dumps(listed))
+    if knows == "which pods were admitted":
+        entries = {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")}
+        allocated = {"data": json.dumps({"entries": entries}), "checksum": 1}
+        (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
+    assert gone
+    stale = read_kubelet_node(root).stale
+    assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
 
 
 def test_without_any_names_the_files_hold_and_it_is_said(written):

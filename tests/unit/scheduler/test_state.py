@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.scheduler.members import AmountsMember, ExactMember
+from alignup.scheduler.objects import decode_pod
 from alignup.scheduler.report import Description
 from alignup.scheduler.state import SLOWEST_REPORT, ClusterState
-from watched import description, report, watched
+from watched import READER, description, pod_object, report, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -203,3 +204,20 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
         fresh.report_seen(one, 0)
     for name in ("n", "m"):
         assert admits(state, name, cpu=4, gpu=1) == admits(fresh, name, cpu=4, gpu=1)
+
+
+def test_the_copy_of_a_static_pod_is_the_pod_that_its_kubelet_reports() -> None:
+    """And a pod that only says so is one of its own."""
+    found = pod_object("static-a", "a", cpu=2)
+    metadata = found["metadata"]
+    metadata["annotations"] = {"kubernetes.io/config.mirror": "uid-of-file", "kubernetes.io/config.hash": "uid-of-file"}
+    assert READER.read(decode_pod(json.dumps(found).encode())).pod.uid == "uid-static-a"
+    metadata["ownerReferences"] = [{"kind": "Node", "name": "a", "uid": "n", "controller": True}]
+    copy = READER.read(decode_pod(json.dumps(found).encode()))
+    assert copy.pod.uid == "uid-of-file"
+    state = ClusterState()
+    held = Description().template(json.dumps(description()), {}).copy()
+    held.admit(copy.pod)
+    state.report_seen(report("a", described=description(), holdings=held), 0)
+    state.pod_seen(copy, 0)
+    assert [pod.uid for pod in state.members["a"].node.pods] == ["uid-of-file"]

@@ -1,0 +1,523 @@
+"""Plans which pods have to go so that waiting pods find a place, as few and as unimportant ones as possible.
+
+Every step of a plan was tried on copies of the nodes, whose own decisions it shows. `plan_room` is for a cluster, and
+`fewest_victims` for one node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.cluster.cluster import Cluster
+from alignup.cluster.node_totals import Totals, demand_key
+from alignup.errors import AlignupError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node import Node
+    from alignup.topology_manager.admission import Admission
+
+MOST_PROVEN: Final = 3
+"""Evictions up to which all sets of pods are looked at."""
+_MOST_DOUBTED: Final = 8
+"""Evictions beyond which no proof is tried."""
+_MOST_SETS: Final = 20_000
+"""Sets of one size that are looked at for a proof."""
+_MOST_TRIALS: Final = 4000
+"""Trials of pods on nodes for a proof."""
+_MOST_ATTEMPTS: Final = 50
+"""Sets of one size that are tried for a pod where nothing is proven."""
+_STRATEGY: Final = "most-allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The facts about a pod that decide whether it may go for others."""
+
+    priority: int = 0
+    since: float = 0.0
+    """When it began to run, in seconds: of pods that are equal otherwise the youngest goes."""
+    budgets: tuple[str, ...] = ()
+    """The disruption budgets that protect it."""
+    comes_back: bool = True
+    """Whether a controller makes another one in its place; a pod that would be lost is never evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a plan."""
+
+    action: str
+    """`evict`, `place` (a pod that waits), or `move` (the place of a pod that was evicted)."""
+    pod: Pod
+    node: str
+    numa_nodes: tuple[int, ...] = ()
+    """The kernel's ids of the NUMA nodes that the pod gets; empty: any, or it goes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step as JSON can hold it."""
+        pod = self.pod
+        found = {"action": self.action, "pod": pod.name, "namespace": pod.namespace, "uid": pod.uid, "node": self.node}
+        return found if self.action == "evict" else {**found, "numaNodes": list(self.numa_nodes) or None}
+
+
+@dataclass(frozen=True, slots=True)
+class RoomPlan:
+    """How waiting pods find a place."""
+
+    steps: tuple[Step, ...]
+    """In the order in which they were tried, and work."""
+    left_out: tuple[Pod, ...]
+    """The pods for which no place was found."""
+    proven: bool
+    """No plan with fewer evictions gives all pods a place."""
+
+    def _of(self, action: str) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.action == action)
+
+    @property
+    def evictions(self) -> tuple[Step, ...]:
+        """The pods that go."""
+        return self._of("evict")
+
+    @property
+    def moves(self) -> tuple[Step, ...]:
+        """The places that these find."""
+        return self._of("move")
+
+    @property
+    def placements(self) -> tuple[Step, ...]:
+        """The places of the pods that wait."""
+        return self._of("place")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON can hold it."""
+        return {
+            "steps": [step.to_dict() for step in self.steps],
+            "evictions": len(self.evictions),
+            "placed": len(self.placements),
+            "leftOut": [{"pod": pod.name, "namespace": pod.namespace, "uid": pod.uid} for pod in self.left_out],
+            "proven": self.proven,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may go, and which sets of pods are the lesser loss."""
+
+    standings: Mapping[str, Standing] = field(default_factory=dict)
+    """By uid; a pod that is not there is as `Standing()` says."""
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    """How many disruptions each budget still allows."""
+
+    def of(self, pod: Pod) -> Standing:
+        """Return the standing of a pod."""
+        return self.standings.get(pod.uid, _NOBODY)
+
+    def may_go(self, pod: Pod, other: Pod) -> bool:
+        """Return whether a pod may go for another one: it comes back, and is not more important."""
+        standing = self.of(pod)
+        return standing.comes_back and standing.priority <= self.of(other).priority
+
+    def violations(self, pods: Iterable[Pod], spent: Mapping[str, int] | None = None) -> int:
+        """Return by how many disruptions the eviction of these pods exceeds the budgets, of which some is spent."""
+        names = [name for pod in pods for name in self.of(pod).budgets]
+        left = {name: self.budgets.get(name, 0) - (spent or {}).get(name, 0) for name in names}
+        return sum(max(0, names.count(name) - allowed) for name, allowed in left.items())
+
+    def loss(self, pods: Sequence[Pod]) -> tuple[Any, ...]:
+        """Return a key that is lower for the lesser loss: number, priority, disruption budgets, age."""
+        standings = [self.of(pod) for pod in pods]
+        return (
+            self.violations(pods),
+            len(pods),
+            sorted((one.priority for one in standings), reverse=True),
+            sum(len(one.budgets) for one in standings),
+            sorted(-one.since for one in standings),
+        )
+
+
+_NOBODY: Final = Standing()
+
+
+def admits(node: Node, pod: Pod) -> bool:
+    """Return whether a node would admit a pod without preempting others by itself."""
+    try:
+        found = node.try_admit(pod)
+    except AlignupError:  # its own policy does not go with the node, or it is there already
+        return False
+    return found.admitted and not found.preempted
+
+
+def without(node: Node, pods: Iterable[Pod]) -> Node:
+    """Return a copy of a node without some of its pods, which also looks at the sums over all pods, as a kubelet."""
+    copy = node.copy()
+    copy.whole_verdict = True
+    there = {pod.uid for pod in copy.pods}
+    for pod in pods:
+        if pod.uid in there:
+            copy.remove(pod.uid)
+    return copy
+
+
+def fewest_victims(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules) -> list[Pod] | None:
+    """Return the pods whose end lets a node admit a pod: the least loss of up to three; None: not even all of them.
+
+    Sets that exceed no budget go before others. More than three are found greedily, none of which can be spared.
+    """
+    if admits(without(node, ()), pod):
+        return []
+    if not admits(without(node, candidates), pod):
+        return None
+    found = next(_sets(node, pod, candidates, rules), None)
+    if found is not None:
+        return list(found)
+    evicted: list[Pod] = []
+    for one in sorted(candidates, key=lambda one: rules.loss([one])):
+        evicted.append(one)
+        if admits(without(node, evicted), pod):
+            break
+    for one in sorted(evicted, key=lambda one: rules.loss([one]), reverse=True):
+        fewer = [other for other in evicted if other is not one]
+        if admits(without(node, fewer), pod):
+            evicted = fewer
+    return evicted
+
+
+def _sets(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules) -> Iterator[tuple[Pod, ...]]:
+    """Yield sets of up to three pods whose end lets a node admit a pod, the lesser losses first."""
+    some = [
+        found
+        for size in range(1, min(MOST_PROVEN, len(candidates)) + 1)
+        if comb(len(candidates), size) <= _MOST_SETS
+        for found in combinations(candidates, size)
+    ]
+    yield from (found for found in sorted(some, key=rules.loss) if admits(without(node, found), pod))
+
+
+def plan_room(
+    cluster: Cluster,
+    pods: Sequence[Pod],
+    *,
+    standings: Mapping[str, Standing] | None = None,
+    budgets: Mapping[str, int] | None = None,
+) -> RoomPlan:
+    """Return the fewest evictions after which these pods are admitted, and every evicted pod again somewhere.
+
+    A pod goes only if a controller makes another one, which is then aligned as well as before, if no pod is preferred
+    to a more important one, and as disruption budgets allow. Up to three evictions in a small cluster, all sets of pods
+    are looked at, the least loss first: by number, priority, disruption budgets, age. Beyond that pods are served one
+    after the other, the most important first.
+
+    Args:
+        cluster: made from nodes; it stays as it is.
+        pods: those that wait.
+        standings: by uid, facts about pods; others have the priority 0 and come back.
+        budgets: by name, how many disruptions each disruption budget allows.
+
+    Raises:
+        InputError: the cluster knows amounts only, or a pod is there already.
+    """
+    if not cluster.nodes:
+        raise InputError("expected a cluster made from nodes, got one of amounts only")
+    there = {one.uid for node in cluster.nodes for one in node.pods}
+    for pod in pods:
+        if pod.uid in there:
+            raise InputError.at("the waiting pods", "a pod that is on no node", f"{pod.namespace}/{pod.name}")
+        there.add(pod.uid)
+    rules = Rules(standings or {}, budgets or {})
+    waiting = sorted(pods, key=lambda pod: -rules.of(pod).priority)
+    nodes = dict(zip(cluster.names, cluster.nodes, strict=True))
+    greedy = _Greedy(nodes, rules)
+    left_out = tuple([pod for pod in waiting if not greedy.serve(pod)])
+    steps = tuple(greedy.steps)
+    most = MOST_PROVEN if left_out else min(MOST_PROVEN, greedy.evictions)
+    proven = not left_out and greedy.evictions == 0
+    if not proven and greedy.evictions + len(left_out) <= _MOST_DOUBTED:
+        proof = _Proof(nodes, waiting, rules)
+        for size in range(most + 1):
+            proven = proof.is_whole and (size == greedy.evictions or proven) and not left_out
+            found = proof.plan_of(size)
+            if found is not None:
+                steps, left_out, proven = found, (), size == 0 or proof.was_whole
+                break
+    _replay(nodes, steps)
+    return RoomPlan(steps, left_out, proven)
+
+
+def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
+    """Check a plan on fresh copies of the nodes.
+
+    Raises:
+        InputError: a step does not work, as where a provider of a user decides by chance.
+    """
+    copies = {name: without(nodes[name], ()) for name in {step.node for step in steps}}
+    for step in steps:
+        node = copies[step.node]
+        if step.action == "evict":
+            node.remove(step.pod.uid)
+        elif not (admission := node.admit(step.pod)) or _numa_nodes(node, admission) != step.numa_nodes:
+            raise InputError(f"node {step.node} decides otherwise on {step.pod.name} when it is asked again")
+
+
+def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
+    """Return the kernel's ids of the NUMA nodes that the containers of a pod got."""
+    masks = [one.affinity.affinity for one in admission.containers.values() if one.affinity is not None]
+    positions = {position for mask in masks if mask is not None for position in mask}
+    return tuple([one for place, one in enumerate(node.machine.numa_node_ids) if place in positions])
+
+
+def _admitted(name: str, node: Node, pod: Pod, width: int = 0) -> Step | None:
+    """Admit a pod on a copy, or return None; with a width, on no more NUMA nodes than so many."""
+    if not admits(node, pod):
+        return None
+    found = _numa_nodes(node, node.admit(pod))
+    if width and len(found) > width:
+        node.remove(pod.uid)
+        return None
+    return Step("move" if width else "place", pod, name, found)
+
+
+def _width(node: Node, pod: Pod) -> int:
+    """Return on how many NUMA nodes a pod holds what it has; where it holds nothing, all of them."""
+    held = 0
+    for container in pod.all_containers:
+        held |= node.numa_nodes(pod.uid, container.name)
+    return held.bit_count() or len(node.machine.numa_nodes)
+
+
+class _Greedy:
+    """Serves pods one after the other, on copies of all nodes.
+
+    Args:
+        nodes: by name.
+        rules: who may go.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], rules: Rules) -> None:
+        self._rules = rules
+        self._now = Cluster.from_nodes({name: without(node, ()) for name, node in nodes.items()})
+        # each node without one of its pods, judged like a node of its own
+        self._less = {
+            (name, pod.uid): pod for name, node in nodes.items() for pod in node.pods if rules.of(pod).comes_back
+        }
+        variants = {f"{name}/{uid}": without(nodes[name], [pod]) for (name, uid), pod in self._less.items()}
+        self._variants = Cluster.from_nodes(variants)
+        self._keys = list(self._less)
+        going = {name: [pod for pod in node.pods if (name, pod.uid) in self._less] for name, node in nodes.items()}
+        self._empty = Cluster.from_nodes({name: without(node, going[name]) for name, node in nodes.items()})
+        self._totals = Totals(self._now.nodes)
+        self.steps: list[Step] = []
+        self.evictions = 0
+        self._spent: Counter[str] = Counter()
+        self._saved: dict[int, Node] = {}
+        """By index, nodes as they were before the last steps."""
+        self._counted: list[tuple[int, npt.NDArray[np.int64] | None, bool]] = []
+        """What the last steps added to the sums of nodes, or took from them."""
+
+    def serve(self, pod: Pod) -> bool:
+        """Find a place for a pod, with evictions if it takes them; return whether there is one."""
+        found = self._placed(pod, 0)
+        if found is not None:
+            self._keep([found])
+            return True
+        self._saved.clear()
+        return any(self._try(pod, name, victims) for name, victims in self._candidates(pod))
+
+    def _candidates(self, pod: Pod) -> Iterator[tuple[str, tuple[Pod, ...]]]:
+        """Yield nodes with the pods whose end may let the pod in, single ones first, the lesser losses first."""
+        singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
+        found = [(key[0], (self._less[key],)) for index in singles if (key := self._keys[index]) in self._less]
+        yield from self._in_order(pod, found)
+        many: list[tuple[str, tuple[Pod, ...]]] = []
+        for index in self._empty.evaluate(pod).admitted.nonzero()[0][:_MOST_NODES].tolist():
+            name, node = self._now.names[index], self._now.nodes[index]
+            going = [one for one in node.pods if (name, one.uid) in self._less and self._rules.may_go(one, pod)]
+            victims = fewest_victims(node, pod, going, self._rules) if len(going) > 1 else None
+            if victims is not None and len(victims) > 1:
+                many.append((name, tuple(victims)))
+        yield from self._in_order(pod, many)
+
+    def _in_order(
+        self, pod: Pod, found: Iterable[tuple[str, tuple[Pod, ...]]]
+    ) -> Iterator[tuple[str, tuple[Pod, ...]]]:
+        """Yield sets of pods that may go, the lesser losses first, those last that no other node takes."""
+        rules = self._rules
+        allowed = [
+            one
+            for one in found
+            if all(rules.may_go(victim, pod) for victim in one[1]) and not rules.violations(one[1], self._spent)
+        ]
+        moves: dict[object, bool] = {}
+        staying: list[tuple[str, tuple[Pod, ...]]] = []
+        for one in sorted(allowed, key=lambda one: rules.loss(one[1])):
+            for victim in one[1]:
+                kind = demand_key(victim)
+                if kind not in moves:
+                    moves[kind] = bool(self._now.evaluate(victim).admitted.any())
+                if not moves[kind]:  # it would have to come back to its node, where there is less room now
+                    staying.append(one)
+                    break
+            else:
+                yield one
+        yield from staying[:_MOST_ATTEMPTS]
+
+    def _try(self, pod: Pod, name: str, victims: tuple[Pod, ...]) -> bool:
+        """Evict pods from a node, place the pod there, and the evicted ones anywhere; or leave everything as it is."""
+        index = self._now.index(name)
+        node = self._changing(index)
+        widths = [_width(node, victim) for victim in victims]
+        for victim in victims:
+            node.remove(victim.uid)
+            self._count(index, victim, is_new=False)
+        step = _admitted(name, node, pod)
+        if step is not None:
+            self._count(index, pod)
+        steps = [*[Step("evict", victim, name) for victim in victims], *([step] if step else [])]
+        for victim, width in zip(victims, widths, strict=True):
+            if step is not None:
+                step = self._placed(victim, width)
+                steps += [step] if step else []
+        if step is None:
+            for changed, before in self._saved.items():
+                self._now.update(self._now.names[changed], before)
+            for place, request, is_new in self._counted:
+                (self._totals.remove if is_new else self._totals.add)(place, request)
+            self._saved.clear()
+            self._counted.clear()
+            return False
+        self.evictions += len(victims)
+        self._spent.update(name for victim in victims for name in self._rules.of(victim).budgets)
+        self._keep(steps)
+        return True
+
+    def _placed(self, pod: Pod, width: int) -> Step | None:
+        """Place a pod on the best node that takes it."""
+        fits = self._totals.fits(self._totals.request(pod))
+        best = self._now.evaluate(pod, _STRATEGY).best()
+        for index in best[fits[best]][:_MOST_NODES].tolist():
+            step = _admitted(self._now.names[index], self._changing(index), pod, width)
+            if step is not None:
+                self._count(index, pod)
+                return step
+        return None
+
+    def _count(self, index: int, pod: Pod, *, is_new: bool = True) -> None:
+        """Count in the sums of a node that a pod came or went."""
+        request = self._totals.request(pod)
+        (self._totals.add if is_new else self._totals.remove)(index, request)
+        self._counted.append((index, request, is_new))
+
+    def _changing(self, index: int) -> Node:
+        """Return a node, of which a copy is kept as it was."""
+        node = self._now.nodes[index]
+        self._saved.setdefault(index, node.copy())
+        return node
+
+    def _keep(self, steps: list[Step]) -> None:
+        """Make steps a part of the plan, and judge nodes as they are after these."""
+        self.steps += steps
+        self._saved.clear()
+        self._counted.clear()
+        for step in steps:
+            self._less.pop((step.node, step.pod.uid), None)
+        for name in {step.node for step in steps}:
+            node = self._now.nodes[self._now.index(name)]
+            going = [pod for pod in node.pods if (name, pod.uid) in self._less]
+            self._empty.update(name, without(node, going))
+            for pod in going:
+                self._variants.update(f"{name}/{pod.uid}", without(node, [pod]))
+
+
+_MOST_NODES: Final = 24
+"""Nodes on which a pod is tried where nothing is proven."""
+
+
+class _Proof:
+    """Looks at all sets of so many pods, the lesser losses first.
+
+    Args:
+        nodes: by name.
+        waiting: the pods that wait, in the order in which they are placed.
+        rules: who may go.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], waiting: Sequence[Pod], rules: Rules) -> None:
+        self._nodes = {name: without(node, ()) for name, node in nodes.items()}
+        self._cluster = Cluster.from_nodes(self._nodes)
+        self._takers: dict[str, list[str]] = {}
+        self._waiting, self._rules = waiting, rules
+        going = {
+            name: [pod for pod in node.pods if any(rules.may_go(pod, other) for other in waiting)]
+            for name, node in nodes.items()
+        }
+        self._going = [(name, pod) for name, some in going.items() for pod in some]
+        self._helps = {
+            name for name, node in nodes.items() if any(admits(without(node, going[name]), pod) for pod in waiting)
+        }
+        self._trials = 0
+        self.was_whole = self.is_whole = True
+        """Nothing was left out so far; and not before the last size."""
+
+    def plan_of(self, size: int) -> tuple[Step, ...] | None:
+        """Return the plan of so many evictions with the least loss; None: there is none, or too much to look at."""
+        self.was_whole = self.is_whole
+        if size == 0 and not all(map(self._takers_of, self._waiting)):  # more pods make no room
+            return None
+        if not self.is_whole or comb(len(self._going), size) > _MOST_SETS:
+            self.is_whole = False
+            return None
+        sets = sorted(combinations(self._going, size), key=lambda some: self._rules.loss([pod for _, pod in some]))
+        for some in sets:
+            helps = size == 0 or any(name in self._helps for name, _ in some)
+            if helps and not self._rules.violations([pod for _, pod in some]):
+                found = self._plan(some)
+                if found is not None or not self.is_whole:
+                    return found
+        return None
+
+    def _takers_of(self, pod: Pod) -> list[str]:
+        """Return the nodes that take a pod as they are, by the compiled core."""
+        if pod.uid not in self._takers:
+            found = self._cluster.evaluate(pod).admitted.nonzero()[0].tolist()
+            self._takers[pod.uid] = [self._cluster.names[index] for index in found]
+        return self._takers[pod.uid]
+
+    def _plan(self, some: Sequence[tuple[str, Pod]]) -> tuple[Step, ...] | None:
+        """Return a plan that evicts these pods."""
+        changed = {
+            name: without(self._nodes[name], [pod for at, pod in some if at == name]) for name in {at for at, _ in some}
+        }
+        moved = sorted(some, key=lambda one: -self._rules.of(one[1]).priority)
+        wanted = [(pod, 0) for pod in self._waiting] + [(pod, _width(self._nodes[at], pod)) for at, pod in moved]
+        found = self._places(changed, wanted)
+        return None if found is None else (*[Step("evict", pod, name) for name, pod in some], *found)
+
+    def _places(self, changed: dict[str, Node], wanted: Sequence[tuple[Pod, int]]) -> tuple[Step, ...] | None:
+        """Return places for pods, one after the other, where some nodes have changed; None: there are none."""
+        if not wanted:
+            return ()
+        pod, width = wanted[0]
+        for name in dict.fromkeys((*changed, *self._takers_of(pod))):
+            self._trials += 1
+            if self._trials > _MOST_TRIALS:
+                self.is_whole = False
+                return None
+            node = changed.get(name) or self._nodes[name]
+            if not admits(node, pod):
+                continue
+            copy = node.copy()
+            step = _admitted(name, copy, pod, width)
+            rest = None if step is None else self._places({**changed, name: copy}, wanted[1:])
+            if step is not None and rest is not None:
+                return (step, *rest)
+        return None

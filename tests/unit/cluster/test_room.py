@@ -1,0 +1,171 @@
+"""Plans that make room: as few evictions as an exhaustive search finds, and every step works on the nodes."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from random import Random
+
+import pytest
+
+from alignup import Node, Pod, plan_room
+from alignup.cluster import Cluster
+from alignup.cluster.room import Rules, Standing, fewest_victims
+from alignup.errors import InputError
+from watched import description, watched
+
+
+def pod(name: str, cpu: int, gpu: int = 0) -> Pod:
+    return watched(name, cpu=cpu, **({"gpu": gpu} if gpu else {})).pod
+
+
+def node(*pods: Pod, **kubelet: str) -> Node:
+    """Return a node of two NUMA nodes of 3 and 4 CPUs, with these pods as far as it admits them."""
+    made = Node.from_dict(description(**kubelet))
+    for one in pods:
+        made.admit(one)
+    return made
+
+
+def whole(found: Node) -> Node:
+    copy = found.copy()
+    copy.whole_verdict = True
+    return copy
+
+
+def width(found: Node, one: Pod) -> int:
+    held = found.numa_nodes(one.uid, "main")
+    return held.bit_count() or 2
+
+
+def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
+    """Return whether pods find places one after the other, by trying all."""
+    if not wanted:
+        return True
+    one, widest = wanted[0]
+    for name, found in nodes.items():
+        copy = found.copy()
+        admission = copy.admit(one)
+        if admission and (not widest or width(copy, one) <= widest) and placed({**nodes, name: copy}, wanted[1:]):
+            return True
+    return False
+
+
+def fewest(nodes: dict[str, Node], waiting: list[Pod], most: int) -> int | None:
+    """The plain model: the number of evictions after which all waiting pods, and the evicted ones, have places."""
+    running = [(name, one) for name, found in nodes.items() for one in found.pods]
+    for size in range(most + 1):
+        for some in combinations(running, size):
+            copies = {name: whole(found) for name, found in nodes.items()}
+            for name, one in some:
+                copies[name].remove(one.uid)
+            back = [(one, width(nodes[name], one)) for name, one in some]
+            if any(placed(copies, [(one, 0) for one in waiting] + list(order)) for order in permutations(back)):
+                return size
+    return None
+
+
+def replayed(nodes: dict[str, Node], plan) -> dict[str, Node]:
+    """Return the nodes after a plan, each step of which must work."""
+    copies = {name: whole(found) for name, found in nodes.items()}
+    for step in plan.steps:
+        if step.action == "evict":
+            copies[step.node].remove(step.pod.uid)
+        else:
+            assert copies[step.node].admit(step.pod)
+    return copies
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
+    random = Random(seed)
+    policies = ["single-numa-node", "restricted", "best-effort"]
+    nodes = {}
+    for name in ("a", "b", "c")[: random.choice([2, 3])]:
+        running = [pod(f"{name}{number}", random.choice([1, 1, 2, 3])) for number in range(5)]
+        nodes[name] = node(*running, topologyManagerPolicy=random.choice(policies))
+    waiting = [
+        pod(f"w{number}", random.choice([2, 3, 4]), random.choice([0, 0, 1])) for number in range(random.choice([1, 2]))
+    ]
+    plan = plan_room(Cluster.from_nodes(nodes), waiting)
+    model = fewest(nodes, waiting, 3 if len(nodes) == 2 and len(waiting) == 1 else 2)
+    replayed(nodes, plan)
+    if model is None:
+        assert plan.left_out or len(plan.evictions) > 2
+    else:
+        assert not plan.left_out
+        assert plan.proven
+        assert len(plan.evictions) == model
+    assert len(plan.moves) == len(plan.evictions)
+    assert len(plan.placements) == len(waiting) - len(plan.left_out)
+
+
+def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
+    """By priority, then disruption budgets, then age; the nodes stay as they are."""
+    nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 3), pod("u", 2))}
+    before = {name: [one.uid for one in found.pods] for name, found in nodes.items()}
+    cluster = Cluster.from_nodes(nodes)
+    for standings, gone in (
+        ({"uid-y": Standing(1), "uid-u": Standing(0)}, "u"),
+        ({"uid-y": Standing(0), "uid-u": Standing(1)}, "y"),
+        ({"uid-y": Standing(budgets=("db",)), "uid-u": Standing()}, "u"),
+        ({"uid-y": Standing(since=5.0), "uid-u": Standing(since=4.0)}, "y"),
+    ):
+        most = {"uid-w": Standing(9), "uid-x": Standing(9), "uid-z": Standing(9), "uid-v": Standing(9)}
+        plan = plan_room(cluster, [pod("w", 4)], standings={**most, **standings}, budgets={"db": 1})
+        assert [step.pod.name for step in plan.evictions][:1] == [gone], standings
+        assert not plan.left_out
+        assert plan.proven
+    assert before == {name: [one.uid for one in found.pods] for name, found in nodes.items()}
+
+
+@pytest.mark.parametrize("standing", [Standing(priority=2), Standing(comes_back=False), Standing(budgets=("db",))])
+def test_pods_that_matter_more_or_would_be_lost_or_are_protected_stay(standing) -> None:
+    nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 3), pod("u", 2))}
+    waiting = [pod("w", 4)]
+    everybody = dict.fromkeys(["uid-x", "uid-y", "uid-z", "uid-u"], standing)
+    plan = plan_room(
+        Cluster.from_nodes(nodes), waiting, standings={**everybody, "uid-w": Standing(1)}, budgets={"db": 0}
+    )
+    assert [one.name for one in plan.left_out] == ["w"]
+    assert not plan.steps
+    assert plan_room(Cluster.from_nodes(nodes), waiting).evictions
+
+
+def test_a_plan_says_in_order_what_to_do() -> None:
+    nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 1))}
+    plan = plan_room(Cluster.from_nodes(nodes), [pod("w", 4), pod("v", 4)])
+    assert plan.proven
+    done = [(step.action, step.pod.name) for step in plan.steps]
+    assert done.index(("evict", "y")) < done.index(("move", "y"))
+    told = plan.to_dict()
+    assert told["placed"] == 2
+    assert told["leftOut"] == []
+    assert {key for step in told["steps"] for key in step} == {"action", "pod", "namespace", "uid", "node", "numaNodes"}
+
+
+def test_a_pod_that_is_there_or_a_cluster_of_amounts_is_refused() -> None:
+    there = pod("x", 1)
+    with pytest.raises(InputError, match="a pod that is on no node"):
+        plan_room(Cluster.from_nodes({"a": node(there)}), [there])
+    with pytest.raises(InputError, match="made from nodes"):
+        plan_room(Cluster.from_nodes({}), [there])
+
+
+def test_one_node_loses_the_fewest_and_least_important_and_within_budgets() -> None:
+    full = node(pod("x", 3), pod("y", 2), pod("z", 2))
+    running = list(full.pods)
+    wanted = pod("w", 4)
+
+    def gone(**standings) -> list[str]:
+        rules = Rules({f"uid-{name}": one for name, one in standings.items()}, {"db": 0})
+        return sorted(one.name for one in fewest_victims(full, wanted, running, rules) or ())
+
+    assert gone() == ["y", "z"]
+    assert fewest_victims(full, wanted, running[:2], Rules()) is None
+    assert fewest_victims(full, pod("small", 1), [], Rules()) is None
+    roomy = node(pod("x", 1), pod("y", 4), topologyManagerPolicy="restricted")
+    assert [one.name for one in fewest_victims(roomy, pod("w", 4), list(roomy.pods), Rules())] == ["y"]
+    tied = node(pod("x", 3), pod("y", 3))
+    for standings in ({"x": Standing(1)}, {"x": Standing(budgets=("db",))}, {"y": Standing(since=9.0)}):
+        rules = Rules({f"uid-{name}": one for name, one in standings.items()}, {"db": 0})
+        assert [one.name for one in fewest_victims(tied, pod("w", 3), list(tied.pods), rules)] == ["y"]
