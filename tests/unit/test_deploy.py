@@ -104,6 +104,7 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("pods", "get"),
         ("pods/binding", "create"),
         ("nodes", "patch"),
+        ("poddisruptionbudgets", "list"),
     }
     assert rights("alignup-reconcile") == {("pods", "list"), ("pods", "watch"), ("pods", "delete")}
     assert rights("alignup-extender", "Role") == {

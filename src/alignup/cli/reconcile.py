@@ -1,4 +1,4 @@
-"""`alignup reconcile`: deletes pods that ended in TopologyAffinityError, slowly, so that they are replaced."""
+"""`alignup reconcile`: deletes pods that ended in TopologyAffinityError and that a controller owns, slowly."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def command(
     ),
     dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
 ) -> None:
-    """Delete pods that their nodes rejected, if a controller owns them: it makes others, which may fit elsewhere.
+    """Delete pods that their nodes rejected, if a controller owns them: it has made others, or makes them then.
 
-    Pods without a controller stay. Runs until SIGTERM.
+    Pods without a controller stay. It does not stop a ReplicaSet whose pods fit nowhere from making more of them: only
+    the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
     asyncio.run(reconcile(kubeconfig, dry_run, frozenset(reasons), backoff, longest, limit))

@@ -128,15 +128,7 @@ def read_records(
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
     return NodeRecords(
-        files,
-        version,
-        configuration,
-        state,
-        pods,
-        answers.listed,
-        answers.allocatable,
-        node_object,
-        _allocated(files),
+        files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object, _allocated(files)
     )
 
 

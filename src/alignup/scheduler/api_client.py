@@ -35,6 +35,7 @@ JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BINDING: Final = "binding"
 MISSING: Final = 404

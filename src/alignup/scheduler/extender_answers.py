@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from alignup.cluster.room import fewest_victims, without
 from alignup.errors import AlignupError, InputError
 from alignup.scheduler.members import ExactMember
+from alignup.scheduler.objects import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.kubernetes.pod import Pod
-    from alignup.node import Node
-    from alignup.scheduler.objects import WatchedPod
+    from alignup.scheduler.objects import Budget, WatchedPod
     from alignup.scheduler.state import ClusterState, Judgement
 
 HIGHEST_SCORE: Final = 10
@@ -105,29 +106,33 @@ class Answers:
         whole: list[int] = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64).tolist()
         return whole
 
-    def preempt(self, pod: WatchedPod, victims: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    def preempt(
+        self, pod: WatchedPod, victims: Mapping[str, Sequence[str]], budgets: Sequence[Budget] = ()
+    ) -> dict[str, tuple[list[str], int | None]]:
         """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
+
+        Of a node that is known exactly these are as few and unimportant ones as possible: see `fewest_victims`.
 
         Args:
             pod: the pod that needs room.
-            victims: by node, the uids of the pods that the scheduler would evict. Where they do not free what is
-                needed, pods of lower priority than the pod's are added, the least important first.
+            victims: by node, the uids of the pods that the scheduler would evict.
+            budgets: the disruption budgets.
+
+        Returns:
+            By node, uids, and by how many disruptions they exceed the budgets; None: as the scheduler said.
 
         Raises:
             InputError: as `filter`.
         """
-        found: dict[str, list[str]] = {}
+        found: dict[str, tuple[list[str], int | None]] = {}
         for name, chosen in victims.items():
             member = self.state.members.get(name)
-            if member is None:
-                if self.fails_open:
-                    found[name] = list(chosen)
-            elif not isinstance(member, ExactMember):  # which amounts an eviction frees, and where, is unknown
-                found[name] = list(chosen)
-            else:
-                needed = self._victims(pod, member, chosen)
+            if isinstance(member, ExactMember):
+                needed = self._victims(pod, member, chosen, budgets)
                 if needed is not None:
                     found[name] = needed
+            elif member is not None or self.fails_open:  # which amounts an eviction frees, and where, is unknown
+                found[name] = list(chosen), None
         return found
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
@@ -212,28 +217,22 @@ class Answers:
         found.failed.update(compress(pairs, helps.tolist()))
         found.unresolvable.update(compress(pairs, (~helps).tolist()))
 
-    def _victims(self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str]) -> list[str] | None:
-        """Return the pods to evict from a node, None if evictions do not help."""
-        node = member.node.copy()
-        for uid in chosen:
-            _remove(node, uid)
-        if node.try_admit(pod.pod):
-            return list(chosen)
-        youngest_first = reversed(member.pods.values())
-        others = [one for one in youngest_first if one.pod.uid not in chosen and one.priority < pod.priority]
-        evicted = list(chosen)
-        # the least important first, and of these the youngest, which have done least so far
-        for other in sorted(others, key=lambda one: one.priority):
-            _remove(node, other.pod.uid)
-            evicted.append(other.pod.uid)
-            if node.try_admit(pod.pod):
-                return evicted
-        return None
+    def _victims(
+        self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]
+    ) -> tuple[list[str], int | None] | None:
+        """Return the pods to evict from a node, and the violations of budgets; None if evictions do not help.
 
-
-def _remove(node: Node, uid: str) -> None:
-    if any(one.uid == uid for one in node.pods):
-        node.remove(uid)
+        What the scheduler has chosen stays where a pod asks for more than resources, or more than these is in its way.
+        """
+        there = {one.pod.uid: one for one in member.pods.values()}
+        rules = rules_of(there.values(), budgets)
+        kept = [there[uid].pod for uid in chosen if uid in there] if pod.is_particular else []
+        less = [one.pod for one in there.values() if one.priority < pod.priority and one.pod not in kept]
+        found = fewest_victims(without(member.node, kept), pod.pod, less, rules)
+        if found is None:
+            return None
+        going = [*kept, *found]
+        return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
 
 
 def _forget_oldest(pods: OrderedDict[str, Any]) -> None:

@@ -90,7 +90,8 @@ class _Handlers:
 
     async def preempt(self, args: PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
-        found = self._answers.preempt(self._extender.read(args.pod), args.victims)
+        budgets = await self._extender.budgets()
+        found = self._answers.preempt(self._extender.read(args.pod), args.victims, budgets)
         return encode_preemption(found, args.violations)
 
     async def bind(self, args: Binding) -> bytes:

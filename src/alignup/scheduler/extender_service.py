@@ -17,10 +17,21 @@ import msgspec
 
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
-from alignup.scheduler.api_client import BINDING, MERGE, NODES, PODS, TOPOLOGIES, Api, ApiError, object_path, pod_path
-from alignup.scheduler.objects import NodeObject, PodReader, WatchedPod, decode_node, decode_pod
+from alignup.scheduler.api_client import (
+    BINDING,
+    BUDGETS,
+    MERGE,
+    NODES,
+    PODS,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    object_path,
+    pod_path,
+)
+from alignup.scheduler.objects import Budget, NodeObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod
 from alignup.scheduler.report import Report, decode_report
-from alignup.scheduler.watch import Calls, Follower, Pauses
+from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -199,6 +210,14 @@ class Extender:
 
     async def _fetch(self, binding: Binding) -> WatchedPod:
         return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
+
+    async def budgets(self) -> list[Budget]:
+        """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
+        try:
+            return [decode_budget(one) async for one in list_objects(self.api, BUDGETS)]
+        except AlignupError as error:
+            self._complain(f"no disruption budgets are known: {error}")
+            return []
 
     async def _say_synced(self) -> None:
         for follower in self.followers:

@@ -221,11 +221,14 @@ def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
     return msgspec.json.encode(list(map(_HostPriority, names, scores)))
 
 
-def encode_preemption(victims: Mapping[str, list[str]], violations: Mapping[str, int]) -> bytes:
-    """Return the answer of `preempt`."""
+def encode_preemption(victims: Mapping[str, tuple[list[str], int | None]], told: Mapping[str, int]) -> bytes:
+    """Return the answer of `preempt`; violations that are not known are those that the scheduler told."""
     found = {
-        name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations.get(name, 0)}
-        for name, uids in victims.items()
+        name: {
+            "Pods": [{"UID": uid} for uid in uids],
+            "NumPDBViolations": told.get(name, 0) if violations is None else violations,
+        }
+        for name, (uids, violations) in victims.items()
     }
     return msgspec.json.encode({"NodeNameToMetaVictims": found})
 

@@ -33,8 +33,8 @@ from alignup.scheduler.api_client import (
 from alignup.scheduler.fleet_node import FleetNode, ended_status, rejected_status, running_status
 from alignup.scheduler.leader import moment
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
-from alignup.scheduler.report import Description, Report, decode_holdings, decode_report, holdings_of
-from alignup.scheduler.watch import Backoff, Follower, Pauses, decode_list
+from alignup.scheduler.report import Description, decode_holdings, decode_report, holdings_of
+from alignup.scheduler.watch import Backoff, Follower, Pauses, list_objects
 from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
 if TYPE_CHECKING:
@@ -276,30 +276,22 @@ class Fleet:
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""
         with suppress(ApiError):  # nothing was published
-            text = await self._api.request("GET", TOPOLOGIES)
-            for report in self._reports(text):
-                node = self.nodes.get(report.name)
-                if node is not None and report.holdings is not None:
-                    self._restore_node(node, report.holdings)
-
-    def _reports(self, text: bytes) -> Iterator[Report]:
-        """Yield what nodes reported, of this fleet and others, without what cannot be read."""
-        try:
-            items = decode_list(text).items or ()
-        except InputError as error:
-            self._complain(f"{TOPOLOGIES}: {error}")
-            return
-        for item in items:
             try:
-                yield decode_report(item)
+                async for item in list_objects(self._api, TOPOLOGIES):
+                    self._restore_node(item)
             except InputError as error:
-                self._complain(f"an earlier report is ignored: {error}")
+                self._complain(f"{TOPOLOGIES}: {error}")
 
-    def _restore_node(self, node: FleetNode, holdings: str) -> None:
+    def _restore_node(self, item: msgspec.Raw) -> None:
+        """Take over what a node reported, if it is one of this fleet."""
+        name = ""
         try:
-            node.restore(decode_holdings(holdings))
+            report = decode_report(item)
+            if report.name in self.nodes and report.holdings is not None:
+                name = f" of node {report.name}"
+                self.nodes[report.name].restore(decode_holdings(report.holdings))
         except AlignupError as error:
-            self._complain(f"the earlier report of node {node.name} is ignored: {error}")
+            self._complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
 
     async def _register(self, node: FleetNode) -> None:
         """Make the Node, its lease and its report, or take over those of an earlier process."""

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # msgspec reads annotations
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from alignup.cluster.room import Rules, Standing
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from alignup.kubernetes.pod import Pod
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
+_NEVER_MOVED: Final = frozenset({"DaemonSet", "Node"})
+"""Kinds of owners whose pods come back to the same node."""
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -55,6 +62,7 @@ class Container(msgspec.Struct, rename="camel", gc=False):
     name: str
     resources: dict[str, Any] | None = None
     restart_policy: str | None = None
+    ports: list[Any] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
@@ -65,6 +73,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     resources: dict[str, Any] | None = None
     node_name: str = ""
     priority: int | None = None
+    affinity: dict[str, Any] | None = None
+    topology_spread_constraints: list[Any] | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
@@ -95,8 +105,54 @@ class NodeObject(msgspec.Struct, rename="camel", gc=False):
     metadata: Metadata
 
 
+class _Expression(msgspec.Struct, gc=False):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel", gc=False):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _BudgetSpec(msgspec.Struct, gc=False):
+    selector: _Selector | None = None
+
+
+class _BudgetStatus(msgspec.Struct, rename="camel", gc=False):
+    disruptions_allowed: int = 0
+
+
+class Budget(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata
+    spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
+    status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
+
+    @property
+    def name(self) -> str:
+        """Its namespace and name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def protects(self, pod: WatchedPod) -> bool:
+        """Return whether a pod is one of those that it is about."""
+        selector = self.spec.selector
+        return (
+            selector is not None
+            and self.metadata.namespace == pod.pod.namespace
+            and all(pod.labels.get(key) == value for key, value in (selector.match_labels or {}).items())
+            and all(
+                meets(pod.labels.get(one.key), one.operator, one.values or ())
+                for one in selector.match_expressions or ()
+            )
+        )
+
+
 _POD: Final = msgspec.json.Decoder(PodObject)
 _NODE: Final = msgspec.json.Decoder(NodeObject)
+_BUDGET: Final = msgspec.json.Decoder(Budget)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -118,6 +174,29 @@ def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
     return decode_json(data, "a Node", decode=_NODE.decode)
 
 
+def decode_budget(data: bytes | msgspec.Raw) -> Budget:
+    """Return a PodDisruptionBudget that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a PodDisruptionBudget", decode=_BUDGET.decode)
+
+
+def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
+    """Return who of some pods may go for others."""
+    standings = {
+        one.pod.uid: Standing(
+            one.priority,
+            datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
+            tuple([budget.name for budget in budgets if budget.protects(one)]),
+            comes_back=bool(one.owner) and one.owner not in _NEVER_MOVED,
+        )
+        for one in pods
+    }
+    return Rules(standings, {one.name: one.status.disruptions_allowed for one in budgets})
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedPod:
     """A pod, with the facts that its requests do not tell."""
@@ -131,6 +210,8 @@ class WatchedPod:
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
     """The kind of the controller that replaces it; empty: none does."""
+    is_particular: bool = False
+    """Whether it wants to be near some pods, or away from them, of which nothing is known here."""
     since: str = ""
     """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
 
@@ -163,6 +244,7 @@ class PodReader:
             is_leaving=metadata.deletion_timestamp is not None,
             labels=metadata.labels or {},
             owner=next((one.kind for one in metadata.owner_references or () if one.controller), ""),
+            is_particular=bool(spec.affinity or spec.topology_spread_constraints),
             since=found.status.start_time or metadata.creation_timestamp or "",
         )
 

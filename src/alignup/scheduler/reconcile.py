@@ -1,7 +1,7 @@
-"""Deletes pods that their nodes rejected and that a controller replaces, slowly, so that none is replaced in a storm.
+"""Deletes pods that their nodes rejected and that a controller has replaced, which would stay for ever.
 
-A pod that ended in TopologyAffinityError stays as it is for ever, and a ReplicaSet makes another one at once, which can
-end in the same way. Each controller is given ever longer pauses between two deletions, and a limit of them.
+A controller that makes another pod only once the old one is gone would make the next one to be rejected at once: each
+is given ever longer pauses between two deletions, and a limit of them.
 """
 
 from __future__ import annotations

@@ -183,14 +183,9 @@ class Follower(Generic[T]):
         found: list[T] = []
         wanted = list(self._wanted)
         said, self._ignored = self._ignored, {}  # those that are gone are forgotten
-        query = {**self._query, "limit": str(_PAGE)}
-        while True:
-            page = decode_list(await self._api.request("GET", self._path, query=query))
+        async for page in _pages(self._api, self._path, self._query):
             found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
-            if not page.metadata.next_page:
-                break
-            query["continue"] = page.metadata.next_page
-        self._version = page.metadata.resource_version
+            self._version = page.metadata.resource_version
         self._sink.listed(found)
         self.lists += 1
         self.synced.set()
@@ -268,6 +263,28 @@ class Follower(Generic[T]):
             if known != meta.resource_version:
                 self._complain(f"{self._path}: the object {name} is ignored: {error}")
             return None
+
+
+async def _pages(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[ObjectList]:
+    """Yield the pages of a list."""
+    query = {**query, "limit": str(_PAGE)}
+    while True:
+        page = decode_list(await api.request("GET", path, query=query))
+        yield page
+        if not page.metadata.next_page:
+            return
+        query["continue"] = page.metadata.next_page
+
+
+async def list_objects(api: Api, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
+    """Yield all objects under a path, as they are now.
+
+    Raises:
+        AlignupError: the server refuses, does not answer, or with no list.
+    """
+    async for page in _pages(api, path, query or {}):
+        for item in page.items or ():
+            yield item
 
 
 def decode_list(text: bytes) -> ObjectList:

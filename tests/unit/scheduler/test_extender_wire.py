@@ -97,7 +97,7 @@ def test_nodes_that_are_none_are_refused(item) -> None:
 def test_victims_come_whole_or_by_uid_and_go_back_by_uid(fields) -> None:
     args = decode_preemption(json.dumps({"Pod": POD, **fields}).encode())
     assert args.victims == {"n": ["u"]}
-    answer = json.loads(encode_preemption({"n": ["u", "v"]}, args.violations))
+    answer = json.loads(encode_preemption({"n": (["u", "v"], None)}, args.violations))
     assert answer == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}}}
 
 
