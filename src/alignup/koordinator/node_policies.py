@@ -8,14 +8,16 @@ rules are in `alignup.koordinator.effective` and `alignup.koordinator.occupancy`
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from alignup.koordinator.effective import REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
 from alignup.koordinator.occupancy import (
     NOTHING_AVOIDED,
+    NOTHING_HELD,
     Avoidance,
     Occupancy,
-    OccupancyTracker,
     exclusivity_sentence,
     holding_words,
     mixes,
@@ -165,7 +167,7 @@ class PodPolicies:
         default_exclusive: the exclusivity of pods that name a policy and no exclusivity.
     """
 
-    __slots__ = ("_default", "_machine", "_manager", "_numa_nodes", "_options", "_policies", "_tracker")
+    __slots__ = ("_default", "_held_by", "_machine", "_manager", "_numa_nodes", "_options", "_policies")
 
     def __init__(
         self,
@@ -175,7 +177,7 @@ class PodPolicies:
         numa_nodes: Callable[[str, str], int],
         default_exclusive: str = REQUIRED,
     ) -> None:
-        self._tracker = OccupancyTracker()
+        self._held_by: dict[str, Occupancy] = {}
         self._default = default_exclusive
         self._manager = manager
         self._machine = machine
@@ -186,16 +188,16 @@ class PodPolicies:
     def copy(self, manager: TopologyManager, numa_nodes: Callable[[str, str], int]) -> PodPolicies:
         """Return the same for a copy of the node, with its manager and its holdings."""
         other = PodPolicies(manager, self._machine, self._options, numa_nodes, self._default)
-        other._tracker, other._policies = self._tracker.copy(), self._policies
+        other._held_by, other._policies = self._held_by.copy(), self._policies
         return other
 
     @property
     def occupancy(self) -> Occupancy:
         """The NUMA nodes that all pods hold; pods without an annotation run under the node's policy."""
         for pod in self._manager.pods:
-            if pod.uid not in self._tracker:
-                self._tracker.add(pod.uid, self._held(pod, self._manager.policy.name))
-        return self._tracker.occupancy
+            if pod.uid not in self._held_by:
+                self._held_by[pod.uid] = self._held(pod, self._manager.policy.name)
+        return reduce(or_, self._held_by.values(), NOTHING_HELD)
 
     def ruling(self, pod: Pod) -> Ruling | Refusal | None:
         """Return what a pod's annotation asks for; None when it says nothing, a refusal on a mismatch.
@@ -236,11 +238,11 @@ class PodPolicies:
 
     def admitted(self, pod: Pod, policy: str) -> None:
         """Remember what an annotated pod got, under the policy that it was judged by."""
-        self._tracker.add(pod.uid, self._held(pod, policy))
+        self._held_by[pod.uid] = self._held(pod, policy)
 
     def removed(self, pod_uid: str) -> None:
         """Forget a pod; one that was never remembered is no error."""
-        self._tracker.remove(pod_uid)
+        self._held_by.pop(pod_uid, None)
 
     def _exclusive(self, policy: Policy, scope: Scope, exclusive: str) -> Ruling:
         ruled = ExclusivePolicy(policy, exclusive, self.occupancy, self._all_nodes)
@@ -271,7 +273,8 @@ class PodPolicies:
         ids = self._machine.numa_node_ids
         return {
             pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single))
-            for uid, held in self._tracker.holders(wanted).items()
+            for uid, held in self._held_by.items()
+            if held.single & wanted.single or held.multi & wanted.multi
         }
 
 

@@ -78,50 +78,6 @@ def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
     return mask if held or mask != all_nodes else 0
 
 
-class OccupancyTracker:
-    """Remembers what each pod of one machine holds."""
-
-    __slots__ = ("_by_pod", "_occupancy")
-
-    def __init__(self) -> None:
-        self._by_pod: dict[str, Occupancy] = {}
-        self._occupancy = NOTHING_HELD
-
-    def copy(self) -> OccupancyTracker:
-        """Return an independent tracker of the same pods."""
-        other = OccupancyTracker()
-        other._by_pod, other._occupancy = self._by_pod.copy(), self._occupancy
-        return other
-
-    @property
-    def occupancy(self) -> Occupancy:
-        """The two masks, of all pods together."""
-        return self._occupancy
-
-    def __contains__(self, pod_uid: str) -> bool:
-        return pod_uid in self._by_pod
-
-    def add(self, pod_uid: str, held: Occupancy) -> None:
-        """Remember a pod; one that is already known is replaced."""
-        self.remove(pod_uid)
-        self._by_pod[pod_uid] = held
-        self._occupancy |= held
-
-    def remove(self, pod_uid: str) -> None:
-        """Forget a pod; unknown ones are no error."""
-        held = self._by_pod.pop(pod_uid, NOTHING_HELD)
-        if held != NOTHING_HELD:
-            self._occupancy = NOTHING_HELD
-            for one in self._by_pod.values():
-                self._occupancy |= one
-
-    def holders(self, wanted: Occupancy) -> dict[str, Occupancy]:
-        """Return, by uid in the order in which they came, the pods that hold any of these nodes, and what they hold."""
-        return {
-            uid: held for uid, held in self._by_pod.items() if held.single & wanted.single or held.multi & wanted.multi
-        }
-
-
 MOST_NAMED: Final = 4
 """The number of pods that a sentence names before it counts the rest."""
 

@@ -111,24 +111,21 @@ def refused(
 
 
 def allocate(
-    pod: Pod, container: Container, affinity: TopologyHint, providers: Sequence[HintProvider]
+    pod: Pod, container: Container | None, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
-    """Have each provider allocate for the container; None means that all could."""
+    """Have each provider allocate for a container, or with None for a pod with resources of its own.
+
+    Returns:
+        None if all could.
+    """
     for provider in providers:
         try:
-            provider.allocate(pod, container, affinity)
+            if container is None:
+                allocate_pod(provider, pod, affinity)
+            else:
+                provider.allocate(pod, container, affinity)
         except AllocationError as error:
             return failed(error, container, affinity, provider)
-    return None
-
-
-def allocate_whole(pod: Pod, affinity: TopologyHint, providers: Sequence[HintProvider]) -> Refusal | None:
-    """Have each provider allocate for a pod with resources of its own; None means that all could."""
-    for provider in providers:
-        try:
-            allocate_pod(provider, pod, affinity)
-        except AllocationError as error:
-            return failed(error, None, affinity, provider)
     return None
 
 
@@ -200,15 +197,11 @@ class PodScope(Record):
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:
             return refusal
-        if pod.has_shared_pool:
-            for container in pod.all_containers:
-                store.set(pod.uid, container.name, best)
-            return allocate_whole(pod, best, providers)
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
-            if (refusal := allocate(pod, container, best, providers)) is not None:
+            if not pod.has_shared_pool and (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
-        return None
+        return allocate(pod, None, best, providers) if pod.has_shared_pool else None
 
 
 def make_scope(name: str, policy: Policy) -> Scope:

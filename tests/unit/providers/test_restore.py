@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import leasing
-from alignup.errors import InputError, PodExistsError
+from alignup.errors import AllocationError, PodExistsError
 from alignup.kubernetes.kubelet_config import CpuOptions, ReservedMemory
 from alignup.kubernetes.pod import Pod
 from alignup.machine.device_inventory import Device, decode_inventory
@@ -47,7 +47,7 @@ def test_devices_of_one_pod_may_overlap_and_gone_ones_stay_held():
 
 def test_devices_that_nobody_reports_and_nobody_told_of_are_refused():
     provider = DeviceProvider(MACHINE, {})
-    with pytest.raises(InputError, match="devices of the inventory"):
+    with pytest.raises(AllocationError, match="the inventory has no"):
         provider.restore({"p": {"c": {"r": ["a"]}}}, {})
 
 

@@ -33,17 +33,24 @@ class Attempts:
     Args:
         node: a copy of the node that is explained, or where that cannot be copied the node itself.
         pod: the pod.
-        manifest: a manifest of it; None: the pod cannot be changed.
+        manifest: a manifest of it; empty: the pod cannot be changed.
         is_copy: whether pods may be removed from copies of the node.
         aims_higher: a change only counts if every container gets what it prefers.
     """
 
     node: Node
     pod: Pod
-    manifest: Manifest | None
+    manifest: Manifest
     is_copy: bool
     aims_higher: bool = False
     left: int = field(default=MOST_ATTEMPTS)
+
+    @property
+    def cpus_together(self) -> int:
+        """The CPUs that are given together: those of a core where full-pcpus-only wants whole cores, else one."""
+        cpu = self.node.cpu
+        whole = cpu is not None and self.node.config.cpu_manager_policy_options.full_pcpus_only
+        return cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and whole else 1
 
     def with_pod(self, manifest: Manifest) -> Admission | None:
         """Return how this manifest would be admitted; None if it would not."""

@@ -13,7 +13,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.text.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from alignup.kubernetes.pod import Container, Pod
 
@@ -100,47 +100,39 @@ def quantity(resource: str, amount: int) -> str:
     return format_bytes(amount) if is_pinned_memory(resource) else str(amount)
 
 
-def amount_of(container: Container, resource: str) -> int:
-    """Return what a container asks the managers for: CPUs, bytes, devices."""
-    if resource == "cpu":
-        return container.exclusive_cpus
-    return dict(container.memory).get(resource, 0) or dict(container.devices).get(resource, 0)
-
-
 def asked_by(one: Container | Pod) -> dict[str, int]:
     """Return what a container, or the pod as a whole, asks the managers for: CPUs, bytes, devices."""
     cpus = {"cpu": one.exclusive_cpus} if one.exclusive_cpus else {}
     return {**cpus, **{name: amount for name, amount in (*one.memory, *one.devices) if amount}}
 
 
-def changed(manifest: Manifest, amounts: Mapping[tuple[str, str], int]) -> Manifest:
+def in_units(resource: str, amount: int) -> str:
+    """Return what the managers count, CPUs, bytes or devices, as a manifest has it."""
+    return quantity(resource, amount * 1000 if resource == "cpu" else amount)
+
+
+def changed(manifest: Manifest, amounts: Mapping[tuple[str, str], int], *, parts: int = 1) -> Manifest:
     """Return the manifest with other amounts.
 
     Args:
         manifest: stays as it is.
         amounts: by (container, resource): CPUs, bytes or devices, requested and limited to; 0: not asked for at all.
+        parts: split each of these containers into so many, which have these amounts each.
     """
-    spec = manifest["spec"]
-    lists = {
-        key: [_changed_container(one, amounts) for one in spec[key]]
-        for key in ("initContainers", "containers")
-        if spec.get(key)
-    }
-    return {**manifest, "spec": {**spec, **lists}}
 
+    def change(one: dict[str, Any], resources: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+        mine = {resource: amount for (name, resource), amount in amounts.items() if name == one["name"]}
+        if not mine:
+            return [one]
+        for resource, amount in mine.items():
+            for kind in resources.values():
+                kind.pop(resource, None)
+                if amount:
+                    kind[resource] = in_units(resource, amount)
+        made = {**one, "resources": {**(one.get("resources") or {}), **resources}}
+        return [made] if parts == 1 else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
 
-def _changed_container(one: dict[str, Any], amounts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    mine = {resource: amount for (name, resource), amount in amounts.items() if name == one["name"]}
-    if not mine:
-        return one
-    given = one.get("resources") or {}
-    resources = {kind: dict(given.get(kind) or {}) for kind in ("requests", "limits")}
-    for resource, amount in mine.items():
-        for kind in resources.values():
-            kind.pop(resource, None)
-            if amount:
-                kind[resource] = quantity(resource, amount * 1000 if resource == "cpu" else amount)
-    return {**one, "resources": {**given, **resources}}
+    return _rewritten(manifest, change)
 
 
 def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manifest:
@@ -154,29 +146,31 @@ def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manife
     """
     text = quantity(resource, amount)
 
-    def change(one: dict[str, Any]) -> dict[str, Any]:
+    def change(one: dict[str, Any], resources: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
         if one["name"] != name:
-            return one
-        given = one.get("resources") or {}
-        requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
+            return [one]
+        limits, requests = resources["limits"], resources["requests"]
         if resource in limits and str(requests.get(resource, limits[resource])) == str(limits[resource]):
             limits[resource] = text
         requests[resource] = text
-        return {**one, "resources": {**given, "requests": requests, **({"limits": limits} if limits else {})}}
+        return [{**one, "resources": {**(one.get("resources") or {}), **resources}}]
 
+    return _rewritten(manifest, change)
+
+
+def _rewritten(
+    manifest: Manifest, change: Callable[[dict[str, Any], dict[str, dict[str, str]]], list[dict[str, Any]]]
+) -> Manifest:
+    """Return the manifest with each container replaced; `change` gets one, and copies of its requests and limits."""
     spec = manifest["spec"]
-    lists = {key: [change(one) for one in spec[key]] for key in ("initContainers", "containers") if spec.get(key)}
+    lists = {
+        key: [new for one in spec[key] for new in change(one, _resources(one))]
+        for key in ("initContainers", "containers")
+        if spec.get(key)
+    }
     return {**manifest, "spec": {**spec, **lists}}
 
 
-def split_container(manifest: Manifest, name: str, parts: int, amounts: Mapping[str, int]) -> Manifest:
-    """Return the manifest with a container split into several, each with these amounts."""
-    spec = manifest["spec"]
-    containers: list[dict[str, Any]] = []
-    for one in spec["containers"]:
-        if one["name"] != name:
-            containers.append(one)
-            continue
-        share = _changed_container(one, {(name, resource): amount for resource, amount in amounts.items()})
-        containers += [{**share, "name": f"{name}-{number}"} for number in range(parts)]
-    return {**manifest, "spec": {**spec, "containers": containers}}
+def _resources(one: dict[str, Any]) -> dict[str, dict[str, str]]:
+    given = one.get("resources") or {}
+    return {kind: dict(given.get(kind) or {}) for kind in ("requests", "limits")}

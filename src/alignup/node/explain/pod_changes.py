@@ -13,14 +13,14 @@ from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.manifests import Manifest, amount_of, asked_by, changed, lowered, quantity, split_container
+from alignup.node.explain.manifests import asked_by, changed, in_units, lowered, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.explain.attempts import Attempts
-
+    from alignup.node.explain.manifests import Manifest
 
 Reduction = tuple[float, Suggestion]
 """The share of the requests that is given up, from 0 to 1, and the suggestion."""
@@ -29,6 +29,7 @@ Key = tuple[str, str]
 """(container, resource)."""
 
 MOST_CONTAINERS: Final = 4
+MOST_PARTS: Final = 8
 SCALE: Final = 64
 MEBI: Final = 1 << 20
 
@@ -41,54 +42,27 @@ def reductions(attempts: Attempts, resources: Sequence[str], container: str | No
         resources: those to blame.
         container: the one that was refused; None: the pod as a whole.
     """
-    if attempts.manifest is None:
-        return
     containers = sorted(attempts.pod.all_containers, key=lambda one: one.name != container)
-    found = False
+    asked = {(one.name, resource): amount for one in containers for resource, amount in asked_by(one).items()}
+    found = []
     for resource in resources:
-        best: Reduction | None = None
-        asking = [one for one in containers if amount_of(one, resource)]
-        for one in asking[:MOST_CONTAINERS]:
-            reduction = _single(attempts, one, resource)
-            if reduction is not None and (best is None or reduction[0] < best[0]):
-                best = reduction
-        if best is not None:
-            found = True
-            yield best
+        keys = [key for key in asked if key[1] == resource][:MOST_CONTAINERS]
+        amounts = {key: _largest(attempts, {}, key, asked[key]) for key in keys}
+        possible = [_reduction(attempts, asked, {key: amount}) for key, amount in amounts.items() if amount is not None]
+        if possible:
+            found.append(min(possible, key=lambda one: one[0]))
     if not found:
-        joint = _joint(attempts, _requests(containers, resources)) or _joint(attempts, _requests(containers))
-        if joint is not None:
-            yield joint
-
-
-def _requests(containers: Iterable[Container], resources: Collection[str] | None = None) -> dict[Key, int]:
-    """Return what the containers ask for of some resources; None: of all."""
-    return {
-        (one.name, resource): amount
-        for one in containers
-        for resource, amount in asked_by(one).items()
-        if resources is None or resource in resources
-    }
-
-
-def _single(attempts: Attempts, container: Container, resource: str) -> Reduction | None:
-    """Return the largest amount of one resource in one container that would be admitted."""
-    asked = amount_of(container, resource)
-    key = (container.name, resource)
-    amount = _largest(attempts, {}, key, asked)
-    return None if amount is None else _reduction(attempts, {key: asked}, {key: amount})
+        blamed = {key: amount for key, amount in asked.items() if key[1] in resources}
+        joint = _joint(attempts, blamed) or _joint(attempts, asked)
+        found = [joint] if joint else []
+    yield from found
 
 
 def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int) -> int | None:
     """Return the largest amount below what is asked that would be admitted, with other amounts fixed; None for none."""
-    step = _step(attempts, key[1])
-    step = min(step, asked)
+    step = min(_step(attempts, key[1]), asked)
     lowest = 0 if is_device(key[1]) else 1
-
-    def fits(count: int) -> bool:
-        return _fits(attempts, {**fixed, key: count * step})
-
-    count = _last(fits, lowest, -(-asked // step) - 1)
+    count = _last(lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, -(-asked // step) - 1)
     return None if count is None else count * step
 
 
@@ -110,12 +84,10 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
         return None
     amounts = scaled(count)
     for key, amount in asked.items():
-        others = {other: value for other, value in amounts.items() if other != key}
-        if _fits(attempts, {**others, key: amount}):
+        if _fits(attempts, {**amounts, key: amount}):
             amounts[key] = amount
         else:
-            raised = _largest(attempts, others, key, amount)
-            amounts[key] = max(amounts[key], raised or 0)
+            amounts[key] = max(amounts[key], _largest(attempts, amounts, key, amount) or 0)
     if not _fits(attempts, amounts):
         return None
     return _reduction(attempts, asked, {key: value for key, value in amounts.items() if value != asked[key]})
@@ -135,16 +107,13 @@ def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
 
 
 def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:
-    assert attempts.manifest is not None  # noqa: S101  # checked before
     return attempts.with_pod(changed(attempts.manifest, amounts)) is not None
 
 
 def _step(attempts: Attempts, resource: str) -> int:
     """Return the unit in which a request is lowered: whole cores, whole pages, MiB, or one."""
     if resource == "cpu":
-        options = attempts.node.config.cpu_manager_policy_options
-        cpu = attempts.node.cpu
-        return cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and options.full_pcpus_only else 1
+        return attempts.cpus_together
     if resource == "memory":
         return MEBI
     if resource.startswith("hugepages-"):
@@ -154,33 +123,19 @@ def _step(attempts: Attempts, resource: str) -> int:
 
 def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
     """Return the suggestion of these amounts."""
-    assert attempts.manifest is not None  # noqa: S101  # checked before
     lost = max(1 - amount / asked[key] for key, amount in amounts.items())
-    text = f"ask for {_words(asked, amounts, named=len(attempts.pod.all_containers) > 1)}"
-    return lost, Suggestion("request", text, {"pod": changed(attempts.manifest, amounts)})
-
-
-def _words(asked: Mapping[Key, int], amounts: Mapping[Key, int], *, named: bool) -> str:
-    """Return the changed requests in words, container by container."""
     by_container: dict[str, list[str]] = {}
-    for key, amount in amounts.items():
-        by_container.setdefault(key[0], []).append(_change(key[1], asked[key], amount))
-    parts = [
-        f"{' and '.join(words)}{f' in container {container!r}' if named else ''}"
-        for container, words in by_container.items()
-    ]
-    return ", ".join(parts)
+    for (name, resource), amount in amounts.items():
+        before = in_units(resource, asked[name, resource])
+        words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
+        by_container.setdefault(name, []).append(words)
+    parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
+    attempt = {"pod": changed(attempts.manifest, amounts)}
+    return lost, Suggestion("request", f"ask for {', '.join(parts)}", attempt)
 
 
-def _change(resource: str, asked: int, amount: int) -> str:
-    """Return one changed request in words."""
-    if not amount:
-        return f"no {resource}"
-    factor = 1000 if resource == "cpu" else 1
-    return f"{quantity(resource, amount * factor)} {resource} instead of {quantity(resource, asked * factor)}"
-
-
-MOST_PARTS: Final = 8
+def _in_container(pod: Pod, name: str) -> str:
+    return f" in container {name!r}" if len(pod.all_containers) > 1 else ""
 
 
 def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Reduction]:
@@ -190,8 +145,7 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
         attempts: the node and the pod.
         resources: those of which too little is left.
     """
-    manifest = attempts.manifest
-    if manifest is None or len(resources) != 1 or resources == ("pods",):
+    if len(resources) != 1 or resources == ("pods",):
         return
     [resource] = resources
     largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
@@ -201,14 +155,13 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
         return
 
     def shaped(count: int) -> Manifest:
-        return lowered(manifest, largest.name, resource, count * step)
+        return lowered(attempts.manifest, largest.name, resource, count * step)
 
     count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
-    if count is None:
-        return
-    whom = f" in container {largest.name!r}" if len(attempts.pod.all_containers) > 1 else ""
-    text = f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}{whom}"
-    yield 1 - count * step / asked, Suggestion("request", text, {"pod": shaped(count)})
+    if count is not None:
+        text = f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}"
+        whom = _in_container(attempts.pod, largest.name)
+        yield 1 - count * step / asked, Suggestion("request", text + whom, {"pod": shaped(count)})
 
 
 def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
@@ -218,8 +171,6 @@ def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
         attempts: the node and the pod.
         container: the one that was refused; None: the pod as a whole.
     """
-    if attempts.manifest is None:
-        return
     for one in attempts.pod.all_containers:
         if container in (None, one.name):
             yield from _whole_cores(attempts, one)
@@ -229,12 +180,8 @@ def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
 
 def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     """Yield the request in whole cores where full-pcpus-only wants them."""
-    cpu, request = attempts.node.cpu, container.exclusive_cpus
-    if cpu is None or not attempts.node.config.cpu_manager_policy_options.full_pcpus_only or not request:
-        return
-    per_core = cpu.ledger.capacity.topology.cpus_per_core
-    whole = -(-request // per_core) * per_core
-    assert attempts.manifest is not None  # noqa: S101  # checked before
+    request = container.exclusive_cpus
+    whole = -(-request // attempts.cpus_together) * attempts.cpus_together
     manifest = changed(attempts.manifest, {(container.name, "cpu"): whole})
     if whole != request and attempts.with_pod(manifest):
         text = f"ask for whole cores: {whole} cpu instead of {request} in container {container.name!r}"
@@ -243,53 +190,40 @@ def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestio
 
 def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     """Yield the smallest number of equal containers that would be admitted in place of one."""
-    asked = {
-        resource: amount
-        for resource in ("cpu", *dict(container.memory), *dict(container.devices))
-        if (amount := amount_of(container, resource))
-    }
+    asked = asked_by(container)
     names = {one.name for one in attempts.pod.all_containers}
-    counts = {resource: amount for resource, amount in asked.items() if not is_pinned_memory(resource)}
-    pages = {resource: amount for resource, amount in asked.items() if is_pinned_memory(resource)}
-    if attempts.node.scope_name == "pod" or not counts:
+    if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, asked)):
         return
     for parts in range(2, min(MOST_PARTS, len(attempts.node.machine.numa_nodes)) + 1):
-        if any(amount % parts for amount in counts.values()) or any(
-            amount % (parts << 20) for amount in pages.values()
-        ):
+        if any(amount % (parts * (MEBI if is_pinned_memory(name) else 1)) for name, amount in asked.items()):
             continue
         if names & {f"{container.name}-{number}" for number in range(parts)}:
             return
-        share = {resource: amount // parts for resource, amount in asked.items()}
-        assert attempts.manifest is not None  # noqa: S101  # checked before
-        manifest = split_container(attempts.manifest, container.name, parts, share)
+        share = {name: amount // parts for name, amount in asked.items()}
+        amounts = {(container.name, name): amount for name, amount in share.items()}
+        manifest = changed(attempts.manifest, amounts, parts=parts)
         if attempts.with_pod(manifest):
-            each = ", ".join(
-                f"{quantity(name, amount * 1000 if name == 'cpu' else amount)} {name}" for name, amount in share.items()
-            )
-            yield Suggestion(
-                "pod", f"split container {container.name!r} into {parts} containers of {each} each", {"pod": manifest}
-            )
+            each = ", ".join(f"{in_units(name, amount)} {name}" for name, amount in share.items())
+            text = f"split container {container.name!r} into {parts} containers of {each} each"
+            yield Suggestion("pod", text, {"pod": manifest})
             return
 
 
 def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
     """Yield the pod as a Guaranteed one with whole CPUs, where QoS class or a fraction keep it in the shared pool."""
-    pod, manifest = attempts.pod, attempts.manifest
-    if manifest is None or attempts.node.cpu is None:
+    pod = attempts.pod
+    if attempts.node.cpu is None:
         return
     amounts: dict[tuple[str, str], int] = {}
     for one in pod.all_containers:
-        cpu = max(one.requests.get("cpu", 0), one.limits.get("cpu", 0))
-        memory = max(one.requests.get("memory", 0), one.limits.get("memory", 0))
+        cpu, memory = (max(one.requests.get(name, 0), one.limits.get(name, 0)) for name in ("cpu", "memory"))
         if not cpu or not memory:
             return  # how much it needs is unknown
-        amounts[one.name, "cpu"] = -(-cpu // 1000)
-        amounts[one.name, "memory"] = memory
+        amounts[one.name, "cpu"], amounts[one.name, "memory"] = -(-cpu // 1000), memory
     fraction = any(one.requests.get("cpu", 0) % 1000 for one in pod.all_containers)
     if pod.qos is QOSClass.GUARANTEED and not fraction:
         return
-    shape = changed(manifest, amounts)
+    shape = changed(attempts.manifest, amounts)
     admission = attempts.with_pod(shape)
     if admission is None or any(
         one.cpus is None or (one.affinity is not None and not one.affinity.preferred)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.policy_options import set_options
 from alignup.node.explain.attempts import Attempts
-from alignup.node.explain.kubelet_changes import more_pods, options
+from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import asked_by, manifest_of
+from alignup.node.explain.missed import numa_nodes_of, places_in_words
 from alignup.node.explain.pod_changes import node_reductions, pinned_shape, reductions, shapes
 from alignup.node.explain.removals import removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alignup.node.explain.explanation import Suggestion
     from alignup.node.explain.trial import Trial
+    from alignup.node.holdings import Holdings
     from alignup.node.node import Node
+    from alignup.topology_manager.admission import Admission
+
+Option = tuple[float, Suggestion]
+"""How much is given up, from 0 to 1, and the suggestion."""
 
 MOST_SUGGESTIONS: Final = 5
 
@@ -50,45 +58,108 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
             subject.memory.says_why = False
     except TypeError:  # a user's provider has no copy()
         subject, is_copy = node, False
-    return Attempts(subject, trial.pod, manifest_of(trial.pod, manifest), is_copy, aims_higher=trial.admission.admitted)
+    written = manifest_of(trial.pod, manifest) or {}
+    return Attempts(subject, trial.pod, written, is_copy, aims_higher=trial.admission.admitted)
 
 
-def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[tuple[float, Suggestion]]:
+def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
     attempts.aims_higher = False
-    yield from ((0.0, one) for one in pinned_shape(attempts))
+    if attempts.manifest:
+        yield from ((0.0, one) for one in pinned_shape(attempts))
 
 
-def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[tuple[float, Suggestion]]:
+def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[Option]:
     """Yield changes, each with a number: the lower, the less is given up."""
-    refusal = trial.admission.refusal
-    if trial.limits is not None:
-        yield from _for_node(attempts, trial, blamed)
-        return
-    container = refusal.container if refusal else None
-    yield from ((0.1, one) for one in shapes(attempts, container))
-    resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
-    yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
-    removed = removal(attempts, trial.before, blamed)
+    refusal, whole = trial.admission.refusal, trial.limits is not None
+    if attempts.manifest and whole:
+        yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
+    elif attempts.manifest:
+        container = refusal.container if refusal else None
+        yield from ((0.1, one) for one in shapes(attempts, container))
+        resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
+        yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
+    removed = removal(attempts, trial.before, blamed, as_whole=whole)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
-    if not _has_users_providers(attempts.node):
-        yield from ((0.3 + 0.6 * lost, one) for lost, one in options(attempts, trial.before, blamed))
-
-
-def _for_node(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[tuple[float, Suggestion]]:
-    """Yield changes for a pod that the kubelet's own checks refused."""
-    yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
-    removed = removal(attempts, trial.before, blamed, as_whole=True)
-    if removed is not None:
-        yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
-    if "pods" in blamed:
-        yield from ((0.1, one) for one in more_pods(attempts, len(trial.others) + 1))
+    if whole and "pods" in blamed:
+        fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
+        if attempts.with_kubelet(fields) is not None:
+            text = f"configure the kubelet with maxPods {fields['maxPods']}"
+            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
+    elif not whole and not _has_users_providers(attempts.node):
+        yield from ((0.3 + 0.6 * lost, one) for lost, one in kubelet_changes(attempts, trial.before, blamed))
 
 
 def _has_users_providers(node: Node) -> bool:
     """Return whether providers of a user take part, which a node of another configuration would lack."""
     own = (node.devices, node.cpu, node.memory)
     return any(all(provider is not one for one in own) for provider in node.manager.providers)
+
+
+MOST_FOUND: Final = 2
+COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
+NOT_PREFERRED: Final = 0.3
+
+
+def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
+    """Yield configurations under which the pod would be admitted, those that cost least alignment first.
+
+    Each is tried on a new node of the same machine and devices, to which the present pods are admitted in their order.
+
+    Args:
+        attempts: the node and the pod.
+        holdings: what there is on the node.
+        blamed: the resources to blame for the refusal.
+    """
+    found = 0
+    for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
+        admission = attempts.with_kubelet(fields)
+        if admission is None or (attempts.aims_higher and not _is_gain(admission, holdings)):
+            continue
+        lost, words = _alignment(admission, holdings)
+        yield (cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields}))
+        found += 1
+        if found == MOST_FOUND:
+            return
+
+
+def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:
+    """Yield what may be tried: what alignment it costs, the fields, and their names in words."""
+    config = attempts.node.config
+    policy = config.topology_manager_policy
+    if policy == "none":
+        if attempts.aims_higher:
+            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
+            yield 0.0, fields, "topologyManagerPolicy best-effort"
+    else:
+        scope = "pod" if config.topology_manager_scope == "container" else "container"
+        yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}"
+    for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
+        yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
+    set_cpu = set_options(config.cpu_manager_policy_options)
+    if "cpu" in blamed:
+        for option in set_cpu:
+            rest = {name: value for name, value in set_cpu.items() if name != option}
+            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}"
+    if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
+        yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory"
+
+
+def _is_gain(admission: Admission, holdings: Holdings) -> bool:
+    """Return whether anything of the pod would be aligned to NUMA nodes."""
+    return any(numa_nodes_of(holdings, got) for got in admission.containers.values())
+
+
+def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
+    """Return what alignment an admission has lost, as a number and in words."""
+    where = places_in_words(holdings, admission.containers)
+    placed = f"it would run {where}" if where else "it would be admitted"
+    hints = [got.affinity for got in admission.containers.values()]
+    if not where or all(hint is None for hint in hints):
+        return 0.0, f"{placed}, with nothing aligned"
+    if all(hint is not None and hint.preferred for hint in hints):
+        return 0.0, f"{placed}, where every resource prefers to be"
+    return NOT_PREFERRED, f"{placed}, where not every resource prefers to be"

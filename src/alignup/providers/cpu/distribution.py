@@ -38,28 +38,6 @@ class Plan(Record):
     """The standard deviation, in thousandths of a CPU, that the plan was chosen for."""
 
 
-class Pick:
-    """CPUs that are being picked: what is still free, how many are still needed, what was taken.
-
-    `held` are CPUs that must not be taken, not even as part of a group that counts as wholly free.
-    """
-
-    __slots__ = ("free", "held", "needed", "taken")
-
-    def __init__(self, free: int, needed: int, held: int) -> None:
-        self.free = free
-        self.needed = needed
-        self.held = held
-        self.taken = 0
-
-    def take(self, cpus: int, count: int) -> None:
-        """Take these CPUs, `count` in number."""
-        self.taken |= cpus
-        self.free &= ~cpus
-        self.held |= cpus
-        self.needed -= count
-
-
 def distribute(
     topology: CpuTopology,
     free: int,
@@ -99,7 +77,7 @@ def distribute(
             if cuts_share:
                 share = count // size // group_size * group_size
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
-            return _hand_out(topology, Pick(free, count, held), nodes, plan, group_size)
+            return _hand_out(topology, free, count, held, nodes, plan, group_size)
     return topology.pack(free, count, held)
 
 
@@ -243,26 +221,27 @@ def _as_remembered(chosen: tuple[int, ...], pool: Sequence[int], *, stopped: boo
     return chosen
 
 
-def _hand_out(topology: CpuTopology, pick: Pick, nodes: Sequence[CpuGroup], plan: Plan, group_size: int) -> int:
-    """Take what the plan says from each node."""
-    needed = pick.needed
+def _hand_out(
+    topology: CpuTopology, free: int, count: int, held: int, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
+) -> int:
+    """Take what the plan says from each node; what is taken is held from then on."""
+    taken = 0
     for i in plan.nodes:
-        cpus = topology.pack(pick.free & nodes[i].cpus, plan.share, pick.held)
-        pick.take(cpus, cpus.bit_count())
-    remainder = needed - plan.share * len(plan.nodes)
+        taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held | taken)
+    remainder = count - plan.share * len(plan.nodes)
     while remainder:
         before = remainder
         for i in plan.remainder_nodes:
-            free = pick.free & nodes[i].cpus
-            if remainder and free.bit_count() >= group_size:
-                pick.take(topology.pack(free, group_size, pick.held), group_size)
+            left = free & ~taken & nodes[i].cpus
+            if remainder and left.bit_count() >= group_size:
+                taken |= topology.pack(left, group_size, held | taken)
                 remainder -= group_size
         if remainder == before:
             break  # the kubelet would go round forever
-    if pick.needed:
+    if taken.bit_count() != count:
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
-            f"expected NUMA nodes {names} to give {plan.share} CPUs each and {needed} together, "
-            f"got {needed - pick.needed} from them"
+            f"NUMA nodes {names} were to give {plan.share} CPUs each and {count} together, "
+            f"and have given {taken.bit_count()}"
         )
-    return pick.taken
+    return taken

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from alignup.errors import AllocationError, InputError
+from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.pool import DevicePlugin, DevicePool, preference_of
@@ -220,22 +220,31 @@ class DeviceProvider:
         Raises:
             AllocationError: A device is not in the inventory, or somebody has it; nothing was noted.
         """
-        chosen: dict[str, int] = {}
-        for resource, wanted in ids.items():
-            pool = self._pools.get(resource)
-            strange = sorted(identity for identity in wanted if pool is None or not pool.knows(identity))
-            if pool is None or strange:
-                raise AllocationError(
-                    f"expected devices of {resource} of the inventory, got {', '.join(strange) or 'none'}"
-                )
-            chosen[resource] = pool.bits(wanted)
-            if chosen[resource] & pool.ledger.given:
-                twice = ", ".join(pool.ids(chosen[resource] & pool.ledger.given))
-                raise AllocationError(f"expected devices of {resource} that nobody has, got {twice}")
+        chosen = {resource: self._known(resource, wanted) for resource, wanted in ids.items()}
+        for resource, bits in chosen.items():
+            if held := self._pools[resource].ids(bits & self._pools[resource].ledger.given):
+                raise AllocationError(f"devices of {resource} are held already: {', '.join(held)}")
+        self._note(pod_uid, container_name, chosen)
+
+    def _known(self, resource: str, ids: Iterable[str]) -> int:
+        """Return the set of these devices.
+
+        Raises:
+            AllocationError: one of them is not in the inventory.
+        """
+        pool = self._pools.get(resource)
+        strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
+        if pool is None or strange:
+            raise AllocationError(f"the inventory has no {', '.join(strange) or 'devices'} of {resource}")
+        return pool.bits(ids)
+
+    def _note(self, pod_uid: str, container_name: str, chosen: Mapping[str, int]) -> None:
+        """Note what a container holds; other containers of its pod may hold it too."""
         entry = self._pods.get(pod_uid, _NOTHING)
         self._pods[pod_uid] = _with(entry, container_name, chosen, entry.reusable)
         for resource, bits in chosen.items():
-            self._pools[resource].ledger.give(bits)
+            ledger = self._pools[resource].ledger
+            ledger.give(bits & ~ledger.given)
 
     def restore(
         self, held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]], gone: Mapping[str, Sequence[Device]]
@@ -248,7 +257,7 @@ class DeviceProvider:
             gone: by resource, devices that are held and that no plugin reports.
 
         Raises:
-            InputError: a device that is held is neither in the inventory nor among those that are gone.
+            AllocationError: a device that is held is neither in the inventory nor among those that are gone.
         """
         self._pods = {}
         for resource in (*self._pools, *(one for one in gone if one not in self._pools)):
@@ -256,18 +265,7 @@ class DeviceProvider:
             self._pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
         for uid, containers in held.items():
             for name, resources in containers.items():
-                self._restore_container(uid, name, resources)
-
-    def _restore_container(self, uid: str, name: str, resources: Mapping[str, Iterable[str]]) -> None:
-        chosen = {}
-        for resource, ids in resources.items():
-            pool = self._pools.get(resource)
-            strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
-            if pool is None or strange:
-                raise InputError.at(resource, "devices of the inventory", strange)
-            chosen[resource] = pool.bits(ids)
-            pool.ledger.give(chosen[resource] & ~pool.ledger.given)
-        self._pods[uid] = _with(self._pods.get(uid, _NOTHING), name, chosen, {})
+                self._note(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""

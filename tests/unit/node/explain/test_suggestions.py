@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.node import Node
-from explaining import KUBELET, by_kind, gpu_pod, refusals
+from explaining import KUBELET, by_kind, gpu_pod, node_of, refusals
 from fakes import Licences
 from machines import machine_of
 
@@ -42,3 +42,24 @@ def test_another_replay_confirms_every_suggestion() -> None:
 @pytest.mark.slow
 def test_another_replay_confirms_a_thousand_refusals() -> None:
     check(seed=2, count=1000)
+
+
+def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
+    found = by_kind(node_of(memoryManagerPolicy="None"), gpu_pod("x", cpu="10"))["kubelet"]
+
+    assert [one.attempt["kubelet"] for one in found] == [
+        {"topologyManagerPolicy": "restricted"},
+        {"topologyManagerPolicy": "best-effort"},
+    ]
+    assert found[0].text == (
+        "configure the kubelet with topologyManagerPolicy restricted: "
+        "it would run on NUMA nodes 0+1, where every resource prefers to be"
+    )
+
+
+def test_policy_none_is_told_of_a_policy_that_aligns() -> None:
+    node = node_of(topologyManagerPolicy="none")
+    assert node.admit(gpu_pod("a", cpu="3"))
+    [one] = by_kind(node, gpu_pod("x", cpu="4"))["kubelet"]
+
+    assert one.attempt["kubelet"]["topologyManagerPolicy"] == "best-effort"
