@@ -65,7 +65,7 @@ def test_devices_that_are_given_or_unknown_are_not_taken_over(ids):
     """And nothing changes."""
     provider = device_provider()
     provider.adopt("p", "c", {leasing.GPU: ["gpu0"]})
-    with pytest.raises(AllocationError, match="held already|the inventory has no"):
+    with pytest.raises(AllocationError, match=r"held already|the inventory has no"):
         provider.adopt("q", "c", ids)
     assert provider.devices("q", "c") == {}
 
