@@ -48,7 +48,7 @@ def ended_within(watched, act, seconds=60.0):
 def test_the_end_of_a_process_is_noticed(monkeypatch, has_descriptors):
     if not has_descriptors:
 
-        def refuse(_pid):
+        def refuse(_pid, _flags=0):
             raise OSError(38, "no such call")
 
         monkeypatch.setattr(os, "pidfd_open", refuse)
