@@ -193,7 +193,8 @@ class ApiStub:
 
     async def watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         """Answer with events until the client goes, the history is gone, or the test hangs up."""
-        seen, selector = int(request.query["resourceVersion"]), request.query.get("fieldSelector", "")
+        seen = int(request.query.get("resourceVersion", self.compacted))
+        selector = request.query.get("fieldSelector", "")
         generation = self.generation
         self.watches += 1
         response = web.StreamResponse()

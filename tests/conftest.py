@@ -32,7 +32,7 @@ LONGEST = (
     "tests/unit/cli/test_agent.py",
     "tests/unit/koordinator/test_scored_merge.py",
     "tests/campaign/test_many_runs.py",
-    "tests/test_readme.py",
+    "tests/test_pages.py",
 )
 """Files that take longest: begun first, so that no process ends alone with one of them."""
 

@@ -1,0 +1,130 @@
+"""Draws the pictures of docs/concepts beside itself: python docs/pictures/draw.py; a test draws them again.
+
+What they show is computed: hints are those that a node of the article's machine offers, results those of the merge.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from pathlib import Path
+
+from alignup import BitMask, TopologyHint, make_policy
+
+WIDTH = 800
+INK, SOFT, LINE = "#1b1f3b", "#5b6070", "#c9cddb"
+FILL = {"preferred": "#bfe3c0", "other": "#f3e3b0", "none": "#f4f4f7"}
+HINTS = {
+    name: [TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True), TopologyHint(BitMask([0, 1]), False)]
+    for name in ("CPU", "GPU", "NIC")
+}
+"""What each resource of the article's pod offers: a CPU pair, a GPU and a NIC are on either NUMA node."""
+MASKS = [BitMask(), BitMask([0]), BitMask([1]), BitMask([0, 1])]
+
+
+def bits(mask: BitMask) -> str:
+    """Return a mask as the article writes it: node 1, node 0."""
+    return f"{int(mask):02b}"
+
+
+def text(
+    x: float, y: float, words: str, size: int = 13, fill: str = INK, anchor: str = "middle", weight: int = 400
+) -> str:
+    """Return one line of text."""
+    place = f'x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"'
+    return f'<text {place} text-anchor="{anchor}" font-weight="{weight}">{words}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, fill: str, stroke: str = LINE) -> str:
+    """Return a rectangle."""
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{fill}" stroke="{stroke}"/>'
+
+
+def drawn(height: int, title: str, parts: list[str]) -> str:
+    """Return the file of a picture."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    ground = f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>'
+    return "\n".join((f'{head} font-family="sans-serif" role="img"><title>{title}</title>', ground, *parts, "</svg>\n"))
+
+
+def cross_product() -> str:
+    """Return the 27 rows of the cross product as three squares, one for each hint of the NIC."""
+    parts, wide, high, left, y = [], 64, 34, 92, 74
+    best = chosen()
+    for square, nic in enumerate(HINTS["NIC"]):
+        x = left + square * 232
+        words = f"NIC {bits(nic.affinity)}{'' if nic.preferred else ' (not preferred)'}"
+        parts.append(text(x + 1.5 * wide, 26, words, weight=600))
+        for column, gpu in enumerate(HINTS["GPU"]):
+            parts.append(text(x + (column + 0.5) * wide, 52, f"GPU {bits(gpu.affinity)}", 12, SOFT))
+            for row, cpu in enumerate(HINTS["CPU"]):
+                if square == column == 0:
+                    parts.append(text(left - 10, y + (row + 0.6) * high, f"CPU {bits(cpu.affinity)}", 12, SOFT, "end"))
+                mask = cpu.affinity & gpu.affinity & nic.affinity
+                equal = cpu.affinity == gpu.affinity == nic.affinity
+                kind = "none" if not mask else "preferred" if equal and cpu.preferred else "other"
+                is_best = TopologyHint(mask, kind == "preferred") == best
+                place = (x + column * wide + 2, y + row * high + 2, wide - 4, high - 4)
+                parts.append(box(*place, FILL[kind], INK if is_best else LINE))
+                ink, weight = SOFT if kind == "none" else INK, 700 if is_best else 400
+                parts.append(
+                    text(x + (column + 0.5) * wide, y + (row + 0.62) * high, bits(mask), 14, ink, weight=weight)
+                )
+    for place, kind, words in (
+        (0, "preferred", "preferred: all three hints are, and are equal"),
+        (300, "other", "possible, not preferred"),
+        (480, "none", "nothing in common: no result"),
+    ):
+        parts.append(box(left + place, 196, 18, 14, FILL[kind]))
+        parts.append(text(left + place + 26, 208, words, 12, SOFT, "start"))
+    return drawn(226, "The cross product of the article's hints", parts)
+
+
+def chosen() -> TopologyHint:
+    """Return the hint that the Topology Manager chooses."""
+    best, _ = make_policy("restricted", numa_nodes=2).merge([{name: hints} for name, hints in HINTS.items()])
+    return best
+
+
+def sums_over_supersets() -> str:
+    """Return the counts of hints that include each mask, their products, and how many rows give exactly the mask."""
+    including = [[sum(mask & hint.affinity == mask for hint in hints) for mask in MASKS] for hints in HINTS.values()]
+    rows = [prod(counts) for counts in zip(*including, strict=True)]
+    exactly = [
+        sum(
+            (-1) ** (len(other) - len(mask)) * row
+            for other, row in zip(MASKS, rows, strict=True)
+            if other & mask == mask
+        )
+        for mask in MASKS
+    ]
+    walked = [a.affinity & b.affinity & c.affinity for a, b, c in product(*HINTS.values())]
+    assert exactly == [walked.count(mask) for mask in MASKS]  # noqa: S101  # what the picture claims
+    parts, left, wide, high = [], 300, 118, 38
+    lines = [
+        (f"{name} hints that include the mask", 44 + high * at, counts)
+        for at, (name, counts) in enumerate(zip(HINTS, including, strict=True))
+    ]
+    lines.append(("multiplied: rows that include the mask", 58 + high * 3, rows))
+    lines.append(("less those of its supersets: rows that give exactly it", 72 + high * 4, exactly))
+    for column, mask in enumerate(MASKS):
+        parts.append(text(left + (column + 0.5) * wide, 28, f"mask {bits(mask)}", weight=600))
+    for words, y, counts in lines:
+        parts.append(text(left - 14, y + 0.6 * high, words, 12, SOFT, "end"))
+        for column, count in enumerate(counts):
+            reached = counts is exactly and column > 0
+            parts.append(box(left + column * wide + 3, y + 2, wide - 6, high - 6, FILL["other" if reached else "none"]))
+            parts.append(
+                text(left + (column + 0.5) * wide, y + 0.56 * high, str(count), 15, weight=700 if reached else 400)
+            )
+    return drawn(278, "Counting which masks a product of lists reaches", parts)
+
+
+def pictures() -> dict[str, str]:
+    """Return each picture by the name of its file."""
+    return {"cross-product.svg": cross_product(), "sums.svg": sums_over_supersets()}
+
+
+if __name__ == "__main__":
+    for name, picture in pictures().items():
+        Path(__file__).with_name(name).write_text(picture, "utf-8")

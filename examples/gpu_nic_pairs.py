@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""A device plugin's preference: GPUs and NICs behind one PCIe switch go together.
+
+NUMA nodes are too coarse where each of them has several switches: any free NIC of the node would do for the kubelet. A
+plugin may say which devices it prefers (GetPreferredAllocation); this one is the plugin of both resources, and gives
+the second of them what lies behind the switches of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from alignup import Machine, Node
+
+GPU, NIC = "nvidia.com/gpu", "example.com/nic"
+
+
+class Pairs:
+    """Prefers devices behind the same switches.
+
+    Args:
+        switches: the switch of each device, by its id.
+    """
+
+    def __init__(self, switches: Mapping[str, str]) -> None:
+        self.switches = switches
+        self.last: tuple[str, set[str]] = ("", set())
+        """The resource that was asked for last, and the switches of what was preferred of it."""
+
+    def of(self, resource: str) -> Callable[[Sequence[str], Sequence[str], int], list[str]]:
+        """Return the preference for one of the resources."""
+
+        def preferred(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+            other, near = self.last
+            follows = near if other != resource else set()
+            chosen = sorted(available, key=lambda one: (one not in must_include, self.switches[one] not in follows))[
+                :size
+            ]
+            self.last = (resource, {self.switches[one] for one in chosen})
+            return chosen
+
+        return preferred
+
+
+def make_node(pairs: Pairs | None) -> Node:
+    """Return a node of one socket with two switches: NICs are listed in the other order than GPUs."""
+    devices = {
+        GPU: [{"id": f"gpu{i}", "numa": 0} for i in range(4)],
+        NIC: [{"id": f"nic{i}", "numa": 0} for i in range(2)],
+    }
+    plugins = {GPU: pairs.of(GPU), NIC: pairs.of(NIC)} if pairs else {}
+    kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
+    return Node(Machine.catalog()["xeon-2s"], kubelet, devices, plugins)
+
+
+SWITCHES = {"gpu0": "b", "gpu1": "b", "gpu2": "a", "gpu3": "a", "nic0": "a", "nic1": "b"}
+
+
+def placed(node: Node) -> list[tuple[str, str]]:
+    """Admit two pods of a GPU and a NIC each, and return what they got."""
+    found = []
+    for name in ("one", "two"):
+        limits = {"cpu": "4", "memory": "1Gi", GPU: 1, NIC: 1}
+        manifest = {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+        }
+        got = node.admit(manifest).containers["c"].devices
+        found.append((got[GPU][0], got[NIC][0]))
+    return found
+
+
+if __name__ == "__main__":
+    for words, pairs in (("without", None), ("with", Pairs(SWITCHES))):
+        pods = placed(make_node(pairs))
+        paired = sum(SWITCHES[gpu] == SWITCHES[nic] for gpu, nic in pods)
+        print(f"{words} the plugin: {pods}, {paired} of {len(pods)} behind one switch")

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Start a program of several ranks, each on its own CPUs, memory and GPU of this machine.
+
+    launch.py torchrun 8 -- python train.py
+    launch.py mpirun 8 -- ./solver
+
+The launcher starts `alignup run` once for each rank; `--part auto` reads its local rank from the environment, cuts the
+machine into as many equal parts as there are ranks, and takes the rank's own. Binding is left to alignup alone. On
+several hosts start this on each of them, as torchrun is: parts are those of one machine.
+"""
+
+import argparse
+import os
+import shlex
+
+LAUNCHERS = {
+    "torchrun": ["torchrun", "--no-python", "--nproc-per-node", "{ranks}"],
+    "mpirun": ["mpirun", "-np", "{ranks}", "--bind-to", "none"],
+}
+
+
+def command_line(launcher: str, ranks: int, command: list[str], gpus: int) -> list[str]:
+    """Return the words that start the ranks; `gpus` is the number for each of them."""
+    start = [word.format(ranks=ranks) for word in LAUNCHERS[launcher]]
+    gpu = ["--device", f"nvidia.com/gpu={gpus}", "--device-resource", "nvidia.com/gpu=10de:*"] if gpus else []
+    return [*start, "alignup", "run", "--part", "auto", *gpu, "--", *command]
+
+
+def main() -> None:
+    """Read the command line and become the launcher."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("launcher", choices=LAUNCHERS)
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("command", nargs="+")
+    parser.add_argument("--gpus", type=int, default=0, help="of each rank")
+    parser.add_argument("--dry-run", action="store_true", help="print the command line, and end")
+    chosen = parser.parse_args()
+    words = command_line(chosen.launcher, chosen.ranks, chosen.command, chosen.gpus)
+    if chosen.dry_run:
+        print(shlex.join(words))
+    else:
+        os.execvp(words[0], words)  # noqa: S606  # the user's own words
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""A hint provider of its own: licences of a simulator, of which some are tied to a card in one NUMA node.
+
+A node asks it beside its own managers; pods request licences as they request devices. What is refused names it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from alignup import AllocationError, BitMask, Container, Machine, Node, Pod, TopologyHint
+
+RESOURCE = "example.com/licence"
+
+
+@dataclass
+class Licences:
+    """Licences by NUMA node, by position; those of a node serve only there."""
+
+    free: list[int]
+    held: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+
+    def topology_hints(self, _pod: Pod, container: Container) -> dict[str, list[TopologyHint]] | None:
+        """Offer each NUMA node that has enough, and all together where none has."""
+        return self.hints(dict(container.devices).get(RESOURCE, 0))
+
+    def pod_topology_hints(self, pod: Pod) -> dict[str, list[TopologyHint]] | None:
+        """Offer the same for a pod as a whole."""
+        return self.hints(dict(pod.devices).get(RESOURCE, 0))
+
+    def hints(self, wanted: int) -> dict[str, list[TopologyHint]] | None:
+        """Return the hints; None where no licence is asked for, and no hints at all where there are too few."""
+        if not wanted:
+            return None
+        found = [TopologyHint(BitMask([node]), True) for node, free in enumerate(self.free) if free >= wanted]
+        if sum(self.free) >= wanted:
+            found.append(TopologyHint(BitMask(range(len(self.free))), len(self.free) == 1))
+        return {RESOURCE: found}
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Take licences, of the affinity's nodes first."""
+        wanted = dict(container.devices).get(RESOURCE, 0)
+        near = range(len(self.free)) if affinity.affinity is None else affinity.affinity
+        taken: dict[int, int] = {}
+        for node in near:
+            taken[node] = min(self.free[node], wanted - sum(taken.values()))
+        if sum(taken.values()) < wanted:
+            raise AllocationError(f"expected {wanted} licences near the affinity, got {sum(taken.values())}")
+        for node, count in taken.items():
+            self.free[node] -= count
+        self.held[pod.uid, container.name] = taken
+
+    def release(self, pod_uid: str, container_name: str) -> None:
+        """Give back what a container holds."""
+        for node, count in self.held.pop((pod_uid, container_name), {}).items():
+            self.free[node] += count
+
+    def account(self, pod: Pod, container: Container | None) -> dict[str, object]:
+        """Say in a refusal how many were asked for and free."""
+        wanted = dict((container or pod).devices).get(RESOURCE, 0)
+        words = f"{wanted} asked, {sum(self.free)} free"
+        return {RESOURCE: lambda: words} if wanted else {}
+
+    def copy(self) -> Licences:
+        """Return an independent provider, for what-if questions."""
+        return Licences(self.free.copy(), {key: taken.copy() for key, taken in self.held.items()})
+
+
+def pod(name: str, cpus: int, licences: int) -> dict:
+    """Return the manifest of a pod."""
+    limits = {"cpu": str(cpus), "memory": "1Gi", RESOURCE: licences}
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+
+
+if __name__ == "__main__":
+    kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
+    node = Node(Machine.catalog()["xeon-2s"], kubelet, providers=[Licences([1, 3])])
+    for name, licences in (("first", 2), ("second", 1), ("third", 2)):
+        admission = node.admit(pod(name, 8, licences))
+        got = admission.containers.get("main")
+        print(name, f"CPUs {got.cpus}" if got else f"{admission.reason}: {admission.message}")
