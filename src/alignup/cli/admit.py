@@ -12,7 +12,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import NodeSource, asked_pods, load_node
+from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted, short_bytes
@@ -44,6 +44,11 @@ def command(
     source: NodeSource = options.all_of(NodeSource),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
+    resizes: bool = options.flag(
+        "Ask whether the kubelet of --node would resize pods in place: those given are there, and have the resources "
+        "that are wanted. Exit status 1 if one is not allocated.",
+        "--resize",
+    ),
     as_json: bool = options.json("a pod, or a version"),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
@@ -54,6 +59,8 @@ def command(
     pods that have ended. With --node, pods that are on the node already are told apart. Without a manifest, the example
     pods of a catalog machine are admitted. `-` reads standard input.
     """
+    if resizes:
+        return resize(source, versions, pods, with_hints=with_hints, as_json=as_json)
     if len(versions) > 1:
         if with_hints or "-" in (source.config, source.inventory):
             raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
@@ -91,6 +98,34 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
         return answer_dict(node, pod, node.admit(pod))
 
     return compare_versions(versions, partial(load_node, source), read, answered, as_json=as_json)
+
+
+def resize(
+    source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, with_hints: bool, as_json: bool
+) -> int:
+    """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
+    from alignup.replay.steps import resized
+
+    if with_hints or len(versions) > 1:
+        raise click.UsageError("--resize goes with one version, and without --hints")
+    loaded = load_node(source, versions[0] if versions else None)
+    node, console = loaded.node, make_console()
+    done = []
+    for one in asked_resizes(names, source, loaded):
+        admission = resized(node, one.uid, one.containers, one.whole)
+        pod = node.manager.pod(one.uid)
+        done.append(admission.admitted)
+        if as_json:
+            print_json(answer_dict(node, pod, admission))
+            continue
+        label = safe(f"{pod.namespace}/{pod.name}")
+        console.print(f"{mark(console, good=admission.admitted)} {label} resize: [bold]{admission.reason}[/]")
+        if admission.message:
+            console.print(f"  {safe(admission.message)}")
+        show_containers(console, node, admission)
+    if not as_json:
+        console.print(safe(loaded.title))
+    return 0 if all(done) else 1
 
 
 def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
@@ -186,6 +221,14 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
 
 
+def show_containers(console: Console, node: Node, admission: Admission) -> None:
+    """Print what each container has."""
+    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
+    for name, got in admission.containers.items():
+        table.add_row(*container_row(node, name, got))
+    print_whole(console, table)
+
+
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
     """Print one pod: a table, or the reason."""
     label = safe(f"{pod.namespace}/{pod.name}")
@@ -199,10 +242,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         evicted = f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
         evicted = evicted if len(admission.preempted) == 1 else evicted.replace(" is evicted", " are evicted")
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
-    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
-    for name, got in admission.containers.items():
-        table.add_row(*container_row(node, name, got))
-    print_whole(console, table)
+    show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
         console.print(f"  {safe(line)}")
 

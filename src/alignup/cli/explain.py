@@ -13,7 +13,7 @@ import click
 from alignup.cli import options
 from alignup.cli.admit import same_refusal, say_what_is_ignored
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
-from alignup.cli.inputs import NodeSource, Pictures, asked_pods, load_node
+from alignup.cli.inputs import NodeSource, Pictures, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
@@ -21,7 +21,7 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alignup.cli.inputs import AskedPods
+    from alignup.cli.inputs import AskedPods, AskedResize, LoadedNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
@@ -42,6 +42,9 @@ def command(
         "Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
+    resizes: bool = options.flag(
+        "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
+    ),
     product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
     as_json: bool = options.json("a pod"),
     pictures: Pictures = options.all_of(Pictures),
@@ -58,6 +61,8 @@ def command(
     or else the last one; a page shows all.
     """
     loaded = load_node(source, version)
+    if resizes:
+        return 0 if explain_resizes(loaded, asked_resizes(pods, source, loaded), as_json=as_json) else 1
     asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     rejected = [one.pod for one in asked.rejected]
     say_what_is_ignored(loaded, [*asked.pods, *rejected], source)
@@ -77,6 +82,28 @@ def command(
     if pictures and found:
         pictures.write(lambda: picture_of(found), lambda: page_of(found))
     return 0 if all(found) else 1
+
+
+def explain_resizes(loaded: LoadedNode, asked: Sequence[AskedResize], *, as_json: bool) -> bool:
+    """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
+    from alignup.node.explain.resizing import explain_resize
+
+    found = []
+    for one in asked:
+        explanation = explain_resize(loaded.node, one.uid, one.containers, one.whole)
+        loaded.node.resize(one.uid, one.containers, one.whole)
+        found.append(explanation)
+        if as_json:
+            print_json(explanation.to_dict())
+            continue
+        answer = explanation.answer
+        message = f", {answer.message}" if answer.message else ""
+        click.echo(one_line(f"{explanation.pod} resize: {answer.status}{message}"))
+        if explanation.cause:
+            click.echo(f"  {explanation.cause}")
+        for suggestion in explanation.suggestions:
+            click.echo(one_line(f"  would help: {suggestion.text}"))
+    return all(found)
 
 
 def picture_of(found: Sequence[Explanation]) -> str:

@@ -340,6 +340,39 @@ def asked_pods(
     return asked
 
 
+class AskedResize(Record):
+    """A pod of a node, and the resources that are wanted for it."""
+
+    uid: str
+    containers: dict[str, Any]
+    whole: dict[str, Any] | None
+
+
+def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[AskedResize]:
+    """Return the resizes that files of pods ask for: each pod is on the node, and has the resources that are wanted.
+
+    Raises:
+        InputError: there are none, a pod is not on the node, or a file is not what it should be.
+    """
+    from alignup.kubernetes.manifest import resources_of
+    from alignup.kubernetes.pod_documents import live_pods, read_pod_documents
+    from alignup.text.documents import TEXT_LIMIT
+
+    if source.kubelet_node is None:
+        raise click.UsageError("--resize needs --node, whose pods are resized")
+    if not names:
+        raise click.UsageError("--resize needs a POD.yaml with the resources that are wanted")
+    found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+    known = {one.uid: one for one in loaded.node.pods} | {(one.namespace, one.name): one for one in loaded.node.pods}
+    asked = []
+    for one in live_pods(found, source.node_name, one_node=False):
+        pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
+        if pod is None:
+            raise InputError.at("--resize", "pods that are on the node", f"{one.pod.namespace}/{one.pod.name}")
+        asked.append(AskedResize(pod.uid, *resources_of(one.pod)))
+    return asked
+
+
 def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node of a kubelet, with its pods; `root` is what `--node` takes.
 

@@ -5,14 +5,21 @@ Which pods hold something is said by the state files, not here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from alignup.errors import InputError
+from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
+from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.pod_documents import pod_document
+from alignup.kubernetes.pod_requests import wishes_of
 from alignup.text.json_text import decode_json
+from alignup.text.typed import decode
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
 
 
@@ -38,6 +45,49 @@ def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument,
         return tuple(pod_document(item, f"items[{index}]") for index, item in enumerate(items))
     except InputError as error:
         raise type(error)(f"{error} in {source}") from None
+
+
+class _Allocated(msgspec.Struct):
+    data: str = ""
+    checksum: int = 0
+
+
+def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[str, Any]:
+    """Return by uid what a kubelet has allocated to each pod that it has admitted and not removed yet.
+
+    Args:
+        data: its own file (`pkg/kubelet/allocation/state/checkpoint.go`).
+        source: the file's name in errors.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    wire = decode_checkpoint(data, _Allocated, "the JSON of allocated resources", source)
+    if checksum_of(f"(string){wire.data}") != wire.checksum:
+        raise InputError(f"expected another checksum than {wire.checksum} at {source}")
+    told: object = decode_json(wire.data, "the JSON of allocated resources", f"data in {source}")
+    return decode(told, _Entries, f"data in {source}").entries
+
+
+class _Entries(msgspec.Struct):
+    entries: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def with_allocated(pod: Pod, entry: Any) -> Pod:
+    """Return a pod with the CPU and memory that its kubelet has allocated, be it less than it now requests.
+
+    Raises:
+        InputError: the entry is not one of this pod.
+    """
+    if not isinstance(entry, dict):
+        return pod
+    containers = {name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()}
+    whole = entry.get("PodLevelResources") if wishes_of(pod)[2] else None
+    return resized_pod(pod, containers, whole and _amounts(whole))
+
+
+def _amounts(resources: Any) -> dict[str, Any]:
+    return {kind: resources[kind] for kind in ("requests", "limits") if kind in resources}
 
 
 def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:

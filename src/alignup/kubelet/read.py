@@ -12,12 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-import msgspec
-
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, open_node
-from alignup.kubelet.node_objects import read_node_object, read_node_pods
+from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
@@ -27,6 +25,7 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -58,8 +57,8 @@ class NodeRecords:
     allocatable: Allocatable | None
     """The answer to GetAllocatableResources; None: there is none."""
     node_object: NodeObject | None
-    allocated: frozenset[str] | None = None
-    """The uids of all pods that were admitted and are not removed yet; None: not known."""
+    allocated: Mapping[str, Any] | None = None
+    """By uid what was allocated to all pods that were admitted and are not removed yet; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +116,9 @@ def read_records(
     version = parse_version(
         options.get("kubelet_version") or (node_object.kubelet_version if node_object else None) or NEWEST
     )
+    allocated = _allocated(files)
+    if pods is not None and allocated is not None:
+        pods = tuple(_with_allocated(one, allocated.get(one.pod.uid)) for one in pods)
     ids = {identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()}
     if state_of is None:
         state = read_state(files, version).named(ids)
@@ -128,24 +130,25 @@ def read_records(
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
     return NodeRecords(
-        files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object, _allocated(files)
+        files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object, allocated
     )
 
 
-class _Allocated(msgspec.Struct):
-    data: str = ""
+def _allocated(files: NodeFiles) -> dict[str, Any] | None:
+    """Return what is allocated to all admitted pods, as kubelets keep it that resize pods; None: this one does not."""
+    try:
+        found: dict[str, Any] | None = _read(files, ALLOCATED, read_allocated)
+    except InputError as error:
+        warn(f"what was allocated to pods is not known: {error}")
+        return None
+    return found
 
 
-class _Entries(msgspec.Struct):
-    entries: dict[str, msgspec.Raw]
-
-
-def _allocated(files: NodeFiles) -> frozenset[str] | None:
-    """Return the uids of all admitted pods, as kubelets keep them that resize pods; None: this one does not."""
-    with suppress(msgspec.MsgspecError, UnicodeError):
-        outer = msgspec.json.decode(files.read(ALLOCATED) or b"", type=_Allocated)
-        return frozenset(msgspec.json.decode(outer.data, type=_Entries).entries)
-    return None
+def _with_allocated(one: PodDocument, entry: Any) -> PodDocument:
+    """Return a pod with what its kubelet has allocated to it, while a resize waits."""
+    with suppress(InputError, AttributeError, TypeError):  # an entry of another shape
+        return replace(one, pod=with_allocated(one.pod, entry))
+    return one
 
 
 def _read(files: NodeFiles, path: str, read: Any) -> Any:

@@ -239,6 +239,20 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
     )
 
 
+def resources_of(pod: Pod) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the CPU and memory of a pod as `resized_pod` takes them: by container, and of the pod as a whole."""
+    init_wishes, wishes, whole = wishes_of(pod)
+    found = {one.name: _as_resources(one) for one in (*init_wishes, *wishes)}
+    return found, None if whole is None else _as_resources(whole)
+
+
+def _as_resources(wish: Wish) -> dict[str, dict[str, str]]:
+    return {
+        kind: {name: f"{amounts[name]}n" for name in _RESIZABLE if name in amounts}
+        for kind, amounts in (("requests", wish.requests), ("limits", wish.limits))
+    }
+
+
 def _resize(wish: Wish, wanted: object, where: str) -> None:
     """Patch resources."""
     if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():

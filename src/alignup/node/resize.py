@@ -17,7 +17,7 @@ from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_fit import NodeLimits
@@ -111,9 +111,13 @@ def _infeasible(node: ResizingNode, wanted: Pod, changed: frozenset[str], *, cha
         return "InPlacePodVerticalScaling is disabled"
     if changes_pod and "pod" in changed and not is_on("InPlacePodLevelResourcesVerticalScaling"):
         return "InPlacePodLevelResourcesVerticalScaling is disabled"
+    by_kubelet = "kubelet_checks_capacity_of_resizes" in release_of(config.version).rules
+    beyond = list(_beyond_node(node, wanted, "capacity" if by_kubelet else "allocatable"))
+    if beyond and not by_kubelet:  # the API server says so before the kubelet hears of the resize
+        return f"node didn't have enough allocatable resources: {'; '.join(beyond)}"
     if wanted.qos is QOSClass.GUARANTEED and (refused := _beside_static_policy(node, wanted, is_on)):
         return refused
-    return _beyond_node(node, wanted)
+    return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
 
 
 def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
@@ -149,23 +153,13 @@ def _is_resizable(container: Container, is_on: Any) -> bool:
     return not ends or is_on("InPlacePodVerticalScalingInitContainers")
 
 
-def _beyond_node(node: ResizingNode, wanted: Pod) -> str:
-    """Return that the pod would request more than the node has; empty if it does not.
-
-    The kubelet says so up to 1.35, and the API server from 1.36 on.
-    """
+def _beyond_node(node: ResizingNode, wanted: Pod, word: str) -> Iterator[str]:
+    """Yield what the pod would request beyond what the node has, in the words of who says so; memory is the last."""
     allocatable, asked = node.limits(wanted).allocatable, requests_of(wanted)
-    by_kubelet = "kubelet_checks_capacity_of_resizes" in release_of(node.config.version).rules
-    for resource in ("memory", "cpu"):
+    for resource in ("cpu", "memory"):
         there = allocatable.get(resource)
-        if there is None or asked.get(resource, 0) <= there:
-            continue
-        if by_kubelet:
-            words = f"{resource}, requested: {asked[resource]}, capacity: {there}"
-            return f"Node didn't have enough capacity: {words}"
-        words = f"{resource}, requested: {asked[resource]}, allocatable: {there}"
-        return f"node didn't have enough allocatable resources: {words}"
-    return ""
+        if there is not None and asked.get(resource, 0) > there:
+            yield f"{resource}, requested: {asked[resource]}, {word}: {there}"
 
 
 def _deferred(node: ResizingNode, wanted: Pod) -> str:

@@ -163,8 +163,18 @@ def _changed(node: Node, step: Start | Resize) -> Admission | None:
         except AllocationError as error:  # it does not start; its pod stays
             return Admission(True, refusal=Refusal("", str(error), provider=KUBELET))
         return None
-    answer = node.resize(step.uid, step.containers, step.pod)
+    return resized(node, step.uid, step.containers, step.pod)
+
+
+def resized(node: Node, uid: str, containers: Mapping[str, Any], whole: Mapping[str, Any] | None) -> Admission:
+    """Resize a pod in place, and return the kubelet's answer as a verdict, with what its containers then hold.
+
+    Raises:
+        UnknownPodError: no such pod is admitted.
+        InputError: the API server would refuse the resize.
+    """
+    answer = node.resize(uid, containers, whole)
     refusal = None if answer else Refusal(answer.status, answer.message, provider=KUBELET)
-    pod = node.manager.pod(step.uid)
+    pod = node.manager.pod(uid)
     got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
     return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)

@@ -137,3 +137,42 @@ def test_tables_of_explanations_fit(alignup, monkeypatch, columns):
     assert max(map(len, rows)) <= int(columns or 170)
     assert "default/p51-05-node-real/c0" in out
     assert out.count("p51-01-node-real/c0") >= 2
+
+
+def wanted(name: str, **requests: str) -> dict[str, Any]:
+    """A pod of the archive with other requests, and limits of as much where it has limits."""
+    found = next(one for one in node_pods()["items"] if one["metadata"]["name"] == name)
+    for amounts in found["spec"]["containers"][0]["resources"].values():
+        amounts.update(requests)
+    return found
+
+
+def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
+    """The pods are there, with the resources that are wanted; status 0 only if all are allocated."""
+    same, more = wanted("p51-04-node-real"), wanted("p51-04-node-real", cpu="2")
+    ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("same.json", same))
+    assert (ended.status, ended.lines[0]["admitted"], ended.lines[0]["reason"]) == (0, True, "allocated")
+    ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("more.json", more))
+    (line,) = ended.lines
+    assert (ended.status, line["admitted"], line["reason"]) == (1, False, "Infeasible")
+    assert line["message"].endswith('alongside CPU Manager policy "static"')
+    assert line["containers"]["c0"]["cpus"] == "5"
+    shown = alignup("admit", "--node", ARCHIVE, "--resize", write("more.json", more))
+    assert "default/p51-04-node-real resize: Infeasible" in shown.out
+
+
+def test_a_resize_is_explained(alignup, write):
+    file = write("more.json", wanted("p51-04-node-real", cpu="2"))
+    ended = alignup("explain", "--node", ARCHIVE, "--resize", "--json", file)
+    (line,) = ended.lines
+    assert (ended.status, line["reason"]) == (1, "Infeasible")
+    assert {one["kind"] for one in line["suggestions"]} >= {"kubelet"}
+    shown = alignup("explain", "--node", ARCHIVE, "--resize", file)
+    assert "would help: turn on InPlacePodVerticalScalingExclusiveCPUs" in shown.out
+
+
+def test_who_is_not_there_cannot_be_resized(alignup, write):
+    file = write("new.json", pending("new"))
+    assert alignup("admit", "--node", ARCHIVE, "--resize", file).complains("on the node, got 'default/new'")
+    assert alignup("admit", "--resize", file).status == 2
+    assert alignup("admit", "--node", ARCHIVE, "--resize").status == 2

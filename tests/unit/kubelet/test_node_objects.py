@@ -7,7 +7,8 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.node_objects import read_node_object, read_node_pods
+from alignup.kubelet.checkpoints import checksum_of
+from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from kubelet_files import guaranteed
 
 
@@ -59,3 +60,29 @@ def test_a_node_tells_its_kubelets_release():
     for data in (b"{", b"[]", b'{"kind": "Pod"}'):
         with pytest.raises(InputError, match=r"node\.json"):
             read_node_object(data)
+
+
+def allocations(entries, checksum=None):
+    """`allocated_pods_state` as a kubelet writes it."""
+    data = json.dumps({"entries": entries})
+    return json.dumps(
+        {"data": data, "checksum": checksum_of(f"(string){data}") if checksum is None else checksum}
+    ).encode()
+
+
+def test_a_resize_that_waits_has_not_happened():
+    """The API server has what is wanted, the kubelet's own file what it has allocated."""
+    found = pods(guaranteed("a", (3, 2)), guaranteed("b", (1, 1)))
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    entry = {"ContainerResources": {"c0": {"requests": amounts, "limits": amounts}}, "PodLevelResources": None}
+    told = read_allocated(allocations({"uid-a": entry}))
+    one, other = (with_allocated(each.pod, told.get(each.pod.uid)) for each in found)
+    assert one.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}
+    assert one.containers[0].exclusive_cpus == 2
+    assert other is found[1].pod
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", allocations({}, 1), allocations([])])
+def test_allocations_that_are_damaged_are_told(data):
+    with pytest.raises(InputError, match="allocated_pods_state"):
+        read_allocated(data)

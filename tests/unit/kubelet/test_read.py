@@ -9,6 +9,7 @@ import pytest
 
 from alignup import Node
 from alignup.errors import AlignupWarning, ConfigError, InputError
+from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.read import read_kubelet_node
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -177,7 +178,8 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
     path.write_text(json.dumps(listed))
     if knows == "which pods were admitted":
         entries = {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")}
-        allocated = {"data": json.dumps({"entries": entries}), "checksum": 1}
+        data = json.dumps({"entries": entries})
+        allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
         (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
     assert gone
     stale = read_kubelet_node(root).stale

@@ -19,6 +19,9 @@ OLD_STATIC = "Resize is infeasible for Guaranteed Pods alongside CPU Manager sta
 LOCALITY = "Resources cannot be allocated with Topology locality"
 CAPACITY = "Node didn't have enough capacity: cpu, requested: 100000, capacity: 15000"
 ALLOCATABLE = "node didn't have enough allocatable resources: cpu, requested: 100000, allocatable: 15000"
+BOTH_SHORT = f"{ALLOCATABLE}; memory, requested: {90 << 30}, allocatable: {31 << 30}"
+MEMORY_CAPACITY = f"Node didn't have enough capacity: memory, requested: {90 << 30}, capacity: {31 << 30}"
+TOO_MUCH = {"requests": {"cpu": "100", "memory": "90Gi"}, "limits": {"cpu": "200", "memory": "90Gi"}}
 DISABLED = "InPlacePodVerticalScaling is disabled"
 HUNDRED = {"requests": {"cpu": "100"}, "limits": {"cpu": "200"}}
 MACHINE = {
@@ -94,6 +97,10 @@ BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "
         ("1.37", BOTH_GATES, "single-numa-node", amounts("2"), amounts("2", "2Gi"), "allocated", "", 2),
         ("1.35", {}, "none", BURSTABLE, HUNDRED, "Infeasible", CAPACITY, 0),
         ("1.36", {}, "none", BURSTABLE, HUNDRED, "Infeasible", ALLOCATABLE, 0),
+        ("1.35", {}, "none", amounts("2"), amounts("100"), "Infeasible", CPU_STATIC, 2),
+        ("1.36", {}, "none", amounts("2"), amounts("100"), "Infeasible", ALLOCATABLE, 2),
+        ("1.36", {}, "none", amounts("2"), amounts("100", "90Gi"), "Infeasible", BOTH_SHORT, 2),
+        ("1.35", {}, "none", BURSTABLE, TOO_MUCH, "Infeasible", MEMORY_CAPACITY, 0),
         ("1.32", {}, "none", BURSTABLE, {"requests": {"cpu": "2"}}, "Infeasible", DISABLED, 0),
     ],
 )  # fmt: skip

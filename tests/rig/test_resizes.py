@@ -1,0 +1,268 @@
+"""Resizes in place, drawn at random: what a real kubelet says to them, word for word, and what is held afterwards.
+
+A few by default; `ALIGNUP_RIG_RESIZES=60` is the whole campaign. `ALIGNUP_RIG_BIN` chooses the release. The kubelet
+gets a tree of cgroups of its own, without which it ends at the first resize that it allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.kubelet.read import read_kubelet_node
+from kubelet_rig import why_not
+from rigged import BIN, control_plane, need_rig
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+RESIZES = int(os.environ.get("ALIGNUP_RIG_RESIZES") or 12)
+SECONDS = 60
+CPU = "InPlacePodVerticalScalingExclusiveCPUs"
+MEMORY = "InPlacePodVerticalScalingExclusiveMemory"
+BOTH = {CPU: True, MEMORY: True}
+ROUNDS = (
+    {"featureGates": {CPU: True}, "topologyManagerPolicy": "single-numa-node"},
+    {},
+    {"featureGates": BOTH, "topologyManagerPolicy": "best-effort"},
+    {"featureGates": {"PodLevelResourceManagers": True}, "topologyManagerScope": "pod"},
+    {"featureGates": {**BOTH, "PodLevelResourceManagers": True}, "topologyManagerPolicy": "restricted"},
+    {"topologyManagerPolicy": "none"},
+)
+NODE = "node-real"
+
+
+@contextlib.contextmanager
+def cgroups():
+    """Make a tree of cgroups in every hierarchy, and remove it afterwards; yield its name."""
+    mounted = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    tops = {kind: [Path(folder) for folder, one in mounted if one == kind] for kind in ("cgroup", "cgroup2")}
+    name = f"alignup-rig-{os.getpid()}"
+    for top in tops["cgroup"] or tops["cgroup2"]:
+        (top / name).mkdir(exist_ok=True)
+    try:
+        yield name
+    finally:
+        for top in (*tops["cgroup"], *tops["cgroup2"]):
+            folders = [Path(folder) for folder, _, _ in os.walk(top / name, topdown=False)]
+            for folder in folders:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+class Cluster:
+    """The API server, and the kubelet that is its only node."""
+
+    def __init__(self, plane, directory):
+        self.plane, self.directory = plane, directory
+        config = json.loads(Path(plane.kubeconfig).read_text())
+        self.server = config["clusters"][0]["cluster"]["server"]
+        self.token = config["users"][0]["user"]["token"]
+        self.tls = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
+
+    def call(self, method, path, body=None, content="application/json"):
+        """Return the server's answer, or the Status of its refusal."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content}
+        asked = urllib.request.Request(self.server + path, data, headers, method=method)  # noqa: S310  # our own server
+        try:
+            with urllib.request.urlopen(asked, context=self.tls, timeout=30) as answer:  # noqa: S310  # as above
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            return json.load(error)
+
+    def pods(self):
+        return self.call("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={NODE}")
+
+    def status(self, name):
+        found = self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
+        return found["status"] if found["kind"] == "Pod" else {}
+
+    def admit(self, manifest):
+        """Bind a pod to the node; return its phase when the kubelet has decided."""
+        made = self.call("POST", "/api/v1/namespaces/default/pods", manifest)
+        assert made["kind"] == "Pod", made
+        name = manifest["metadata"]["name"]
+        until(lambda: self.status(name).get("phase") in {"Running", "Failed"})
+        return made["metadata"]["uid"], self.status(name)["phase"]
+
+    def remove(self, name):
+        self.call("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
+        until(lambda: not self.status(name))
+
+    def allocated(self, uid):
+        """Return what the kubelet has allocated to a pod, as its own file says it."""
+        written = json.loads((self.directory / "kubelet/allocated_pods_state").read_text())
+        return json.loads(written["data"])["entries"].get(uid)
+
+    def resize(self, name, uid, patch):
+        """Ask for a resize; return the kubelet's status and message, or the API server's refusal."""
+        before = self.allocated(uid)
+        path = f"/api/v1/namespaces/default/pods/{name}/resize"
+        answer = self.call("PATCH", path, patch, "application/strategic-merge-patch+json")
+        if answer["kind"] == "Status":
+            return "refused", answer["message"]
+
+        def decided():
+            conditions = self.status(name).get("conditions") or ()
+            pending = next((one for one in conditions if one["type"] == "PodResizePending"), None)
+            if pending is not None:
+                return pending["reason"], pending.get("message", "")
+            return self.allocated(uid) != before and ("allocated", "")
+
+        return until(decided)
+
+    def read(self):
+        """Return the node as it is read from the kubelet's files."""
+        root = self.directory / "machine"
+        (root / "pods.json").write_text(json.dumps(self.pods()))
+        (root / "node.json").write_text(json.dumps(self.call("GET", f"/api/v1/nodes/{NODE}")))
+        config = self.directory / "kubelet.json"
+        node = read_kubelet_node(root, kubelet_dir=self.directory / "kubelet", config=config).node
+        node.whole_verdict = True
+        return node
+
+
+def until(probe):
+    """Return what a probe finds, when it finds something."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := probe()):
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.1)
+    return found
+
+
+def drawn(rng, number, *, pod_level):
+    """Return a pod: Guaranteed with whole CPUs or a fraction, Burstable, or with resources as a whole."""
+
+    def wish(cpu, memory):
+        return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+
+    kind = rng.choice(["whole", "whole", "fraction", "burstable", *(["level"] * pod_level)])
+    spec = {}
+    some = [wish(str(rng.randrange(1, 4)), f"{rng.randrange(1, 4)}Gi") for _ in range(rng.choice([1, 1, 2]))]
+    if kind == "fraction":
+        some[0] = wish("1500m", "1Gi")
+    elif kind == "burstable":
+        some[0] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "20", "memory": "8Gi"}}
+    elif kind == "level":
+        spec["resources"] = wish("6", "8Gi")
+        some = [some[0], {}]
+    containers = [{"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)]
+    metadata = {"name": f"p{number:03}", "namespace": "default"}
+    spec.update(nodeName=NODE, terminationGracePeriodSeconds=0, containers=containers)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def change(rng, manifest):
+    """Return by container, and of the pod as a whole, other CPUs or memory that keep the QoS class."""
+    spec = manifest["spec"]
+    if "resources" in spec and rng.random() < 0.6:  # its containers stay
+        amounts = {"cpu": str(rng.choice([5, 7, 8])), "memory": rng.choice(["8Gi", "9Gi"])}
+        return {}, {"requests": amounts, "limits": amounts}
+    container = rng.choice([one for one in spec["containers"] if one["resources"]])
+    old = container["resources"]
+    new = {}
+    if rng.random() < 0.75:
+        new["cpu"] = rng.choice(sorted({"1", "2", "4", "2500m", "6", "15", "100"} - {old["requests"]["cpu"]}))
+    if not new or rng.random() < 0.4:
+        new["memory"] = rng.choice(sorted({"1Gi", "2Gi", "5Gi", "60Gi"} - {old["requests"]["memory"]}))
+    both = old["requests"] == old["limits"]
+    if not both:
+        new = {key: value for key, value in new.items() if value not in {"100", "60Gi"}} or {"cpu": "750m"}
+    return {container["name"]: {"requests": new, "limits": new} if both else {"requests": new}}, None
+
+
+def holdings(node):
+    return {
+        pod.name: {
+            one.name: (str(got.cpus), sorted((b.type, b.numa_nodes, b.size) for b in got.memory))
+            for one in pod.all_containers
+            if (got := node.allocation(pod.uid, one.name))
+        }
+        for pod in node.pods
+    }
+
+
+def judge(cluster, manifest, uid, rng):
+    """Resize a pod on the node and on our reading of it; return the status."""
+    containers, whole = change(rng, manifest)
+    node = cluster.read()
+    try:
+        mine = node.resize(uid, containers, whole)
+        said = (mine.status, mine.message)
+    except InputError as error:
+        said = ("refused", str(error))
+    spec = {"containers": [{"name": name, "resources": one} for name, one in containers.items()]}
+    patch = {"spec": {**({"resources": whole} if whole else {}), **(spec if containers else {})}}
+    told = cluster.resize(manifest["metadata"]["name"], uid, patch)
+    context = (manifest["spec"], containers, whole, said, told)
+    if told[0] == "refused":
+        assert said[0] == "refused" or said[1] in told[1], context
+    else:
+        assert said == told, context
+    if told != said:  # refused by the API server
+        return told[0]
+    deadline = time.monotonic() + 10  # files are written behind
+    while holdings(cluster.read()) != holdings(node) and time.monotonic() < deadline:
+        time.sleep(0.3)
+    assert holdings(cluster.read()) == holdings(node), context
+    return told[0]
+
+
+@pytest.mark.parametrize("number", range(len(ROUNDS)))
+def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
+    need_rig("etcd", "kube-apiserver", "kubelet", "fake-cri")
+    rng = random.Random(number)
+    overlay = ROUNDS[number]
+    statuses = []
+    with cgroups() as group, control_plane() as plane:
+        directory = Path(plane.folder) / "k"
+        machine = Path(plane.folder) / "machine.json"
+        machine.write_text(json.dumps(MACHINE))
+        fields = {"cgroupsPerQOS": True, "cgroupRoot": f"/{group}", "enforceNodeAllocatable": [], **overlay}
+        (Path(plane.folder) / "overlay.json").write_text(json.dumps(fields))
+        words = ("--machine", machine, "--config", Path(plane.folder) / "overlay.json", "--name", NODE)
+        plane.rig("kubelet", "up", directory, "--bin", BIN, "--control-plane", plane.folder, *words)
+        try:
+            cluster = Cluster(plane, directory)
+            there = []
+            for index in range(max(1, RESIZES // len(ROUNDS))):
+                while len(there) > 2:
+                    cluster.remove(there.pop(rng.randrange(len(there))))
+                manifest = drawn(rng, index, pod_level="PodLevelResourceManagers" in overlay.get("featureGates", {}))
+                uid, phase = cluster.admit(manifest)
+                if phase == "Failed":
+                    cluster.remove(manifest["metadata"]["name"])
+                    continue
+                statuses.append(judge(cluster, manifest, uid, rng))
+                there.append(manifest["metadata"]["name"])
+        finally:
+            plane.rig("kubelet", "down", directory)
+    assert statuses
+    print(f"{overlay}: {statuses}")  # noqa: T201  # with -s
+
+
+MACHINE = {
+    "numaNodes": [
+        {
+            "id": node,
+            "memory": 24 << 30,
+            "cores": [
+                {"id": core, "socket": node, "cpus": [16 * node + 2 * core, 16 * node + 2 * core + 1]}
+                for core in range(8)
+            ],
+            "distances": [10, 21] if node == 0 else [21, 10],
+        }
+        for node in range(2)
+    ]
+}
