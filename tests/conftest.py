@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # read when grpc is imported, whose handlers of forks end the children of a process with threads of grpc
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# no test speaks to a server that this machine's authorities certify, and each client would read all of them
+os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
+
 # the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
 os.environ.pop("COLUMNS", None)
 
