@@ -160,6 +160,7 @@ async def play(
     outcome: Outcome,
     patience: float,
     real: frozenset[str] = frozenset(),
+    gang: int = 1,
 ) -> None:
     """Create pods at random moments within a span, and wait until all have ended or patience has.
 
@@ -170,12 +171,14 @@ async def play(
         outcome: where it is noted what becomes of them.
         patience: seconds after the last has come.
         real: nodes whose kubelets do not know of durations; pods there are deleted when their time is up.
+        gang: how many pods come at the same moment.
     """
     api = await Api.connect(kubeconfig)
     follower = Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0))
     tasks = [asyncio.create_task(follower.run()), asyncio.create_task(end_on(real, api, outcome))]
     random = Random(7)  # arrivals, not secrets
-    moments = sorted(random.uniform(0, span) for _ in pods)
+    starts = sorted(random.uniform(0, span) for _ in pods[::gang])
+    moments = [starts[number // gang] for number in range(len(pods))]
     outcome.start = time.monotonic()
     try:
         for moment, one in zip(moments, pods, strict=True):

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 RIG = Path(os.environ.get("ALIGNUP_RIG", ROOT.parent / "shared" / "rig"))
 BIN = Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
+DEPLOY = ROOT / "deploy"
+GROUPS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Namespace": "namespaces",
+    "ServiceAccount": "serviceaccounts",
+}
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
 ALIGNUP = [sys.executable, "-m", "alignup"]
 
@@ -76,10 +89,16 @@ class ControlPlane:
         """Start what does not run."""
         self.rig("control-plane", "up", self.folder, "--bin", BIN)
 
-    def schedule_with(self, address: str | None) -> None:
-        """Start the scheduler anew, with an extender at an address or without one."""
+    def schedule_with(self, address: str | None, certificates: Path | None = None) -> None:
+        """Start the scheduler anew, with an extender at an address or without one.
+
+        `certificates` has ca.crt, client.crt and client.key: they speak over TLS, and the scheduler shows who it is.
+        """
+        files = {"certFile": "client.crt", "keyFile": "client.key", "caFile": "ca.crt"}
+        tls = {key: str(certificates / name) for key, name in files.items()} if certificates else {}
         extender = {
-            "urlPrefix": f"http://{address}",
+            "urlPrefix": f"{'https' if tls else 'http'}://{address}",
+            **({"enableHTTPS": True, "tlsConfig": tls} if tls else {}),
             **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
             "weight": 5,
             "httpTimeout": "10s",
@@ -102,6 +121,46 @@ class ControlPlane:
             time.sleep(0.05)
 
 
+class Server:
+    """Requests to an API server as its administrator, or as an account of deploy/."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        found = yaml.safe_load(Path(kubeconfig).read_text())
+        self.url = found["clusters"][0]["cluster"]["server"]
+        self.token = found["users"][0]["user"]["token"]
+        self.context = ssl._create_unverified_context()  # noqa: S323  # our own server on loopback
+
+    def ask(self, method: str, path: str, body: Any = None, account: str = "", node: str = "") -> int:
+        """Return the status of the answer."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        if account:
+            headers["Impersonate-User"] = f"system:serviceaccount:alignup:{account}"
+            headers["Impersonate-Group"] = "system:authenticated"
+        if node:
+            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # ours
+        try:
+            with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def apply(self, document: dict[str, Any]) -> None:
+        """Create an object."""
+        group, metadata = document["apiVersion"], document["metadata"]
+        root = "/api/v1" if group == "v1" else f"/apis/{group}"
+        place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+        assert self.ask("POST", f"{root}{place}/{GROUPS[document['kind']]}", document) == 201
+
+    def deployed(self) -> None:
+        """Apply accounts, rights and policies of deploy/."""
+        for name in ("namespace", "extender-rbac", "publish-rbac", "admission"):
+            for document in yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text()):
+                self.apply(document)
+
+
 @contextmanager
 def control_plane() -> Iterator[ControlPlane]:
     """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
@@ -118,13 +177,13 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 @contextmanager
-def alignup(*words: object, ready: str) -> Iterator[subprocess.Popen[str]]:
+def alignup(*words: object, ready: str, tls: ssl.SSLContext | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run a server of ours until the block ends; `ready` is a URL that answers 200 when it is ready."""
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
     command = [*ALIGNUP, *map(str, words)]
     process = subprocess.Popen(command, stdout=log, stderr=log, text=True)  # noqa: S603  # our own program
     try:
-        wait_for(ready, process, log)
+        wait_for(ready, process, log, tls)
         yield process
     finally:
         process.terminate()
@@ -135,12 +194,12 @@ def alignup(*words: object, ready: str) -> Iterator[subprocess.Popen[str]]:
         assert not said
 
 
-def wait_for(url: str, process: subprocess.Popen[str], log: Any) -> None:
+def wait_for(url: str, process: subprocess.Popen[str], log: Any, tls: ssl.SSLContext | None) -> None:
     """Wait until a server is ready."""
     deadline = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5):  # noqa: S310  # our own server
+            with urllib.request.urlopen(url, timeout=5, context=tls):  # noqa: S310  # our own server
                 return
         except (urllib.error.URLError, OSError):
             if process.poll() is not None or time.monotonic() > deadline:

@@ -8,9 +8,8 @@ import io
 import json
 import shutil
 import ssl
-import subprocess
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import aiohttp
@@ -28,10 +27,8 @@ from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import Pauses
 from api_stub import NODES, PODS, ApiStub, running, served, until
+from certificates import certificate
 from watched import description, pod_object, topology
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 VERBS = ("filter", "prioritize", "preempt", "bind")
@@ -457,16 +454,6 @@ def test_it_is_said_once_that_all_was_listed() -> None:
 
     asyncio.run(scenario())
     assert said == ["all"]
-
-
-def certificate(folder: Path, name: str, issuer: str = "") -> None:
-    """Make a key and a certificate in a folder: of an authority, or of one that an authority has issued."""
-    subject = ["-subj", f"/CN={name}", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
-    signed = ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key", "-addext", "subjectAltName=IP:127.0.0.1"]
-    authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # without which Python 3.13 believes it nothing
-    words = ["openssl", "req", "-x509", "-days", "2", *subject, *files, *(signed if issuer else authority)]
-    subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603  # of our own making
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")

@@ -1,0 +1,229 @@
+"""A real scheduler beside an extender that is killed again and again, over TLS, and one cut off from its API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from certificates import certificate
+from rig_outcome import Outcome, play
+from rig_workload import allocatable, span_for, workload, write_nodes
+from rigged import Server, alignup, control_plane, free_address
+from watched import description, pod_object
+
+if TYPE_CHECKING:
+    import subprocess
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
+
+SECONDS = 8.0
+KILLS = 100
+GANG = 20
+GAP = 20
+"""Seconds without a leader at most, on a machine that is not busy."""
+
+
+def filtered(address: str) -> str:
+    """Return the error in the answer to a question; empty: it was answered."""
+    body = json.dumps({"Pod": pod_object("p", cpu=1), "NodeNames": ["n0"]}).encode()
+    request = urllib.request.Request(f"http://{address}/filter", body)
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # our own server
+        return json.load(response)["Error"]
+
+
+def leading(addresses: list[str], seconds: float) -> str:
+    """Return the address that answers, once one does."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for address in addresses:
+            if not filtered(address):
+                return address
+        time.sleep(0.1)
+    raise AssertionError(f"nobody leads after {seconds} seconds")
+
+
+def bound(address: str, name: str) -> str:
+    """Ask for a binding, and return its error."""
+    question = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-{name}", "Node": "n0"}
+    request = urllib.request.Request(f"http://{address}/bind", json.dumps(question).encode())
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # our own server
+        return json.load(response)["Error"]
+
+
+def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> None:
+    """Pods come twenty at a time; the extender is killed and started again a hundred times while they are bound."""
+    nodes, pods = workload(24, 1200, SECONDS)
+    outcome = Outcome(allocatable=allocatable(nodes))
+    fleet, extender = free_address(), free_address()
+    over, kills = threading.Event(), 0
+    with control_plane() as plane, ExitStack() as stack:
+        listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+        path = write_nodes(plane.folder, nodes)
+        stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
+        plane.schedule_with(extender)
+
+        def kill() -> None:
+            nonlocal kills
+            chance = Random(3)
+            while not over.is_set():
+                with alignup("extender", *listen, extender, ready=f"http://{extender}/healthz") as process:
+                    if kills == KILLS:
+                        over.wait()
+                    over.wait(chance.uniform(0, 1.5))
+                    process.kill()
+                    process.wait()
+                kills += not over.is_set()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            span = max(span_for(nodes, pods, SECONDS, 0.7), 3.0 * KILLS)
+            asyncio.run(play(plane.kubeconfig, pods, span, outcome, 120, gang=GANG))
+        finally:
+            over.set()
+            thread.join()
+    found = {"kills": kills, **outcome.summary()}
+    with capsys.disabled():
+        print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+    assert found["rejected"] == {}
+    assert found["never placed"] == 0
+    assert kills >= KILLS
+
+
+def test_the_scheduler_is_answered_over_tls_and_others_are_not(tmp_path) -> None:
+    for name, issuer in (("ca", ""), ("server", "ca"), ("client", "ca")):
+        certificate(tmp_path, name, issuer)
+    stranger = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    nodes, pods = workload(8, 30, SECONDS)
+    outcome = Outcome(allocatable=allocatable(nodes))
+    fleet, extender = free_address(), free_address()
+    with control_plane() as plane, ExitStack() as stack:
+        listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+        path = write_nodes(plane.folder, nodes)
+        stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
+        files = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--client-ca", "ca.crt")
+        words = [word if word.startswith("--") else tmp_path / word for word in files]
+        ready = f"https://{extender}/healthz"
+        stack.enter_context(alignup("extender", *listen, extender, *words, ready=ready, tls=stranger))
+        plane.schedule_with(extender, tmp_path)
+        asyncio.run(play(plane.kubeconfig, pods, span_for(nodes, pods, SECONDS, 0.5), outcome, 90))
+        for verb in ("filter", "prioritize", "preempt", "bind"):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"https://{extender}/{verb}", b"{}", timeout=30, context=stranger)
+    found = outcome.summary()
+    assert found["ran"] == 30
+    assert found["rejected"] == {}
+
+
+def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
+    """Killed, and stopped for longer than its lease: it binds nothing when it wakes."""
+    (tmp_path / "nodes.jsonl").write_text(json.dumps({"name": "n0", **description()}))
+    with control_plane() as plane, ExitStack() as stack:
+        server = Server(plane.kubeconfig)
+        server.deployed()
+        fleet = free_address()
+        words = ("fleet", "--kubeconfig", plane.kubeconfig, "--nodes", tmp_path / "nodes.jsonl", "--listen", fleet)
+        stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
+        processes: dict[str, subprocess.Popen[str]] = {}
+        for _ in range(3):
+            address = free_address()
+            words = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", address, "--leader-elect")
+            processes[address] = stack.enter_context(alignup(*words, ready=f"http://{address}/healthz"))
+        first = leading(list(processes), 60)
+        others = [one for one in processes if one != first]
+        assert all("stands by" in filtered(one) for one in others)
+        os.kill(processes[first].pid, signal.SIGKILL)
+        second = leading(others, GAP)
+        (third,) = [one for one in others if one != second]
+        os.kill(processes[second].pid, signal.SIGSTOP)
+        try:
+            assert leading([third], GAP) == third
+            assert server.ask("POST", "/api/v1/namespaces/default/pods", pod_object("p", cpu=1)) == 201
+        finally:
+            os.kill(processes[second].pid, signal.SIGCONT)
+        assert "stands by" in bound(second, "p")
+        assert filtered(third) == ""
+
+
+class Cable:
+    """Passes connections on to an address, until it is cut."""
+
+    def __init__(self, address: str) -> None:
+        self.there = address
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
+        self.open: list[socket.socket] = []
+        self.is_cut = False
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        """Take connections, and pass on what comes over each in both directions."""
+        with suppress(OSError):
+            while True:
+                here, _ = self.server.accept()
+                host, port = self.there.rsplit(":", 1)
+                there = socket.create_connection((host, int(port)))
+                self.open += [here, there]
+                for one, other in ((here, there), (there, here)):
+                    threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
+
+    def pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        """Pass on what comes in, as long as the cable is whole; then it goes nowhere, as behind a cut cable."""
+        with suppress(OSError):
+            while data := one.recv(65536):
+                if not self.is_cut:
+                    other.sendall(data)
+
+    def close(self) -> None:
+        """End all connections."""
+        for one in (self.server, *self.open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
+    """Another leads before the lease is twenty seconds old; the one cut off binds nothing, then or later."""
+    (tmp_path / "nodes.jsonl").write_text(json.dumps({"name": "n0", **description()}))
+    with control_plane() as plane, ExitStack() as stack:
+        server = Server(plane.kubeconfig)
+        server.deployed()
+        fleet = free_address()
+        words = ("fleet", "--kubeconfig", plane.kubeconfig, "--nodes", tmp_path / "nodes.jsonl", "--listen", fleet)
+        stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
+        cables: dict[str, Cable] = {}
+        for number in range(2):
+            cable = Cable(server.url.removeprefix("https://"))
+            stack.callback(cable.close)
+            kubeconfig = tmp_path / f"kubeconfig-{number}"
+            kubeconfig.write_text(Path(plane.kubeconfig).read_text().replace(server.url, f"https://{cable.address}"))
+            address = free_address()
+            words = ("extender", "--kubeconfig", kubeconfig, "--listen", address, "--leader-elect")
+            stack.enter_context(alignup(*words, ready=f"http://{address}/healthz"))
+            cables[address] = cable
+        first = leading(list(cables), 60)
+        (second,) = [one for one in cables if one != first]
+        cables[first].is_cut = True
+        began = time.monotonic()
+        assert leading([second], GAP) == second
+        assert server.ask("POST", "/api/v1/namespaces/default/pods", pod_object("p", cpu=1)) == 201
+        assert bound(first, "p")
+        assert filtered(first)
+        assert time.monotonic() - began < 2 * GAP
+        cables[first].is_cut = False
+        assert "stands by" in bound(first, "p")
+        assert filtered(second) == ""
