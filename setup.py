@@ -1,4 +1,4 @@
-"""Extensions only: all metadata is in pyproject.toml.
+"""Extensions and shared files only: all metadata is in pyproject.toml.
 
 ALIGNUP_ANNOTATE=1 writes Cython's annotated HTML beside each module; ALIGNUP_TRACE=1 builds with line tracing.
 Debug information is left out, which is four fifths of the size, unless ALIGNUP_DEBUG=1, tracing or a -g in CFLAGS asks
@@ -30,7 +30,12 @@ extensions = [
     for source in sorted(SOURCES.rglob("*.pyx"))
 ]
 
+# what other programs look for below share/: manual pages, completions; and the schema of explanations
+shared = [("share/alignup", ["docs/explanation.schema.json"])]
+shared += [(str(file.parent), [str(file)]) for file in sorted(Path("share").rglob("*")) if file.is_file()]
+
 setup(
+    data_files=shared,
     ext_modules=cythonize(
         extensions,
         include_path=[str(SOURCES)],

@@ -134,9 +134,5 @@ def test_the_two_commands_are_one_line_each() -> None:
     assert "pytest" in found[1]
 
 
-def test_what_the_readme_leads_to_is_there() -> None:
-    """It fits on two screens, and its links are to files of the tree."""
-    assert len(README.splitlines()) <= 130
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len(README.splitlines()) <= 120

@@ -1,11 +1,16 @@
-"""The pages for contributors name files that exist."""
+"""The pages for contributors name files that exist, and the page about support what is so."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from alignup.kubernetes.versions import NEWEST, OLDEST
+from alignup.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 ROOMS = "benches|cython|docs|src|tests"
@@ -42,3 +47,37 @@ def test_every_room_of_the_package_is_on_the_map(page: str) -> None:
         return
     rooms = {path.name for path in (ROOT / "src" / "alignup").iterdir() if path.is_dir()} - {"__pycache__"}
     assert [room for room in sorted(rooms) if f"src/alignup/{room}" not in text] == []
+
+
+def test_the_support_page_names_the_interpreters_that_wheels_are_built_for() -> None:
+    """Its table, the classifiers, what cibuildwheel builds, and what the workflow counts are the same."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    page = (ROOT / "docs/support.md").read_text("utf-8")
+    named = re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
+    classified = [one.rpartition(" ")[2] for one in project["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)]
+    built = [f"3.{one[3:]}" for one in re.findall(r"cp3\d+", project["tool"]["cibuildwheel"]["build"])]
+    assert named == classified == built
+    assert project["project"]["requires-python"] == f">={named[0]}"
+    workflow = (ROOT / ".github/workflows/wheels.yml").read_text("utf-8")
+    first, last = re.search(r"cp31\[(\d)-(\d)\]", workflow).groups()
+    assert [f"3.1{minor}" for minor in range(int(first), int(last) + 1)] == named
+    assert f'wc -l)" = {4 * len(named)}' in workflow  # two systems, two architectures
+    for system in re.findall(r"`\.ci/systems ([\w ]+)`", page):
+        words = (ROOT / ".ci/systems").read_text("utf-8")
+        assert [name for name in system.split() if name not in words] == []
+
+
+def test_releases_that_the_support_page_names_are_those_that_are_known() -> None:
+    page = (ROOT / "docs/support.md").read_text("utf-8")
+    assert f"Releases {OLDEST} to {NEWEST} " in page
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == VERSION
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_to_files(page: str) -> None:
+    """Those among the pages of the site are checked when it is built."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text("utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
