@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.devices.pool import PreferredSets
+from alignup.providers.devices.inventory import PreferredSets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

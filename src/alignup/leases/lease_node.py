@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine_parts import Part
     from alignup.processes.identity import ProcessIdentity
-    from alignup.providers.devices.pool import Preference
+    from alignup.providers.devices.inventory import Preference
 
 _CONTAINER: Final = "command"
 _LEASE: Final = "lease"

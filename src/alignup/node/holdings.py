@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node.node import Node
-    from alignup.providers.devices.pool import DevicePool
+    from alignup.providers.devices.inventory import DevicePool
 
 
 class PlaceAmounts(Record):

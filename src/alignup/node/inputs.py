@@ -15,7 +15,7 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine, machine_from_dict
-from alignup.providers.devices.pool import PreferredSets
+from alignup.providers.devices.inventory import PreferredSets
 from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import make_policy
@@ -23,7 +23,7 @@ from alignup.topology_manager.policy import make_policy
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.device_inventory import Device
-    from alignup.providers.devices.pool import DevicePlugin
+    from alignup.providers.devices.inventory import DevicePlugin
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 

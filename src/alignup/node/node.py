@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.node.explain.explanation import Explanation
     from alignup.node.resize import Resize
-    from alignup.providers.devices.pool import DevicePlugin, Preference
+    from alignup.providers.devices.inventory import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node", "plugins_of"]

@@ -17,6 +17,7 @@ from alignup.errors import PodExistsError, UnknownPodError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.provider import HintProvider
+from alignup.topology_manager.release import release_pod
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
@@ -174,22 +175,11 @@ class TopologyManager:
         return refusal
 
     def _release(self, pod: Pod) -> None:
-        """Release all containers of the pod, by default in reverse order, so that each provider retraces its states.
-
-        If a provider fails, the others are still called; the first error is raised at the end.
-        """
-        failed: BaseException | None = None
-        uid, providers = pod.uid, self._providers[::-1]
-        for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
-            name = container.name
-            for provider in providers:
-                try:
-                    provider.release(uid, name)
-                except BaseException as error:  # noqa: BLE001 - raised below
-                    failed = failed or error
-        self._store.forget_pod(pod.uid)
-        if failed is not None:
-            raise failed
+        """Release all that a pod was given, and forget its affinities."""
+        try:
+            release_pod(pod, self._providers, in_pod_order=self._in_pod_order)
+        finally:
+            self._store.forget_pod(pod.uid)
 
     def pod(self, pod_uid: str) -> Pod:
         """Return the admitted pod of a uid.

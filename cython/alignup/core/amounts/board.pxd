@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int64_t
 
 from alignup.core.amounts.changes cimport Changes
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
-from alignup.core.amounts.device_choice cimport DeviceState
+from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.judge cimport Room
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
 from alignup.core.amounts.trial cimport NodeRow, PodRequest

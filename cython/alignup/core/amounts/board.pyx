@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
-from alignup.core.amounts.device_choice cimport DeviceState
+from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.cpu_choice cimport CpuLayout, CpuState
+from alignup.core.amounts.cpu_allocation cimport CpuLayout, CpuState
 from alignup.core.cpu.groups cimport CpuGroups
 from alignup.core.cpu.topology cimport CpuTopology
 from alignup.core.hints cimport HintList

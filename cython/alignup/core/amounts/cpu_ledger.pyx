@@ -1,4 +1,4 @@
-"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpu_choice`.
+"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpu_allocation`.
 
 A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and containers are known to
 `alignup.providers.cpu`.
@@ -9,15 +9,14 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from alignup.core.amounts.cpu_choice cimport (
+from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN, CPUS_NOT_WHOLE_CORES, CPUS_TOO_FEW_WHOLE, CpuOutcome, add_reusable, check_whole_cores, choice_sets,
-    choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, give_cpus, place_cpus, sockets_for,
-    take_back_cpus,
+    choose_cpus, copy_cpus, count_free_cpus, cpu_bytes, cpu_family, mark_cpus, place_cpus, sockets_for,
 )
-from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size
+from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes
 from alignup.core.cpu.assignment cimport L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP
-from alignup.core.cpu.cpu_set cimport count_common, count_in
+from alignup.core.word_set cimport count_common, count_in
 from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
 from alignup.core.hints cimport HintList
 
@@ -273,10 +272,7 @@ cdef class CpuLedger:
         cdef uint64_t* words = self.scratch(short, 1)
         try:
             read_cpus(self.capacity, cpus, words)
-            if give:
-                give_cpus(&self.state, words)
-            else:
-                take_back_cpus(&self.state, words)
+            mark_cpus(&self.state, words, give)
         finally:
             if words is not short:
                 PyMem_Free(words)
@@ -363,7 +359,7 @@ cdef class CpuLedger:
             )
             if outcome != CPUS_CHOSEN:
                 return shortage(outcome)
-            give_cpus(&self.state, sets + words)
+            mark_cpus(&self.state, sets + words, True)
             return cpus_of(self.capacity.topology, sets + words)
         finally:
             if sets is not short:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.device_choice cimport DeviceLayout, DeviceState
+from alignup.core.amounts.device_allocation cimport DeviceLayout, DeviceState
 from alignup.core.hints cimport HintList
 
 

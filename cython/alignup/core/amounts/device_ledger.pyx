@@ -1,4 +1,4 @@
-"""Keep the devices of one resource on one machine: the doors of `alignup.core.amounts.device_choice` for Python.
+"""Keep the devices of one resource on one machine: the doors of `alignup.core.amounts.device_allocation` for Python.
 
 A set of devices is an int: bit i is the i-th device of the inventory. Ids, pods and plugins are known to
 `alignup.providers.devices`.
@@ -9,12 +9,11 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
-from alignup.core.amounts.device_choice cimport (
+from alignup.core.amounts.device_allocation cimport (
     DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_NONE_HEALTHY, DEVICES_TOO_FEW, DeviceOutcome, copy_devices,
-    count_free, device_bytes, device_family, finish_choice, give_devices, place_devices, start_choice,
-    take_back_devices,
+    count_free, device_bytes, device_family, finish_choice, mark_devices, place_devices, start_choice,
 )
-from alignup.core.amounts.smallest_sizes cimport smallest_device_size
+from alignup.core.amounts.fewest_numa_nodes cimport smallest_device_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
 from alignup.core.hints cimport HintList
 
@@ -267,10 +266,7 @@ cdef class DeviceLedger:
         cdef uint64_t* words = self.scratch(short, 1)
         try:
             self.read_set(devices, words)
-            if give:
-                give_devices(&self.state, words)
-            else:
-                take_back_devices(&self.state, words)
+            mark_devices(&self.state, words, give)
         finally:
             if words is not short:
                 PyMem_Free(words)

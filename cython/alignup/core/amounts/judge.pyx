@@ -9,23 +9,23 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from alignup.core.amounts.cpu_choice cimport (
+from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN, CpuLayout, CpuState, add_reusable, check_whole_cores, choice_sets, choose_cpus, copy_cpus, cpu_bytes,
-    cpu_family, give_cpus, sockets_for,
+    cpu_family, mark_cpus, sockets_for,
 )
-from alignup.core.amounts.device_choice cimport (
+from alignup.core.amounts.device_allocation cimport (
     DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_CHOSEN, DeviceLayout, DeviceOutcome, DeviceState, copy_devices,
-    device_bytes, device_family, finish_choice, give_devices, start_choice,
+    device_bytes, device_family, finish_choice, mark_devices, start_choice,
 )
 from alignup.core.amounts.halves cimport nodes_with, sum_of_all
-from alignup.core.amounts.memory_choice cimport (
+from alignup.core.amounts.memory_allocation cimport (
     MEMORY_CHOSEN, MemoryHints, best_memory_hint, bind_alone, choose_memory, copy_memory, has_memory_hint, holds_memory,
     lone_nodes_with, memory_bytes, memory_family, suffices_with_reuse, take_memory,
 )
 from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.amounts.merge_offers cimport can_merge_amounts, common_mask, common_size, reach_best
 from alignup.core.amounts.score cimport score_of
-from alignup.core.amounts.smallest_sizes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size
+from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size
 from alignup.core.amounts.trial cimport (
     ADMITTED, MISMATCHED, MOST_HOLDERS, MOST_OFFERS, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_SINGLE_NUMA_NODE,
     SMT_ALIGNMENT_ERROR, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint, NodeRow, Offer,
@@ -630,7 +630,7 @@ cdef void settle_cpus(Trial* trial) noexcept nogil:
             &trial.cpu_copy, trial.pending_count[index], NULL, False, (<uint64_t>1) << trial.pending_node[index],
             trial.sets, trial.sets + words,
         )
-        give_cpus(&trial.cpu_copy, trial.sets)
+        mark_cpus(&trial.cpu_copy, trial.sets, True)
     trial.pending = 0
 
 
@@ -661,7 +661,7 @@ cdef Outcome allocate_devices(
     if last:
         return ADMITTED
     own_devices(trial, resource)
-    give_devices(&trial.device_copies[resource], chosen)
+    mark_devices(&trial.device_copies[resource], chosen, True)
     if request.hands_on and not reuses:
         memset(reusable, 0, layout.words * sizeof(uint64_t))
         trial.reuses_devices |= (<uint64_t>1) << resource
@@ -762,7 +762,7 @@ cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hin
     if last:
         return ADMITTED
     own_cpus(trial)
-    give_cpus(&trial.cpu_copy, chosen)
+    mark_cpus(&trial.cpu_copy, chosen, True)
     note_reusable_cpus(trial, request.hands_on, chosen)
     return ADMITTED
 

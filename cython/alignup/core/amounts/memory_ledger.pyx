@@ -1,4 +1,4 @@
-"""Keep one machine's memory as amounts: the doors of `alignup.core.amounts.memory_choice` for Python.
+"""Keep one machine's memory as amounts: the doors of `alignup.core.amounts.memory_allocation` for Python.
 
 A ledger knows NUMA nodes, types and bytes. Pods and containers are known to `alignup.providers.memory`.
 """
@@ -7,14 +7,14 @@ cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.memory_choice cimport (
+from alignup.core.amounts.memory_allocation cimport (
     MEMORY_BOUND_OTHERWISE, MEMORY_CHOSEN, MEMORY_NOT_PREFERRED, MemoryHints, MemoryOutcome, best_memory_hint,
     bind_memory, choose_memory, copy_memory, empty_memory, give_back_memory, memory_bytes, memory_family, place_memory,
     rebind_memory, suffices_with_reuse, take_memory, take_what_is_free,
 )
 from alignup.core.amounts.memory_groups cimport refresh_groups
 from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryTaking
-from alignup.core.amounts.smallest_sizes cimport smallest_memory_size
+from alignup.core.amounts.fewest_numa_nodes cimport smallest_memory_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.hints cimport HintList
 

@@ -7,7 +7,7 @@ document. Whether there is a placement at all is decided in `alignup.core.amount
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.amounts.device_choice cimport DeviceLayout, DeviceState
+from alignup.core.amounts.device_allocation cimport DeviceLayout, DeviceState
 from alignup.core.amounts.halves cimport sum_within
 from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.trial cimport MOST_RESOURCES, NodeRow, PodRequest, Request

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int16_t, int64_t, uint64_t
 
-from alignup.core.amounts.cpu_choice cimport CpuState
-from alignup.core.amounts.device_choice cimport DeviceState
+from alignup.core.amounts.cpu_allocation cimport CpuState
+from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryState, MemoryTaking
 from alignup.core.bits cimport WIDEST
 

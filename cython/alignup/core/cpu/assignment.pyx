@@ -9,7 +9,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport popcount
-from alignup.core.cpu.cpu_set cimport (
+from alignup.core.word_set cimport (
     add_cpus, count_common, count_in, highest_of, lowest_of, overlap, remove_cpus,
 )
 from alignup.core.cpu.groups cimport CpuGroup, CpuGroups

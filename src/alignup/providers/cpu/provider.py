@@ -1,8 +1,8 @@
 """The CPU manager's static policy: which containers of Guaranteed pods hold which CPUs for themselves.
 
 From which NUMA nodes CPUs can come and which of them are taken is decided in the compiled
-`alignup.core.amounts.cpu_choice` and `alignup.core.cpu`; which containers get CPUs of their own was worked out with the
-pod.
+`alignup.core.amounts.cpu_allocation` and `alignup.core.cpu`; which containers get CPUs of their own was worked out with
+the pod.
 """
 
 from __future__ import annotations

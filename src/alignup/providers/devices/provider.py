@@ -1,7 +1,7 @@
 """The device manager as a hint provider: which devices of every plugin's resource a container gets.
 
 It decides as the kubelet does. Where a resource's devices are and which of them is next is known to
-`alignup.providers.devices.pool`; here is who holds them.
+`alignup.providers.devices.inventory`; here is who holds them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, checked_devices
-from alignup.providers.devices.pool import DevicePlugin, DevicePool, preference_of
+from alignup.providers.devices.inventory import DevicePlugin, DevicePool, preference_of
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.pool import Preference
+    from alignup.providers.devices.inventory import Preference
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 

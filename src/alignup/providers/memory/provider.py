@@ -1,7 +1,7 @@
 """The memory manager with the Static policy: which container holds memory of which NUMA nodes.
 
 Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet does for
-memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory_choice`; what
+memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory_allocation`; what
 is allocatable is worked out in `alignup.providers.memory.capacity`.
 """
 

@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.providers.devices.pool`."""
+"""Behaviour of `alignup.providers.devices.inventory`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.providers.devices.pool import DevicePlugin, PreferredSets, preference_of
+from alignup.providers.devices.inventory import DevicePlugin, PreferredSets, preference_of
 
 NVLINK_PAIRS = PreferredSets([["0", "3"], ["1", "2"], ["4", "7"], ["5", "6"]])
 """The example of KEP-693: eight GPUs and the pairs that share a link."""

@@ -6,7 +6,7 @@ import pytest
 
 from alignup.errors import AlignupWarning, AllocationError, InputError
 from alignup.kubernetes.pod import Container
-from alignup.providers.devices.pool import PreferredSets
+from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.provider import Device, DeviceProvider
 from device_pods import ANYWHERE, GPU, NIC, give, gpus, hints, machine, masks, on, pod, provider, wish
 

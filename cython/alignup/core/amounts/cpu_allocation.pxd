@@ -50,8 +50,7 @@ cdef size_t cpu_bytes(const CpuLayout* layout) noexcept nogil
 cdef void place_cpus(CpuState* state, char* block) noexcept nogil
 cdef void count_free_cpus(CpuState* state) noexcept nogil
 cdef void copy_cpus(CpuState* copy, const CpuState* state, char* block) noexcept nogil
-cdef void give_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
-cdef void take_back_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil
+cdef void mark_cpus(CpuState* state, const uint64_t* cpus, bint give) noexcept nogil
 cdef int sockets_for(const CpuLayout* layout, int size) noexcept nogil
 cdef uint64_t add_reusable(
     const CpuState* state, const uint64_t* reusable, int64_t* amounts, int64_t* total

@@ -9,34 +9,22 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.narrow.family cimport Family, keep_holding, pack_family, start_keeping
+from alignup.core.word_set cimport count_in, flip, lowest_of
 
 
 # Sets of devices
 
-cdef int count_set(const uint64_t* devices, int words) noexcept nogil:
-    """Return how many devices are in a set."""
-    cdef int word, count = 0
-    for word in range(words):
-        count += popcount(devices[word])
-    return count
-
-
 cdef int64_t add_first(uint64_t* chosen, const uint64_t* devices, int64_t count, int words) noexcept nogil:
     """Add the first devices of a set that are not chosen yet, up to `count`; return how many are still missing."""
     cdef int word
-    cdef uint64_t rest, all_of_word
+    cdef uint64_t rest
     for word in range(words):
-        if count <= 0:
-            break
-        all_of_word = rest = devices[word] & ~chosen[word]
-        if popcount(rest) <= count:
-            count -= popcount(rest)
-            chosen[word] |= rest
-            continue
-        while count:
-            rest &= rest - 1
-            count -= 1
-        chosen[word] |= all_of_word ^ rest
+        rest = devices[word] & ~chosen[word]
+        if popcount(rest) > count:
+            chosen[word] |= lowest_of(rest, count)
+            return 0
+        count -= popcount(rest)
+        chosen[word] |= rest
     return count
 
 
@@ -77,26 +65,15 @@ cdef void copy_devices(DeviceState* copy, const DeviceState* state, char* block)
     place_devices(copy, block)
 
 
-cdef void give_devices(DeviceState* state, const uint64_t* devices) noexcept nogil:
-    """Mark devices as given; some may be given already."""
-    change(state, devices, True)
-
-
-cdef void take_back_devices(DeviceState* state, const uint64_t* devices) noexcept nogil:
-    """Mark devices as no longer given."""
-    change(state, devices, False)
-
-
-cdef void change(DeviceState* state, const uint64_t* devices, bint give) noexcept nogil:
+cdef void mark_devices(DeviceState* state, const uint64_t* devices, bint give) noexcept nogil:
+    """Mark devices as given, or as no longer given; some may be so already."""
     cdef const DeviceLayout* layout = state.layout
     cdef uint64_t changed
     cdef int place, word, sign = -1 if give else 1
     for word in range(layout.words):
-        changed = devices[word] & (~state.given[word] if give else state.given[word])
+        changed = flip(&state.given[word], devices[word], give) & layout.healthy[word]
         if not changed:
             continue
-        state.given[word] ^= changed
-        changed &= layout.healthy[word]
         state.free_in_all += sign * popcount(changed)
         for place in range(layout.places):
             state.free[place] += sign * popcount(changed & layout.members[place * layout.words + word])
@@ -199,7 +176,7 @@ cdef void finish_choice(
 ) noexcept nogil:
     """Fill up to the request: from the near devices, or from those with a place, then those without."""
     cdef const DeviceLayout* layout = state.layout
-    cdef int64_t missing = request - count_set(chosen, layout.words)
+    cdef int64_t missing = request - count_in(chosen, layout.words)
     cdef int word
     cdef uint64_t rest[1]
     if outcome == DEVICES_ASK_NEAR or anywhere:

@@ -1,9 +1,9 @@
 """The devices of one resource by their ids: which are given, and what the plugin prefers among them.
 
 A set of devices is an int here: bit i is the i-th device of the inventory. Near to which NUMA nodes devices are and
-which of them is next is decided in the compiled `alignup.core.amounts.device_choice`; pods and containers are known to
-`alignup.providers.devices.provider`. A plugin may advise on the choice (GetPreferredAllocation of KEP-693); advice that
-makes no sense is ignored.
+which of them is next is decided in the compiled `alignup.core.amounts.device_allocation`; pods and containers are known
+to `alignup.providers.devices.provider`. A plugin may advise on the choice (GetPreferredAllocation of KEP-693); advice
+that makes no sense is ignored.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ cdef size_t device_bytes(const DeviceLayout* layout) noexcept nogil
 cdef void place_devices(DeviceState* state, char* block) noexcept nogil
 cdef void count_free(DeviceState* state) noexcept nogil
 cdef void copy_devices(DeviceState* copy, const DeviceState* state, char* block) noexcept nogil
-cdef int count_set(const uint64_t* devices, int words) noexcept nogil
 cdef bint device_family(
     const DeviceLayout* layout, const int64_t* amounts, const uint64_t* reusable, int64_t request, int preferred_size,
     Family* family,
@@ -63,5 +62,4 @@ cdef void finish_choice(
     const DeviceState* state, DeviceOutcome outcome, int64_t request, bint anywhere, uint64_t* chosen,
     const uint64_t* choice,
 ) noexcept nogil
-cdef void give_devices(DeviceState* state, const uint64_t* devices) noexcept nogil
-cdef void take_back_devices(DeviceState* state, const uint64_t* devices) noexcept nogil
+cdef void mark_devices(DeviceState* state, const uint64_t* devices, bint give) noexcept nogil

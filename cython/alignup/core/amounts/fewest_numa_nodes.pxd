@@ -6,8 +6,8 @@ free, so that a hint that is wider than need be is never preferred.
 
 from libc.stdint cimport int64_t
 
-from alignup.core.amounts.cpu_choice cimport CpuLayout
-from alignup.core.amounts.device_choice cimport DeviceLayout
+from alignup.core.amounts.cpu_allocation cimport CpuLayout
+from alignup.core.amounts.device_allocation cimport DeviceLayout
 from alignup.core.amounts.memory_state cimport MemoryLayout, MemoryRequest
 from alignup.core.bits cimport popcount
 

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, all_nodes, lowest, popcount
 from alignup.core.cpu.assignment cimport PACK_SETS, pack
-from alignup.core.cpu.cpu_set cimport count_in
+from alignup.core.word_set cimport count_in, flip
 from alignup.core.narrow.family cimport Family, keep_holding, pack_family, prefer_by_sockets, start_keeping
 
 
@@ -49,25 +49,13 @@ cdef void copy_cpus(CpuState* copy, const CpuState* state, char* block) noexcept
     place_cpus(copy, block)
 
 
-cdef void give_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil:
-    """Mark CPUs as given; some may be given already."""
-    change(state, cpus, True)
-
-
-cdef void take_back_cpus(CpuState* state, const uint64_t* cpus) noexcept nogil:
-    """Mark CPUs as no longer given."""
-    change(state, cpus, False)
-
-
-cdef void change(CpuState* state, const uint64_t* cpus, bint give) noexcept nogil:
+cdef void mark_cpus(CpuState* state, const uint64_t* cpus, bint give) noexcept nogil:
+    """Mark CPUs as given, or as no longer given; some may be so already."""
     cdef const CpuLayout* layout = state.layout
     cdef int word, node, sign = -1 if give else 1, words = layout.groups.words
     cdef uint64_t changed
     for word in range(words):
-        changed = cpus[word] & (~state.given[word] if give else state.given[word])
-        if not changed:
-            continue
-        state.given[word] ^= changed
+        changed = flip(&state.given[word], cpus[word], give)
         state.free_whole += sign * popcount(changed & layout.shareable[word] & ~layout.reserved_cores[word])
         changed &= layout.allocatable[word]
         if not changed:

@@ -1,4 +1,4 @@
-"""Sets of CPUs as arrays of 64-bit words, and the helpers that the loops over them inline.
+"""Sets of CPUs or devices as arrays of 64-bit words, and the helpers that the loops over them inline.
 
 Loops look at the words where a set can have CPUs: from `first` on every `step`-th, up to but not with `end`. The
 siblings of a core are numbered far apart on most machines, so that the words between have none of it.
@@ -9,12 +9,19 @@ from libc.stdint cimport uint64_t
 from alignup.core.bits cimport popcount
 
 
-cdef inline int count_in(const uint64_t* cpus, int words) noexcept nogil:
-    """Return how many CPUs the set of so many words has."""
+cdef inline int count_in(const uint64_t* members, int words) noexcept nogil:
+    """Return how many members the set of so many words has."""
     cdef int word, count = 0
     for word in range(words):
-        count += popcount(cpus[word])
+        count += popcount(members[word])
     return count
+
+
+cdef inline uint64_t flip(uint64_t* given, uint64_t members, bint give) noexcept nogil:
+    """Mark members of one word as given, or as no longer given; return those of which that was not so yet."""
+    cdef uint64_t changed = members & (~given[0] if give else given[0])
+    given[0] ^= changed
+    return changed
 
 
 cdef inline int count_common(const uint64_t* one, const uint64_t* other, int first, int end, int step) noexcept nogil:
