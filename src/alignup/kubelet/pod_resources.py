@@ -5,7 +5,7 @@ They are asked for over the socket in `alignup.kubelet.pod_resources_client`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -42,11 +42,15 @@ class PodResources:
     namespace: str
     name: str
     containers: tuple[ContainerResources, ...]
+    cpus: CPUSet = field(default_factory=CPUSet)
+    """Those that the pod has as a whole, from Kubernetes 1.37 on; those of its containers are among them."""
+    memory: tuple[MemoryBlock, ...] = ()
+    """The same of memory."""
 
     @property
     def holds_something(self) -> bool:
-        """Whether a container has CPUs, memory or devices of its own."""
-        return any(one.cpus or one.memory or one.devices for one in self.containers)
+        """Whether the pod or a container has CPUs, memory or devices of its own."""
+        return bool(self.cpus or self.memory) or any(one.cpus or one.memory or one.devices for one in self.containers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class _Pod(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     containers: list[_Container] | None = None
+    cpu_ids: list[int] | None = None
+    memory: list[_Memory] | None = None
 
 
 class _List(msgspec.Struct):
@@ -162,6 +168,8 @@ def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, .
                 )
                 for one in pod.containers or ()
             ),
+            _cpus(pod.cpu_ids, where),
+            _memory(pod.memory),
         )
         for pod in wire.pod_resources or ()
     )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#alignup/kubelet/pod_resources.proto\x12\x0f\x61lignup.kubelet\"\t\n\x07Nothing\"B\n\nListAnswer\x12\x34\n\rpod_resources\x18\x01 \x03(\x0b\x32\x1d.alignup.kubelet.PodResources\"\x8a\x01\n\x11\x41llocatableAnswer\x12\x32\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32!.alignup.kubelet.ContainerDevices\x12\x0f\n\x07\x63pu_ids\x18\x02 \x03(\x03\x12\x30\n\x06memory\x18\x03 \x03(\x0b\x32 .alignup.kubelet.ContainerMemory\"6\n\x0bPodQuestion\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"A\n\tPodAnswer\x12\x34\n\rpod_resources\x18\x01 \x01(\x0b\x32\x1d.alignup.kubelet.PodResources\"h\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x37\n\ncontainers\x18\x03 \x03(\x0b\x32#.alignup.kubelet.ContainerResources\"\x99\x01\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32!.alignup.kubelet.ContainerDevices\x12\x0f\n\x07\x63pu_ids\x18\x03 \x03(\x03\x12\x30\n\x06memory\x18\x04 \x03(\x0b\x32 .alignup.kubelet.ContainerMemory\"a\n\x0f\x43ontainerMemory\x12\x13\n\x0bmemory_type\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12+\n\x08topology\x18\x03 \x01(\x0b\x32\x19.alignup.kubelet.Topology\"j\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12+\n\x08topology\x18\x03 \x01(\x0b\x32\x19.alignup.kubelet.Topology\"4\n\x08Topology\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.alignup.kubelet.NumaNode\"\x16\n\x08NumaNode\x12\n\n\x02ID\x18\x01 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#alignup/kubelet/pod_resources.proto\x12\x0f\x61lignup.kubelet\"\t\n\x07Nothing\"B\n\nListAnswer\x12\x34\n\rpod_resources\x18\x01 \x03(\x0b\x32\x1d.alignup.kubelet.PodResources\"\x8a\x01\n\x11\x41llocatableAnswer\x12\x32\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32!.alignup.kubelet.ContainerDevices\x12\x0f\n\x07\x63pu_ids\x18\x02 \x03(\x03\x12\x30\n\x06memory\x18\x03 \x03(\x0b\x32 .alignup.kubelet.ContainerMemory\"6\n\x0bPodQuestion\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"A\n\tPodAnswer\x12\x34\n\rpod_resources\x18\x01 \x01(\x0b\x32\x1d.alignup.kubelet.PodResources\"\xab\x01\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x37\n\ncontainers\x18\x03 \x03(\x0b\x32#.alignup.kubelet.ContainerResources\x12\x0f\n\x07\x63pu_ids\x18\x04 \x03(\x03\x12\x30\n\x06memory\x18\x05 \x03(\x0b\x32 .alignup.kubelet.ContainerMemory\"\x99\x01\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32!.alignup.kubelet.ContainerDevices\x12\x0f\n\x07\x63pu_ids\x18\x03 \x03(\x03\x12\x30\n\x06memory\x18\x04 \x03(\x0b\x32 .alignup.kubelet.ContainerMemory\"a\n\x0f\x43ontainerMemory\x12\x13\n\x0bmemory_type\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12+\n\x08topology\x18\x03 \x01(\x0b\x32\x19.alignup.kubelet.Topology\"j\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12+\n\x08topology\x18\x03 \x01(\x0b\x32\x19.alignup.kubelet.Topology\"4\n\x08Topology\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.alignup.kubelet.NumaNode\"\x16\n\x08NumaNode\x12\n\n\x02ID\x18\x01 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,16 +41,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODQUESTION']._serialized_end=330
   _globals['_PODANSWER']._serialized_start=332
   _globals['_PODANSWER']._serialized_end=397
-  _globals['_PODRESOURCES']._serialized_start=399
-  _globals['_PODRESOURCES']._serialized_end=503
-  _globals['_CONTAINERRESOURCES']._serialized_start=506
-  _globals['_CONTAINERRESOURCES']._serialized_end=659
-  _globals['_CONTAINERMEMORY']._serialized_start=661
-  _globals['_CONTAINERMEMORY']._serialized_end=758
-  _globals['_CONTAINERDEVICES']._serialized_start=760
-  _globals['_CONTAINERDEVICES']._serialized_end=866
-  _globals['_TOPOLOGY']._serialized_start=868
-  _globals['_TOPOLOGY']._serialized_end=920
-  _globals['_NUMANODE']._serialized_start=922
-  _globals['_NUMANODE']._serialized_end=944
+  _globals['_PODRESOURCES']._serialized_start=400
+  _globals['_PODRESOURCES']._serialized_end=571
+  _globals['_CONTAINERRESOURCES']._serialized_start=574
+  _globals['_CONTAINERRESOURCES']._serialized_end=727
+  _globals['_CONTAINERMEMORY']._serialized_start=729
+  _globals['_CONTAINERMEMORY']._serialized_end=826
+  _globals['_CONTAINERDEVICES']._serialized_start=828
+  _globals['_CONTAINERDEVICES']._serialized_end=934
+  _globals['_TOPOLOGY']._serialized_start=936
+  _globals['_TOPOLOGY']._serialized_end=988
+  _globals['_NUMANODE']._serialized_start=990
+  _globals['_NUMANODE']._serialized_end=1012
 # @@protoc_insertion_point(module_scope)

@@ -21,6 +21,7 @@ from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
+    from alignup.topology_manager.admission import MemoryBlock
 
 _LISTS_ACTIVE_PODS: Final = 34
 """From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
@@ -387,6 +389,8 @@ def pods_by_uid(
     waiting: dict[frozenset[_Holding], list[PodResources]] = {}
     for pod in pods:
         key = frozenset(filter(None, map(_told, pod.containers)))
+        if pod.cpus or pod.memory:
+            key = _as_whole(pod.cpus, pod.memory, key)
         if key:
             waiting.setdefault(key, []).append(pod)
     devices = state.device_ids()
@@ -394,7 +398,10 @@ def pods_by_uid(
     for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
         written = [_written(state, uid, name, devices.get((uid, name), {})) for name in names]
         holdings = frozenset(filter(None, written))
-        fitting = next((key for key in _candidates(holdings, waiting) if waiting[key]), None)
+        candidates = list(_candidates(holdings, waiting))
+        if state.is_whole(uid):
+            candidates.insert(0, _as_whole(*state.whole(uid), holdings))
+        fitting = next((key for key in candidates if waiting.get(key)), None)
         if fitting is not None:
             found[uid] = waiting[fitting].pop(0)
     return found
@@ -408,6 +415,13 @@ def _candidates(
         yield holdings
     else:
         yield from (key for key in waiting if key < holdings)
+
+
+def _as_whole(cpus: Iterable[int], memory: Iterable[MemoryBlock], holdings: Iterable[_Holding]) -> frozenset[_Holding]:
+    """Return the form of a pod that has CPUs or memory as a whole: these, and its containers' devices."""
+    blocks = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in memory))
+    devices = {(name, 0, (), held) for name, _, _, held in holdings if held}
+    return frozenset({("", int(CPUSet(cpus)), blocks, ()), *devices})
 
 
 def _told(container: ContainerResources) -> _Holding | None:

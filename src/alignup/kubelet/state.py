@@ -60,6 +60,11 @@ class KubeletState:
         """Return whether a pod has CPUs or memory as a whole."""
         return bool((self.cpu and uid in self.cpu.pods) or (self.memory and uid in self.memory.pods))
 
+    def whole(self, uid: str) -> tuple[CPUSet, tuple[MemoryBlock, ...]]:
+        """Return the CPUs and memory that a pod has as a whole."""
+        cpus = self.cpu.pods.get(uid) if self.cpu else None
+        return cpus or CPUSet(), self.memory.pods.get(uid, ()) if self.memory else ()
+
     def cpus(self, uid: str, container: str) -> CPUSet | None:
         """Return the CPUs that a container has for itself; None: it has none."""
         return self.cpu.entries.get(uid, {}).get(container) if self.cpu else None

@@ -52,6 +52,7 @@ class PodHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True
     name: str
     namespace: str = "default"
     containers: dict[str, ContainerHolding] = {}
+    """Under the empty name, what a pod holds as a whole (PodLevelResourceManagers), which its containers divide."""
 
 
 class Holdings(msgspec.Struct, rename="camel", frozen=True):
@@ -168,6 +169,14 @@ def holdings_of(node: Node) -> Holdings:
 def pod_holding(node: Node, pod: Pod) -> PodHolding:
     """Return what a pod holds on a node."""
     found = {one.name: _container_holding(node, pod.uid, one.name) for one in pod.all_containers}
+    whole = None if node.cpu is None else node.cpu.pod_cpus(pod.uid)
+    sums: dict[str, dict[str, int]] = {}
+    if node.memory is not None and node.memory.pod_blocks(pod.uid):
+        for name in ("", *found):
+            for kind, given in node.memory.shares(pod.uid, name).items():
+                places = sums.setdefault(kind, {})
+                places |= {str(numa): places.get(str(numa), 0) + size for numa, size in given.items()}
+    found[""] = ContainerHolding("" if whole is None else str(whole), sums)
     held = {name: one for name, one in found.items() if one != _NOTHING}
     return PodHolding(pod.uid, pod.name, pod.namespace, held)
 
@@ -200,15 +209,15 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
     node = template.copy()
     pods = [known.get(held.uid) or _unknown_pod(held) for held in holdings.pods]
     node.manager.restore(pods)
-    for held in holdings.pods:
+    for pod, held in zip(pods, holdings.pods, strict=True):
         given = 0  # init containers hand CPUs on to those after them
-        for name, one in held.containers.items():
+        for name, one in _adopt_whole(node, pod, held).items():
             if one.cpus and node.cpu is not None:
                 cpus = int(CPUSet.parse(one.cpus)) & ~given
                 given |= cpus
                 node.cpu.adopt(held.uid, name, cpus)
             if one.memory and node.memory is not None:
-                shares = {kind: _by_id(given) for kind, given in one.memory.items()}
+                shares = {kind: _by_id(taken) for kind, taken in one.memory.items()}
                 node.memory.adopt(held.uid, name, shares)
             if one.devices and node.devices is not None:
                 node.devices.adopt(held.uid, name, one.devices)
@@ -216,6 +225,23 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
         if has_policy(pod):
             _restore_policy(node, pod)
     return node
+
+
+def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerHolding]:
+    """Let a pod hold what it has as a whole, and return what its containers hold beside that."""
+    whole = held.containers.get("")
+    if whole is None:
+        return held.containers
+    others = {name: one for name, one in held.containers.items() if name}
+    if whole.cpus and node.cpu is not None:
+        parts = {name: int(CPUSet.parse(one.cpus)) for name, one in others.items() if one.cpus}
+        node.cpu.adopt_pod(held.uid, int(CPUSet.parse(whole.cpus)), parts)
+    if whole.memory and node.memory is not None:
+        node.memory.adopt_pod(pod, {kind: _by_id(taken) for kind, taken in whole.memory.items()})
+    return {
+        name: ContainerHolding("" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices)
+        for name, one in others.items()
+    }
 
 
 def _restore_policy(node: Node, pod: Pod) -> None:
@@ -234,4 +260,9 @@ def _by_id(shares: Mapping[str, int]) -> dict[int, int]:
 
 def _unknown_pod(held: PodHolding) -> Pod:
     """Return a pod of which only the holdings are known."""
-    return Pod(held.uid, held.name, held.namespace, containers=tuple([Container(name) for name in held.containers]))
+    return Pod(
+        held.uid,
+        held.name,
+        held.namespace,
+        containers=tuple([Container(name) for name in held.containers if name or len(held.containers) == 1]),
+    )

@@ -10,6 +10,8 @@ import pytest
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import read_cpu_state
 from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.pod_resources import plain_answer, pods_from_wire
+from alignup.kubelet.read import pods_by_uid
 from alignup.kubelet.state import KubeletState
 from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
@@ -68,3 +70,23 @@ def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
         assert left.memory is not None
         assert left.cpu.shared == CPUSet(shared)
         assert ("uid-a" in left.cpu.pods) is ("uid-a" in left.memory.pods) is (len(gone) == 1)
+
+
+RUNNING = [json.loads(line) for line in (EXAMPLE / "rig-1.37.2.jsonl").read_text().splitlines()]
+"""What a kubelet 1.37.2 with three pods, and with that gate one more, wrote, and told over PodResources."""
+
+
+@pytest.mark.parametrize("written", RUNNING, ids=["default gates", "PodLevelResourceManagers"])
+def test_what_a_running_kubelet_wrote_is_read_and_verified(written):
+    cpu = read_cpu_state(written["cpu"].encode())
+    memory = read_memory_state(written["memory"].encode())
+    assert (cpu.is_intact, cpu.version, memory.is_intact, memory.version) == (True, 4, True, 3)
+    listed = pods_from_wire(plain_answer(written["list"]))
+    found = pods_by_uid(KubeletState(cpu, memory), listed)
+    holding = {one.name for one in listed if one.holds_something}
+    assert {one.name for one in found.values()} == holding
+    whole = [name for uid, name in ((uid, one.name) for uid, one in found.items()) if uid in cpu.pods]
+    assert whole == (["w-node-real"] if written["gate"] else [])
+    for uid in cpu.pods:
+        assert found[uid].cpus == cpu.pods[uid]
+        assert found[uid].memory == memory.pods[uid]

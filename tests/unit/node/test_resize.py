@@ -75,6 +75,9 @@ BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "
     [
         ("1.33", {}, "none", amounts("2"), amounts("4"), "Infeasible", OLD_STATIC, 2),
         ("1.33", {}, "none", amounts("2"), amounts("2", "2Gi"), "Infeasible", OLD_STATIC, 2),
+        ("1.34", {}, "none", amounts("2"), amounts("4"), "Infeasible", CPU_STATIC, 2),
+        ("1.34", {}, "none", amounts("2"), amounts("2", "2Gi"), "Infeasible", MEMORY_STATIC, 2),
+        ("1.34", {}, "none", BURSTABLE, TOO_MUCH, "Infeasible", MEMORY_CAPACITY, 0),
         ("1.35", {}, "none", amounts("2"), amounts("4"), "Infeasible", CPU_STATIC, 2),
         ("1.36", {}, "none", amounts("2"), amounts("4"), "Infeasible", CPU_STATIC, 2),
         ("1.37", {}, "none", amounts("2"), amounts("4"), "Infeasible", CPU_STATIC, 2),

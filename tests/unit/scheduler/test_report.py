@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from alignup.errors import InputError
-from alignup.scheduler.report import Description, decode_holdings, decode_report
+from alignup.node import Node
+from alignup.scheduler.report import Description, decode_holdings, decode_report, holdings_of, restored_node
 from watched import description, topology
 
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
@@ -52,3 +53,55 @@ def test_fields_of_another_type_are_refused(field, levels) -> None:
     text = msgspec.json.encode({**topology("n"), field: value})
     with pytest.raises(InputError, match="expected"):
         decode_report(text).topology()
+
+
+GI = 1 << 30
+POOLED = {
+    "name": "node",
+    "machine": {
+        "numaNodes": [
+            {
+                "id": node,
+                "memory": 16 * GI,
+                "cores": [{"id": core, "socket": 0, "cpus": [8 * node + core]} for core in range(8)],
+            }
+            for node in range(2)
+        ]
+    },
+    "kubelet": {
+        "topologyManagerPolicy": "best-effort",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "featureGates": {"PodLevelResourceManagers": True},
+    },
+}
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_pod_holds_as_a_whole_is_published(shares: bool, is_known: bool) -> None:
+    """Also the part of it that no container has; it all comes back when the pod goes."""
+    own, total = {"cpu": "2", "memory": "1Gi"}, {"cpu": "6", "memory": "4Gi"}
+    containers = [{"name": "c0", "resources": {"requests": own, "limits": own}}]
+    containers += [{"name": "c1", "resources": {}}] if shares else []
+    spec = {"resources": {"requests": total, "limits": total}, "containers": containers}
+    template = Node.from_dict({key: POOLED[key] for key in ("machine", "kubelet")})
+    node = template.copy()
+    assert node.admit({"metadata": {"name": "p", "uid": "u"}, "spec": spec})
+    text = msgspec.json.encode(holdings_of(node)).decode()
+    known = {"u": node.pods[0]} if is_known else {}
+    found = restored_node(template, decode_holdings(text), known)
+
+    assert found.cpu.free_cpus == node.cpu.free_cpus
+    assert len(found.cpu.free_cpus) == 9
+    assert found.memory.free == node.memory.free
+    assert found.cpu.pod_cpus("u") == node.cpu.pod_cpus("u")
+    assert found.cpu.cpus("u", "c0") == node.cpu.cpus("u", "c0")
+    if is_known:
+        assert holdings_of(found) == holdings_of(node)
+    found.remove("u")
+    assert found.cpu.free_cpus == template.cpu.free_cpus
+    assert found.memory.free == template.memory.free

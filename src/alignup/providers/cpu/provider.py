@@ -303,6 +303,18 @@ class CpuProvider:
         self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
         self.ledger.give(cpus)
 
+    def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
+        """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
+
+        Raises:
+            AllocationError: one of these is another's.
+        """
+        if cpus & self.ledger.given:
+            given = CPUSet.from_int(self.ledger.given)
+            raise AllocationError(f"expected CPUs that nobody has yet, got {CPUSet.from_int(cpus)} after {given}")
+        self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+        self.ledger.give(cpus)
+
     def restore(
         self, held: Mapping[str, Mapping[str, int]], shared: int, pods: Mapping[str, int] | None = None
     ) -> None:

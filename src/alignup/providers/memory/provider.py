@@ -358,16 +358,26 @@ class MemoryProvider:
         """
         if (pod_uid, container_name) in self._holdings:
             raise AllocationError(f"expected no memory of container {container_name!r} yet, got it twice")
+        holding = self._adopted(shares)
+        if holding is not None:
+            self._holdings[pod_uid, container_name] = holding
+            self._pods[pod_uid, container_name] = called or pod_uid
+
+    def adopt_pod(self, pod: Pod, shares: Mapping[str, Mapping[int, int]]) -> None:
+        """Note memory that a pod was given as a whole, for its containers to divide; see `adopt`."""
+        holding = self._adopted(shares)
+        if holding is not None:
+            self._pod_holdings[pod.uid], self._pod_parts[pod.uid] = holding, _divided(pod)
+            self._pods[pod.uid, ""] = f"{pod.namespace}/{pod.name}"
+
+    def _adopted(self, shares: Mapping[str, Mapping[int, int]]) -> MemoryHolding | None:
         position = {numa_id: index for index, numa_id in enumerate(self._ids)}
-        holding = self.ledger.adopt(
+        return self.ledger.adopt(
             {
                 kind: {position[numa_id]: size for numa_id, size in taken.items() if numa_id in position}
                 for kind, taken in shares.items()
             }
         )
-        if holding is not None:
-            self._holdings[pod_uid, container_name] = holding
-            self._pods[pod_uid, container_name] = called or pod_uid
 
     def restore(self, state: RestoredMemory) -> None:
         """Take over the state of a kubelet's memory manager, in place of what is held now.
