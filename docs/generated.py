@@ -51,8 +51,8 @@ def cell(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text whose angle brackets are no tags."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
+    """Return a text whose angle brackets are no tags, and whose stars are no emphasis."""
+    return re.sub(r"(`[^`]*`)|[<*_]", lambda found: found[1] or f"&#{ord(found[0])};", text)
 
 
 class CompiledDocstrings(griffe.Extension):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from alignup import BitMask, TopologyHint, make_policy
 
-WIDTH = 800
+WIDTH = 420
 INK, SOFT, LINE = "#1b1f3b", "#5b6070", "#c9cddb"
 FILL = {"preferred": "#bfe3c0", "other": "#f3e3b0", "none": "#f4f4f7"}
 HINTS = {
@@ -49,35 +49,44 @@ def drawn(height: int, title: str, parts: list[str]) -> str:
 
 def cross_product() -> str:
     """Return the 27 rows of the cross product as three squares, one for each hint of the NIC."""
-    parts, wide, high, left, y = [], 64, 34, 92, 74
+    parts, wide, high, left = [], 92, 32, 104
     best = chosen()
     for square, nic in enumerate(HINTS["NIC"]):
-        x = left + square * 232
+        y = 56 + square * 156
         words = f"NIC {bits(nic.affinity)}{'' if nic.preferred else ' (not preferred)'}"
-        parts.append(text(x + 1.5 * wide, 26, words, weight=600))
+        parts.append(text(left + 1.5 * wide, y - 30, words, weight=600))
         for column, gpu in enumerate(HINTS["GPU"]):
-            parts.append(text(x + (column + 0.5) * wide, 52, f"GPU {bits(gpu.affinity)}", 12, SOFT))
+            parts.append(text(left + (column + 0.5) * wide, y - 8, f"GPU {bits(gpu.affinity)}", 12, SOFT))
             for row, cpu in enumerate(HINTS["CPU"]):
-                if square == column == 0:
+                if column == 0:
                     parts.append(text(left - 10, y + (row + 0.6) * high, f"CPU {bits(cpu.affinity)}", 12, SOFT, "end"))
                 mask = cpu.affinity & gpu.affinity & nic.affinity
                 equal = cpu.affinity == gpu.affinity == nic.affinity
                 kind = "none" if not mask else "preferred" if equal and cpu.preferred else "other"
                 is_best = TopologyHint(mask, kind == "preferred") == best
-                place = (x + column * wide + 2, y + row * high + 2, wide - 4, high - 4)
-                parts.append(box(*place, FILL[kind], INK if is_best else LINE))
-                ink, weight = SOFT if kind == "none" else INK, 700 if is_best else 400
                 parts.append(
-                    text(x + (column + 0.5) * wide, y + (row + 0.62) * high, bits(mask), 14, ink, weight=weight)
+                    box(
+                        left + column * wide + 2,
+                        y + row * high + 2,
+                        wide - 4,
+                        high - 4,
+                        FILL[kind],
+                        INK if is_best else LINE,
+                    )
                 )
-    for place, kind, words in (
-        (0, "preferred", "preferred: all three hints are, and are equal"),
-        (300, "other", "possible, not preferred"),
-        (480, "none", "nothing in common: no result"),
+                ink, weight = SOFT if kind == "none" else INK, 700 if is_best else 400
+                x = left + (column + 0.5) * wide
+                parts.append(text(x, y + (row + 0.62) * high, bits(mask), 14, ink, weight=weight))
+    for line, (kind, words) in enumerate(
+        (
+            ("preferred", "preferred: all three hints are, and are equal"),
+            ("other", "possible, not preferred"),
+            ("none", "nothing in common: no result"),
+        )
     ):
-        parts.append(box(left + place, 196, 18, 14, FILL[kind]))
-        parts.append(text(left + place + 26, 208, words, 12, SOFT, "start"))
-    return drawn(226, "The cross product of the article's hints", parts)
+        parts.append(box(left, 488 + line * 22, 18, 14, FILL[kind]))
+        parts.append(text(left + 26, 500 + line * 22, words, 12, SOFT, "start"))
+    return drawn(560, "The cross product of the article's hints", parts)
 
 
 def chosen() -> TopologyHint:
@@ -100,24 +109,21 @@ def sums_over_supersets() -> str:
     ]
     walked = [a.affinity & b.affinity & c.affinity for a, b, c in product(*HINTS.values())]
     assert exactly == [walked.count(mask) for mask in MASKS]  # noqa: S101  # what the picture claims
-    parts, left, wide, high = [], 300, 118, 38
-    lines = [
-        (f"{name} hints that include the mask", 44 + high * at, counts)
-        for at, (name, counts) in enumerate(zip(HINTS, including, strict=True))
-    ]
-    lines.append(("multiplied: rows that include the mask", 58 + high * 3, rows))
-    lines.append(("less those of its supersets: rows that give exactly it", 72 + high * 4, exactly))
+    parts, left, wide, high = [], 16, 97, 34
+    lines = [(f"{name} hints that include the mask", counts) for name, counts in zip(HINTS, including, strict=True)]
+    lines.append(("multiplied: rows that include the mask", rows))
+    lines.append(("less those of its supersets: rows that give exactly the mask", exactly))
     for column, mask in enumerate(MASKS):
-        parts.append(text(left + (column + 0.5) * wide, 28, f"mask {bits(mask)}", weight=600))
-    for words, y, counts in lines:
-        parts.append(text(left - 14, y + 0.6 * high, words, 12, SOFT, "end"))
+        parts.append(text(left + (column + 0.5) * wide, 26, f"mask {bits(mask)}", weight=600))
+    for line, (words, counts) in enumerate(lines):
+        y = 58 + line * 62
+        parts.append(text(left + 3, y - 6, words, 12, SOFT, "start"))
         for column, count in enumerate(counts):
             reached = counts is exactly and column > 0
-            parts.append(box(left + column * wide + 3, y + 2, wide - 6, high - 6, FILL["other" if reached else "none"]))
-            parts.append(
-                text(left + (column + 0.5) * wide, y + 0.56 * high, str(count), 15, weight=700 if reached else 400)
-            )
-    return drawn(278, "Counting which masks a product of lists reaches", parts)
+            parts.append(box(left + column * wide + 3, y, wide - 6, high, FILL["other" if reached else "none"]))
+            x, weight = left + (column + 0.5) * wide, 700 if reached else 400
+            parts.append(text(x, y + 0.68 * high, str(count), 15, weight=weight))
+    return drawn(356, "Counting which masks a product of lists reaches", parts)
 
 
 def pictures() -> dict[str, str]:
