@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 KINDS = {
     "/api/v1": ("pods", "nodes"),
     "/apis/coordination.k8s.io/v1": ("leases",),
+    "/apis/policy/v1": ("poddisruptionbudgets",),
     TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
 }
 
@@ -73,6 +75,9 @@ class ApiStub:
         self.page = 500
         self.generation = 0
         self.binds_then_fails = False
+        self.protected: set[str] = set()
+        """Names of pods that the Eviction API does not evict."""
+        self.evicted: list[str] = []
         self.held: dict[str, asyncio.Event] = {}
         """By name, pods that are bound, or whose status is written, only once the event is set."""
         self.written: dict[str, str] = {}
@@ -162,11 +167,8 @@ class ApiStub:
             return self.status(404, f"{key[1]} not found")
         if sub and key[1] in self.held:
             await self.held[key[1]].wait()
-        if sub == ["binding"]:
-            if found["spec"].get("nodeName"):
-                return self.status(409, f"pod {key[1]} is already assigned to node")
-            await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
-            return self.status(500 if self.binds_then_fails else 201, "")
+        if sub in (["binding"], ["eviction"]):
+            return await (self.bind if sub == ["binding"] else self.evict)(kind, key, found, body)
         if method in {"PATCH", "PUT"}:
             made = merge(found, body) if method == "PATCH" else body
             if made["metadata"].get("resourceVersion") not in {None, found["metadata"]["resourceVersion"]}:
@@ -175,6 +177,22 @@ class ApiStub:
         if method == "DELETE":
             await self.delete(kind, key[1], key[0])
         return web.json_response(found)
+
+    async def bind(self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any) -> web.Response:
+        """Bind a pod."""
+        if found["spec"].get("nodeName"):
+            return self.status(409, f"pod {key[1]} is already assigned to node")
+        await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
+        return self.status(500 if self.binds_then_fails else 201, "")
+
+    async def evict(self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any) -> web.Response:
+        """Evict a pod, unless it is protected."""
+        if key[1] in self.protected:
+            return self.status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        assert body["deleteOptions"]["preconditions"]["uid"] == found["metadata"]["uid"]
+        self.evicted.append(key[1])
+        await self.delete(kind, key[1], key[0])
+        return self.status(201, "")
 
     async def list(self, request: web.Request, kind: str) -> web.Response:
         """Answer with one page of a list."""

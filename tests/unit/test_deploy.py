@@ -107,6 +107,9 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("poddisruptionbudgets", "list"),
     }
     assert rights("alignup-reconcile") == {("pods", "list"), ("pods", "watch"), ("pods", "delete")}
+    asking = {*((kind, "list") for kind in ("pods", "nodes", topologies, "poddisruptionbudgets")), ("pods", "get")}
+    assert rights("alignup-asking") == asking
+    assert rights("alignup-rebalance") == {*asking, ("pods/eviction", "create")}
     assert rights("alignup-extender", "Role") == {
         *(("leases", verb) for verb in ("get", "create", "update")),
         ("pods", "patch"),

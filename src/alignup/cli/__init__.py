@@ -10,7 +10,7 @@ import sys
 
 from alignup.version import VERSION
 
-__all__ = ["main"]
+__all__ = ["complete_for_kubectl", "main"]
 
 
 def main() -> None:
@@ -27,3 +27,16 @@ def main() -> None:
     from alignup.cli.program import run_program
 
     run_program()
+
+
+def complete_for_kubectl() -> None:
+    """Print what can come in the place of the last word, as kubectl reads it from its plugins."""
+    from click.shell_completion import ShellComplete
+
+    from alignup.cli.program import program
+
+    *words, last = sys.argv[1:] or [""]
+    found = ShellComplete(program, {}, "alignup", "_ALIGNUP_COMPLETE").get_completions(words, last)
+    lines = [one.value for one in found if one.type == "plain"]
+    wants_files = len(lines) < len(found)
+    sys.stdout.write("\n".join([*lines, f":{0 if wants_files else 4}", ""]))  # cobra's directives: default, no files

@@ -13,7 +13,8 @@ import click
 from alignup.cli import options
 from alignup.cli.admit import same_refusal, say_what_is_ignored
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
-from alignup.cli.inputs import NodeSource, Pictures, asked_pods, asked_resizes, load_node
+from alignup.cli.failures import need_extra
+from alignup.cli.inputs import HERE, NodeSource, Pictures, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
@@ -36,7 +37,10 @@ def command(
     source: NodeSource = options.all_of(NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain this pod of the input only, or of the node's rejected ones.", "--pod", metavar="NAMESPACE/NAME"
+        "Explain this pod of the input only, or of the node's rejected ones; without an input, of the cluster that "
+        "kubectl would ask (see `alignup why`).",
+        "--pod",
+        metavar="NAMESPACE/NAME",
     ),
     nodes: str | None = options.file(
         "Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
@@ -60,6 +64,11 @@ def command(
     Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
     or else the last one; a page shows all.
     """
+    if chosen is not None and not pods and source.kubelet_node is None and source.machine == HERE:
+        from alignup.cli.why import Question, why
+
+        need_extra("cluster")
+        return why(Question(chosen, source.kubeconfig, node_name=source.node_name, as_json=as_json, product=product))
     loaded = load_node(source, version)
     if resizes:
         return 0 if explain_resizes(loaded, asked_resizes(pods, source, loaded), as_json=as_json) else 1

@@ -212,6 +212,9 @@ class NodeSource(options.Gathered):
     node_name: str | None = options.value(
         "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"
     )
+    kubeconfig: str | None = options.file(
+        "Ask the cluster of this file for the node --node-name, as it publishes itself.", "--kubeconfig"
+    )
 
 
 class AskedPods(Record):
@@ -274,6 +277,12 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     """
     if source.kubelet_node is not None:
         return load_kubelet_node(source.kubelet_node, source, version)
+    if source.kubeconfig is not None:
+        node = load_cluster_node(source.kubeconfig, source.node_name)
+        node.whole_verdict = not source.managers_only
+        return LoadedNode(
+            node, title_of(str(source.node_name), node), frozenset(node.devices.pools if node.devices else ())
+        )
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
@@ -371,6 +380,19 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
             raise InputError.at("--resize", "pods that are on the node", f"{one.pod.namespace}/{one.pod.name}")
         asked.append(AskedResize(pod.uid, *resources_of(one.pod)))
     return asked
+
+
+def load_cluster_node(kubeconfig: str, name: str | None) -> Node:
+    """Return a node as it publishes itself in a cluster.
+
+    Raises:
+        AlignupError: there is no name, or no such node, or the cluster cannot be asked.
+    """
+    from alignup.scheduler.ask import ask, read_cluster
+
+    if name is None:
+        raise click.UsageError("--kubeconfig needs --node-name")
+    return ask(kubeconfig, read_cluster).node(name)
 
 
 def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from alignup.cli import options
-from alignup.cli.inputs import KubeletSource, Pictures, title_of
+from alignup.cli.inputs import KubeletSource, Pictures, load_cluster_node, title_of
 from alignup.cli.machine import draw_machine
 from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
 
 if TYPE_CHECKING:
     from alignup.cli.terminal import Console
-    from alignup.kubelet.read import KubeletNode
+    from alignup.node import Node
     from alignup.node.holdings import Holdings
 
 
@@ -29,6 +29,10 @@ def command(
         metavar="SECONDS",
     ),
     pictures: Pictures = options.all_of(Pictures),
+    kubeconfig: str | None = options.file(
+        "Show the node --node-name of the cluster of this file, as it publishes itself.", "--kubeconfig"
+    ),
+    node_name: str | None = options.value("A node of the cluster.", metavar="NAME"),
 ) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
@@ -38,25 +42,28 @@ def command(
 
     shown: Holdings | None = None
     while True:
-        found = source.read()
-        holdings = holdings_of(found.node)
+        if kubeconfig is None:
+            found = source.read()
+            title, node = found.records.files.source, found.node
+        else:
+            title, node = str(node_name), load_cluster_node(kubeconfig, node_name)
+        holdings = holdings_of(node)
         if holdings != shown:
             if shown is not None and not as_json:
                 click.echo()
-            show(found, holdings, pictures, as_json=as_json)
+            show(title_of(title, node), node, holdings, pictures, as_json=as_json)
             shown = holdings
         if watch is None:
             return
         time.sleep(watch)
 
 
-def show(found: KubeletNode, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
+def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
-    title = title_of(found.records.files.source, found.node)
     if pictures:
-        pools = found.node.devices.pools if found.node.devices else {}
+        pools = node.devices.pools if node.devices else {}
         devices = {resource: pool.devices for resource, pool in pools.items()}
-        draw_machine(pictures, title, found.node.machine, devices, holdings)
+        draw_machine(pictures, title, node.machine, devices, holdings)
     if pictures.take_the_output:
         return
     if as_json:

@@ -290,12 +290,21 @@ nodes: Final = file(
     *("--nodes", "-n"),
     required=True,
 )
+nodes_or_cluster: Final = file(
+    "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
+    "kubelets' releases. In place of --kubeconfig.",
+    *("--nodes", "-n"),
+)
 strategy: Final = word(
     "How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
     "CPU, memory and devices in balance, or as Koordinator's design document does.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
+)
+asked_kubeconfig: Final = file(
+    "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]",
+    "--kubeconfig",
 )
 kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", "--kubeconfig")
 state: Final = value(

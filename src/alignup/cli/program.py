@@ -28,11 +28,13 @@ MOST_SAID = 50
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "explain": "Say why pods are admitted or refused on a machine, and what would help.",
+    "why": "Say why a pod of a cluster is refused, and what would help.",
     "claims": "Say which devices the scheduler allocates to claims, or why none.",
     "machine": "Show what a machine looks like.",
     "node": "Read, check, show and export the node that a kubelet runs.",
     "replay": "Replay scenarios of pods that come and go.",
     "rank": "Rank the nodes of a cluster for a pod.",
+    "rebalance": "Plan the fewest evictions after which waiting pods find a place.",
     "simulate": "Place a trace of pods on a cluster, with and without a view of NUMA nodes.",
     "run": "Run a command on CPUs, memory and devices of its own.",
     "ps": "List who holds what on this machine.",

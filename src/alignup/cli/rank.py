@@ -14,7 +14,7 @@ import click
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_pods
 from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe, yes_or_no
-from alignup.errors import InputError, one_line
+from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
 from alignup.text.byte_sizes import counted, some_of
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
+    from alignup.scheduler.ask import AskedCluster
 
 SHOWN_NAMES = 5
 
@@ -35,7 +36,8 @@ SHOWN_NAMES = 5
 @options.subcommand("rank", "0 if some node would admit a pod; 1 if none would")
 def command(
     *,
-    nodes: str = options.nodes,
+    nodes: str | None = options.nodes_or_cluster,
+    kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
     top: int = options.value("How many nodes to show.", default=10, type=options.WholeNumber(min=0)),
     threads: int = options.value("Threads to use.", default=1, type=options.WholeNumber(min=1, max=256)),
@@ -63,14 +65,25 @@ def command(
     from alignup.cluster.ranking import rank, replicas_that_fit
     from alignup.kubernetes.pod_documents import expanded, live_pods
 
-    cluster = load_cluster(nodes, version)
+    if nodes is not None and kubeconfig is not None:
+        raise click.UsageError("give either --nodes or --kubeconfig")
+    by_amounts: frozenset[str] = frozenset()
+    if nodes is None:
+        from alignup.scheduler.ask import ask, read_cluster
+
+        asked = ask(kubeconfig, read_cluster, usual=True)
+        cluster, by_amounts = asked.cluster(), asked.by_amounts
+        say_what_is_unknown(asked)
+    else:
+        cluster = load_cluster(nodes, version)
     asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
     if koordinator_profile is not None:
         return 0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1
-    members = nodes_to_fill(cluster, nodes, version) if counts else ()
+    members = nodes_to_fill(cluster, nodes or "-", version) if counts else ()
     fit, most = Fit(cluster), 0
     for number, pod in enumerate(asking):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
+        answer.exact[[cluster.index(name) for name in by_amounts]] = False
         ranking = rank(cluster, pod, answer, fit)
         most = max(most, len(ranking.order))
         # nothing without nodes
@@ -110,6 +123,12 @@ def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit:
         return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=version)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
+
+
+def say_what_is_unknown(asked: AskedCluster) -> None:
+    """Warn of the nodes of a cluster that publish nothing."""
+    if asked.unknown:
+        warn(f"nothing is known of {counted(len(asked.unknown), 'node')}: {some_of(asked.unknown, SHOWN_NAMES)}")
 
 
 def is_json_lines(data: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alignup.cluster.cluster import Cluster
-from alignup.cluster.evaluation import REASONS, STRATEGIES, Evaluation
+from alignup.cluster.cluster import REASONS, STRATEGIES, Cluster, Evaluation
 
 __all__ = ["REASONS", "STRATEGIES", "Cluster", "Evaluation"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.evaluation import REASONS, Evaluation
+from alignup.cluster.cluster import REASONS, Evaluation
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy

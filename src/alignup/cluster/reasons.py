@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.evaluation import REASONS
+from alignup.cluster.cluster import REASONS
 from alignup.cluster.rows import request_of
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster
-    from alignup.cluster.evaluation import Evaluation
+    from alignup.cluster.cluster import Cluster, Evaluation
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
     from alignup.topology_manager.refusal_message import Offer

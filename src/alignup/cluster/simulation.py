@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from alignup.cluster.evaluation import REASONS, Evaluation, flat_views
+from alignup.cluster.cluster import REASONS, Evaluation, flat_views
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.cluster.trace import Arrival, Event, Removal

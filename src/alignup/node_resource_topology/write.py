@@ -3,6 +3,10 @@
 They are like those of node-feature-discovery's topology updater: zones are the NUMA nodes; only what managers give out
 exclusively is counted, CPUs under a static CPU manager, memory under a Static memory manager, and devices; a device
 counts in the zone of each NUMA node that it is near to; a zone leaves out a resource of which it has nothing.
+
+Schedulers tell by the fingerprint whether an object is up to date: that of `k8stopologyawareschedwg/podfingerprint`,
+version v001, which is xxHash (64 bits) of each pod's name, with that of its namespace as the seed; then that of all
+these numbers, ascending, as 8 bytes each, the lowest first.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.node_resource_topology.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,3 +104,31 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
             here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]
             healthy = set(pool.ids(pool.healthy)).intersection(here)
             yield resource, len(here), len(healthy), len(healthy.intersection(free_ids[resource]))
+
+
+ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
+"""The attribute of a NodeResourceTopology that has the fingerprint."""
+METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
+"""The attribute that says which pods it is of."""
+METHOD: Final = "all"
+
+_PREFIX: Final = "pfp0v001"
+
+
+def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """Return the fingerprint of pods, given as (namespace, name), in any order.
+
+    Raises:
+        InputError: the extra `kubelet` is not installed.
+    """
+    try:
+        import xxhash  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise InputError(
+            "expected xxhash for the fingerprint of pods, which is not installed: pip install 'alignup[kubelet]'"
+        ) from error
+    hashes = sorted(
+        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode())) for namespace, name in pods
+    )
+    whole = xxhash.xxh64(b"".join(one.to_bytes(8, "little") for one in hashes))
+    return f"{_PREFIX}{whole.hexdigest()}"

@@ -8,6 +8,7 @@ are decoded by the modules that need their fields. Needs the extra `cluster`.
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -104,24 +105,30 @@ class Api:
 
     Args:
         configuration: where it is, and who asks.
+        namespace: that of the context.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
+        self.namespace = namespace
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Self:
+    async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:
         """Return connections as a kubeconfig file says, or, without one, as the service account of this pod.
 
         Nothing is sent yet.
+
+        Args:
+            kubeconfig: a file, or several in the manner of $KUBECONFIG.
+            context: of the file; None: its current one.
 
         Raises:
             InputError: the file, or the service account, cannot be read.
         """
         with errors_of(kubeconfig):
-            return cls(await read_credentials(kubeconfig))
+            return cls(*await read_credentials(kubeconfig, context))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -273,17 +280,24 @@ def _words(error: Exception) -> str:
     return "a document of another form"
 
 
-async def read_credentials(kubeconfig: str | None) -> Configuration:
-    """Return where the server is, and who asks.
+def usual_kubeconfig() -> str | None:
+    """Return the file that kubectl would take: $KUBECONFIG, or that in the home folder; None: there is none."""
+    home = Path("~/.kube/config").expanduser()
+    return os.environ.get("KUBECONFIG") or (str(home) if home.exists() else None)
+
+
+async def read_credentials(kubeconfig: str | None, context: str | None = None) -> tuple[Configuration, str]:
+    """Return where the server is, and who asks; and the namespace of the context.
 
     Args:
         kubeconfig: a file, or several in the manner of $KUBECONFIG; None: the service account of this pod.
+        context: of the file; None: its current one.
 
     Raises:
         InputError: a value is not what it should be.
         Exception: whatever the library raises; see `errors_of`.
     """
-    configuration = Configuration()
+    configuration, namespace = Configuration(), "default"
     if kubeconfig is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
@@ -293,12 +307,14 @@ async def read_credentials(kubeconfig: str | None) -> Configuration:
         for index, one in enumerate(document["clusters"]):
             decode(one.value, _NamedCluster, f"clusters[{index}]")
         # relative names of files are meant from where the kubeconfig is
-        await KubeConfigLoader(merged.config, config_base_path=None).load_and_set(configuration)
+        loader = KubeConfigLoader(merged.config, active_context=context, config_base_path=None)
+        await loader.load_and_set(configuration)
+        namespace = ((loader.current_context or {}).get("context") or {}).get("namespace") or namespace
     _check_server(configuration.host)
     token = bearer_header(configuration.api_key.get(_TOKEN, ""))
     if not token.isprintable():  # which is secret, so that it is not shown
         raise InputError("expected a token of one line, got one with letters that no header can have")
-    return configuration
+    return configuration, namespace
 
 
 def bearer_header(value: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from alignup.errors import AlignupError
-from alignup.node_resource_topology.fingerprint import fingerprint
+from alignup.node_resource_topology.write import fingerprint
 from alignup.scheduler.report import Holdings, PodHolding, holdings_of, pod_holding, restored_node
 
 if TYPE_CHECKING:

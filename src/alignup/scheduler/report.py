@@ -18,8 +18,8 @@ from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.node.inputs import has_policy
-from alignup.node_resource_topology.fingerprint import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.node_resource_topology.read import Attribute, Topology, read_topology
+from alignup.node_resource_topology.write import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.scheduler.objects import Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.text.json_text import decode_json
 

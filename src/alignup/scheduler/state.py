@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from alignup.cluster.cluster import Cluster
-from alignup.cluster.evaluation import Evaluation
+from alignup.cluster.cluster import Cluster, Evaluation
 from alignup.cluster.reasons import Layouts, layouts_of, refusal_texts
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn

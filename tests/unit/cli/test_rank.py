@@ -9,9 +9,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from alignup import cluster
 from alignup.cli.options import STRATEGIES
 from alignup.cli.program import program
-from alignup.cluster import evaluation
 from alignup.errors import InputError
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
@@ -177,7 +177,7 @@ def test_nodes_without_numa_management_are_named(alignup, files):
 
 
 def test_the_strategies_of_the_help_are_those_that_there_are():
-    assert STRATEGIES == evaluation.STRATEGIES
+    assert STRATEGIES == cluster.STRATEGIES
 
 
 def test_replicas_are_counted(files, tmp_path):

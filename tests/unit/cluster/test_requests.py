@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.cluster.cluster import Cluster
-from alignup.cluster.evaluation import REASONS
+from alignup.cluster.cluster import REASONS, Cluster
 from alignup.cluster.rows import request_of
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.quantity import LARGEST

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from alignup.errors import InputError
-from alignup.node_resource_topology.fingerprint import fingerprint
+from alignup.node_resource_topology.write import fingerprint
 
 PODS = [("default", "a"), ("default", "b"), ("kube-system", "a")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alignup.node_resource_topology.fingerprint import fingerprint
+from alignup.node_resource_topology.write import fingerprint
 from alignup.scheduler.members import AmountsMember, emptied, taken_by
 from watched import GIBI, report, watched
 

@@ -1,0 +1,101 @@
+"""`alignup rebalance`: plans the fewest evictions after which waiting pods find a place, and carries the plan out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from alignup.cli import options
+from alignup.cli.failures import need_extra
+from alignup.cli.inputs import read_pods
+from alignup.cli.rank import load_cluster
+from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
+from alignup.text.byte_sizes import counted
+
+if TYPE_CHECKING:
+    from alignup.cluster.room import RoomPlan
+    from alignup.kubernetes.versions import KubeletVersion
+    from alignup.scheduler.api_client import Api
+
+
+@options.subcommand("rebalance", "0 if all waiting pods get a place; 1 if some do not, or a plan came to nothing")
+def command(
+    *,
+    nodes: str | None = options.nodes_or_cluster,
+    kubeconfig: str | None = options.asked_kubeconfig,
+    version: KubeletVersion | None = options.kubelet_version,
+    apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for what it foretells."),
+    patience: float = options.seconds("Wait so long for a pod to be bound.", default=120.0),
+    continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
+    interval: float = options.seconds("With --continuous: look so often.", default=30.0),
+    per_hour: int = options.value(
+        "With --continuous: evict no more pods within an hour.", default=20, type=options.WholeNumber(min=1)
+    ),
+    as_json: bool = options.json(),
+    pods: tuple[str, ...] = options.files("[POD.yaml]..."),
+) -> int:
+    """Say which pods have to go so that waiting pods find a place: as few and as unimportant ones as possible.
+
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster its pending pods wait;
+    a pod goes only if a controller makes another one, no more important than the pod it goes for, and within
+    PodDisruptionBudgets. Every evicted pod has a place in the plan, aligned as well as before. Without --apply nothing
+    is done.
+    """
+    if nodes is not None:
+        if kubeconfig is not None or apply or continuous or not pods:
+            raise click.UsageError(
+                "--nodes goes with files of pods, and without --kubeconfig, --apply and --continuous"
+            )
+        plan = plan_of_files(nodes, pods, version)
+        show(plan, as_json=as_json)
+        return 1 if plan.left_out else 0
+    if pods or (continuous and not apply):
+        raise click.UsageError("in a cluster its own pods wait, and --continuous goes with --apply")
+    need_extra("cluster")
+    from alignup.scheduler.ask import ask
+    from alignup.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
+    from alignup.scheduler.serving import run_until_told
+
+    async def work(api: Api) -> bool:
+        if continuous:
+            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=click.echo)
+            await run_until_told(forever, lambda: None)
+            return True
+        plan = await plan_cluster(api)
+        show(plan, as_json=as_json)
+        done = not apply or await apply_plan(api, plan, lambda line: click.echo(line, err=as_json), patience)
+        return done and not plan.left_out
+
+    return 0 if ask(kubeconfig, work, usual=True) else 1
+
+
+def plan_of_files(nodes: str, pods: tuple[str, ...], version: KubeletVersion | None) -> RoomPlan:
+    """Return the plan for nodes and pods in files."""
+    from alignup.cluster.room import Standing, plan_room
+    from alignup.kubernetes.pod_documents import expanded, live_pods
+
+    cluster = load_cluster(nodes, version, can_admit=True)
+    waiting = expanded(live_pods(read_pods(pods), None, one_node=False))
+    everybody = [*waiting, *(pod for node in cluster.nodes for pod in node.pods)]
+    standings = {pod.uid: Standing(pod.constraints.priority or 0) for pod in everybody}
+    return plan_room(cluster, waiting, standings=standings)
+
+
+def show(plan: RoomPlan, *, as_json: bool) -> None:
+    """Print a plan."""
+    if as_json:
+        print_json(plan.to_dict())
+        return
+    console = make_console()
+    table = Table("step", "pod", "node", "NUMA nodes")
+    for step in plan.steps:
+        where = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
+        table.add_row(step.action, safe(f"{step.pod.namespace}/{step.pod.name}"), safe(step.node), where)
+    if plan.steps:
+        print_whole(console, table)
+    fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
+    words = f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
+    console.print(f"{words}{fewest if plan.evictions else ''}")
+    for pod in plan.left_out:
+        console.print(f"no place for {safe(f'{pod.namespace}/{pod.name}')}")

@@ -1,0 +1,139 @@
+"""`alignup why`: says why a pod of a cluster is refused, or was rejected, and what would help.
+
+`alignup explain --pod` does the same where neither a node nor a file is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from alignup.cli import options
+from alignup.cli.explain_view import show_explanation, show_note, show_rejection
+from alignup.cli.rank import answer_dict, say_what_is_unknown, show
+from alignup.cli.terminal import print_json
+from alignup.text.byte_sizes import counted
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod_documents import PodDocument
+    from alignup.node.explain.explanation import Explanation
+    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.ask import AskedCluster
+
+TOP: Final = 10
+NOT_KNOWN: Final = (
+    "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and what other plugins of "
+    "the scheduler refuse."
+)
+
+
+class Question(NamedTuple):
+    """Which pod is asked about, and how."""
+
+    pod: str
+    kubeconfig: str | None
+    namespace: str | None = None
+    context: str | None = None
+    node_name: str | None = None
+    as_json: bool = False
+    product: bool = False
+
+
+@options.subcommand("why", "0 if some node would admit the pod, or it runs; 1 if none would")
+def command(
+    *,
+    pod: str = options.argument("[NAMESPACE/]POD"),
+    namespace: str | None = options.value(
+        "Of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
+    ),
+    context: str | None = options.value("Of the file, in place of its current one.", metavar="NAME"),
+    kubeconfig: str | None = options.asked_kubeconfig,
+    node_name: str | None = options.value("Explain this node in full.", metavar="NAME"),
+    product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
+    as_json: bool = options.json(),
+) -> int:
+    """Say why a pod of a cluster is refused on each node, or was rejected on its own, and what would help.
+
+    Nodes are known by what they publish (`alignup node publish`). As a plugin of kubectl: `kubectl alignup why POD`.
+    It only reads: pods, nodes, NodeResourceTopology objects and PodDisruptionBudgets.
+    """
+    return why(Question(pod, kubeconfig, namespace, context, node_name, as_json, product))
+
+
+def why(question: Question) -> int:
+    """Answer a question, and return the exit status."""
+    from alignup.scheduler.ask import ask, read_cluster, read_pod
+
+    async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
+        namespace, _, name = question.pod.rpartition("/")
+        manifest, found = await read_pod(api, namespace or question.namespace or api.namespace, name)
+        return manifest, found, await read_cluster(api)
+
+    manifest, found, asked = ask(question.kubeconfig, read, question.context, usual=True)
+    say_what_is_unknown(asked)
+    name = question.node_name or found.node_name
+    if found.node_name and not found.has_ended and question.node_name in {None, found.node_name}:
+        told = {"pod": found.pod.name, "namespace": found.pod.namespace, "admitted": True, "node": found.node_name}
+        if question.as_json:
+            print_json(told)
+        else:
+            show_note(f"{found.pod.namespace}/{found.pod.name} is on node {found.node_name}, {found.phase}")
+        return 0
+    if name:
+        explanation = asked.node(name).explain(_unbound(manifest))
+        was = found if found.was_rejected and name == found.node_name else None
+        tell(question, explanation, name, was, by_amounts=name in asked.by_amounts)
+        return 0 if explanation.admitted else 1
+    return rank_and_explain(question, manifest, found, asked)
+
+
+def _unbound(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a pod as it was before a node had it, under another uid."""
+    metadata = {**manifest.get("metadata", {})}
+    metadata["uid"] = f"{metadata.get('uid')}/again"
+    spec = {key: value for key, value in manifest.get("spec", {}).items() if key != "nodeName"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDocument, asked: AskedCluster) -> int:
+    """Say what all nodes would say to a pod, and explain the first of those that refuse it for the commonest cause."""
+    from alignup.cluster.node_totals import Fit
+    from alignup.cluster.ranking import rank
+    from alignup.cluster.room import plan_room
+
+    cluster, pod = asked.cluster(), found.pod
+    answer = cluster.evaluate(pod)
+    answer.exact[[cluster.index(name) for name in asked.by_amounts]] = False
+    ranking = rank(cluster, pod, answer, Fit(cluster))
+    example = None if len(ranking.order) or not ranking.groups else ranking.groups[0].nodes[0]
+    explanation = None if example is None else asked.nodes[example].explain(_unbound(manifest))
+    plan = None
+    if example is not None and len(asked.by_amounts) < len(asked.nodes):
+        plan = plan_room(cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets)
+    if question.as_json:
+        told = answer_dict(cluster, pod, answer, ranking, "least-numa-nodes", TOP)
+        told |= {"phase": found.phase, "unknown": list(asked.unknown), "byAmounts": sorted(asked.by_amounts)}
+        told |= {"example": {"node": example, **explanation.to_dict()}} if explanation is not None else {}
+        print_json(told | ({"room": plan.to_dict()} if plan is not None else {}))
+    else:
+        show(cluster, pod, answer, ranking, TOP)
+        if explanation is not None:
+            show_note(f"On node {example}:")
+            show_explanation(explanation, product=question.product)
+        if plan is not None and not plan.left_out:
+            gone = ", ".join(f"{step.pod.namespace}/{step.pod.name} on {step.node}" for step in plan.evictions)
+            words = counted(len(plan.evictions), "eviction")
+            show_note(f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup rebalance`)")
+        show_note(NOT_KNOWN)
+    return 0 if len(ranking.order) else 1
+
+
+def tell(question: Question, explanation: Explanation, name: str, was: PodDocument | None, *, by_amounts: bool) -> None:
+    """Print what one node says."""
+    if question.as_json:
+        told = explanation.to_dict(product=question.product) | {"node": name, "exact": not by_amounts}
+        print_json(told | ({"was": {"reason": was.reason, "message": was.message}} if was else {}))
+        return
+    if was is not None:
+        show_rejection(explanation, was)
+    show_explanation(explanation, product=question.product)
+    show_note(f"Node {name}, of which {'only amounts are' if by_amounts else 'all holdings are'} known. {NOT_KNOWN}")

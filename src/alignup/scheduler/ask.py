@@ -1,0 +1,170 @@
+"""Asks a cluster once: its nodes as they publish themselves, its pods, and its disruption budgets. It only reads.
+
+The same state as the extender's is filled from lists, without a watch. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from alignup.cluster.cluster import Cluster
+from alignup.errors import InputError, warn
+from alignup.kubernetes.pod_documents import pod_document
+from alignup.node_resource_topology.nodes import node_of
+from alignup.scheduler.api_client import (
+    BUDGETS,
+    MISSING,
+    NODES,
+    PODS,
+    TOPOLOGIES,
+    Api,
+    ApiError,
+    pod_path,
+    usual_kubeconfig,
+)
+from alignup.scheduler.members import ExactMember
+from alignup.scheduler.objects import PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
+from alignup.scheduler.report import decode_report
+from alignup.scheduler.state import ClusterState
+from alignup.scheduler.watch import list_objects
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    import msgspec
+
+    from alignup.cluster.room import Rules
+    from alignup.kubernetes.pod_documents import PodDocument
+    from alignup.node import Node
+
+ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCluster:
+    """What a cluster said at one moment."""
+
+    nodes: Mapping[str, Node]
+    """By name; those of which only amounts are known are made up of these."""
+    by_amounts: frozenset[str]
+    """The names of these: what they admit is an upper bound."""
+    unknown: tuple[str, ...]
+    """Nodes that publish nothing, or nothing that can be read."""
+    waiting: tuple[WatchedPod, ...]
+    """Pods that are bound to no node."""
+    rules: Rules
+    """Who may go for whom."""
+
+    def cluster(self) -> Cluster:
+        """Return the nodes as a cluster.
+
+        Raises:
+            InputError: no node publishes anything.
+        """
+        if not self.nodes:
+            raise InputError("no node publishes a NodeResourceTopology object that can be read: see docs/cluster.md")
+        return Cluster.from_nodes(self.nodes)
+
+    def node(self, name: str) -> Node:
+        """Return a node.
+
+        Raises:
+            InputError: it publishes nothing, or there is none of this name.
+        """
+        if name not in self.nodes:
+            known = "publishes nothing that can be read" if name in self.unknown else "is not there"
+            raise InputError(f"node {name} {known}: see docs/cluster.md")
+        return self.nodes[name]
+
+
+async def read_cluster(api: Api) -> AskedCluster:
+    """Return what a cluster says now.
+
+    Raises:
+        AlignupError: the server refuses, or does not answer.
+    """
+    state, reader = ClusterState(), PodReader()
+
+    async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
+        found = []
+        try:
+            async for item in list_objects(api, path, ALIVE if path == PODS else None):
+                try:
+                    found.append(decode(item))
+                except InputError as error:
+                    warn(f"{path}: an object is ignored: {error}")
+        except ApiError as error:
+            if path != BUDGETS:
+                raise
+            warn(str(error))
+        return found
+
+    nodes, pods, reports, budgets = await asyncio.gather(
+        read(NODES, decode_node),
+        read(PODS, lambda item: reader.read(decode_pod(item))),
+        read(TOPOLOGIES, decode_report),
+        read(BUDGETS, decode_budget),
+    )
+    state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in nodes})
+    state.pods_listed([one for one in pods if one.node], 0.0)
+    names = {one.metadata.name for one in nodes}
+    state.reports_listed([one for one in reports if one.name in names], 0.0)
+    found: dict[str, Node] = {}
+    by_amounts = set()
+    for name, member in state.members.items():
+        if isinstance(member, ExactMember):
+            found[name] = member.node
+        else:
+            found[name] = node_of(replace(member.topology, amounts=member.amounts))
+            by_amounts.add(name)
+    return AskedCluster(
+        found,
+        frozenset(by_amounts),
+        tuple(sorted(names - found.keys())),
+        tuple([one for one in pods if not one.node and not one.is_leaving]),
+        rules_of(pods, budgets),
+    )
+
+
+async def read_pod(api: Api, namespace: str, name: str) -> tuple[dict[str, Any], PodDocument]:
+    """Return a pod's manifest, and what it says.
+
+    Raises:
+        AlignupError: there is no such pod, the server refuses, or does not answer.
+    """
+    try:
+        text = await api.request("GET", pod_path(namespace, name))
+    except ApiError as error:
+        if error.status == MISSING:
+            raise InputError(f"there is no pod {namespace}/{name}") from error
+        raise
+    manifest: Any = decode_json(text, "a Pod")
+    return manifest, pod_document(manifest, f"pod {namespace}/{name}")
+
+
+_T = TypeVar("_T")
+
+
+def ask(
+    kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: str | None = None, *, usual: bool = False
+) -> _T:
+    """Return what a cluster answers.
+
+    Args:
+        kubeconfig: how to reach it; None: as the service account of this pod.
+        read: asks it.
+        context: of the file; None: its current one.
+        usual: without a file, take the one that kubectl would.
+
+    Raises:
+        AlignupError: it cannot be asked.
+    """
+
+    async def answer() -> _T:
+        async with await Api.connect(kubeconfig or (usual_kubeconfig() if usual else None), context) as api:
+            return await read(api)
+
+    return asyncio.run(answer())
