@@ -15,7 +15,7 @@ import yaml
 import kernel_trees
 import leasing
 from alignup.cluster import Cluster
-from alignup.cluster.trace import read_trace
+from alignup.cluster.simulation import read_trace
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.quantity import parse_quantity

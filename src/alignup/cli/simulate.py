@@ -52,8 +52,7 @@ def command(
 
     With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse.
     """
-    from alignup.cluster.simulation import Simulation
-    from alignup.cluster.trace import read_trace, synthetic_trace
+    from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
 
     if (pods is None) == (generate is None):
         raise click.UsageError("give either --pods or --generate")

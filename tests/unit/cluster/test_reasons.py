@@ -14,8 +14,7 @@ from alignup.cluster import REASONS, Cluster
 from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import rank
 from alignup.cluster.reasons import layouts_of, refusal_texts
-from alignup.cluster.simulation import Simulation
-from alignup.cluster.trace import Arrival
+from alignup.cluster.simulation import Arrival, Simulation
 from alignup.errors import ConfigError
 from alignup.kubernetes.pod import Pod
 from alignup.node.explain.cause import causes_of

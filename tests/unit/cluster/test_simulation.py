@@ -9,8 +9,7 @@ import pytest
 
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
-from alignup.cluster.simulation import Simulation
-from alignup.cluster.trace import Arrival, Removal, read_trace, synthetic_trace
+from alignup.cluster.simulation import Arrival, Removal, Simulation, read_trace, synthetic_trace
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from cluster_files import TOPOLOGY, node_line, pod_manifest
