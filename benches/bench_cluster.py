@@ -19,8 +19,7 @@ import pytest
 
 from alignup import Cluster, Node, Pod
 from alignup.cluster import REASONS, STRATEGIES
-from alignup.cluster.simulation import Simulation
-from alignup.cluster.simulation import synthetic_trace
+from alignup.cluster.simulation import Simulation, synthetic_trace
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from cases import FACTOR, Demand, scenario
 
