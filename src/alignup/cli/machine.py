@@ -7,26 +7,27 @@ distances by value where a matrix would be wider than the terminal.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from alignup.cli import options
 from alignup.cli.inputs import Pictures
-from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, safe
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
 from alignup.machine.machine import Machine, summary
-from alignup.machine.pci_devices import PCI_KINDS, VENDORS, kind_of
+from alignup.machine.pci_devices import DISTANCES, PCI_KINDS, VENDORS, PciTree, kind_of
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
-    from alignup.machine.numa_node import NumaNode
+    from alignup.machine.numa_node import NumaNode, PciDevice
     from alignup.node.holdings import Holdings
 
 
@@ -44,6 +45,10 @@ def command(
     selectors: tuple[str, ...] = options.selectors,
     nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs."),
     near_cpus: bool = options.near_cpus,
+    distances: bool = options.flag(
+        "Show how far GPUs, accelerators, network adapters, and the devices of --device-resource are apart, as "
+        "`nvidia-smi topo -m` does; with --json, one object."
+    ),
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
 
@@ -72,7 +77,9 @@ def command(
         draw_machine(pictures, title, loaded.machine, loaded.devices)
     if pictures.take_the_output:
         return
-    if as_json:
+    if distances:
+        show_distances(loaded, as_json=as_json)
+    elif as_json:
         print_json(loaded.to_dict())
     else:
         show_machine(title, loaded)
@@ -160,6 +167,8 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         if number:
             console.print()
         print_whole(console, table)
+    for line in pci_lines(console, machine):
+        console.print(line)
     for note in notes(loaded):
         console.print(f"\n{safe(note)}")
 
@@ -235,6 +244,82 @@ def pci_table(machine: Machine) -> Table:
         for (kind_number, model, near, vendor), addresses in sorted(groups.items())
     )
     return Table("PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows)
+
+
+def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
+    """Yield the tree of PCI devices that placement depends on; bridges that lead to one thing only are left out."""
+    tree = PciTree(machine)
+    if not tree.is_known:
+        return
+    devices = {device.address: device for device in machine.pci_devices}
+    top: dict[str, Any] = {}
+    for device in machine.pci_devices:
+        if kind_of(device) is not None:
+            at = top
+            for name in (*reversed(tree.above(device.address)), device.address):
+                at = at.setdefault(name, {})
+    more, last, down = ("├─ ", "└─ ", "│  ") if can_write(console, "├└│─") else ("|- ", "`- ", "|  ")
+
+    def lines(branches: dict[str, Any], before: str) -> Iterator[str]:
+        for number, (name, below) in enumerate(branches.items(), 1):
+            while len(below) == 1 and name in devices:
+                [(name, below)] = below.items()  # noqa: PLW2901  # what is below takes its place
+            is_last = number == len(branches)
+            text = f"switch {name}" if below else pci_words(devices[name])
+            yield safe(f"{before}{last if is_last else more}{text}")
+            yield from lines(below, before + ("   " if is_last else down))
+
+    yield ""
+    for root, below in top.items():
+        yield safe(root)
+        yield from lines(below, "")
+
+
+def pci_words(device: PciDevice) -> str:
+    """Return a device in a few words."""
+    near = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
+    link = f", {device.link:g} GB/s" if device.link else ""
+    name = f"{VENDORS.get(device.vendor, '')} {device.vendor}:{device.device}".strip()
+    return f"{device.address} {kind_of(device)} {name}{near}{link}"
+
+
+def show_distances(loaded: LoadedMachine, *, as_json: bool) -> None:
+    """Print how far PCI devices are apart, and which CPUs and NUMA node each is near."""
+    machine = loaded.machine
+    tree, chosen = PciTree(machine), {device.pci or device.id for own in loaded.devices.values() for device in own}
+    devices = [one for one in machine.pci_devices if one.address in chosen or one.class_.startswith(("03", "12", "02"))]
+    rows = [[DISTANCES[tree.distance(one.address, other.address)] for other in devices] for one in devices]
+    cpus = {node: CPUSet.from_int(bits) for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)}
+    near = [str(cpus[one.numa_node]) if one.numa_node in cpus else None for one in devices]
+    if as_json:
+        told = [
+            {
+                "address": one.address,
+                "kind": kind_of(one),
+                "numaNode": one.numa_node,
+                "cpus": of_device,
+                "distances": row,
+            }
+            for one, of_device, row in zip(devices, near, rows, strict=True)
+        ]
+        print_json({"devices": told})
+        return
+    headings = ("", *(one.address for one in devices), "kind", "CPUs", "NUMA node")
+    table = Table(*headings)
+    for one, of_device, row in zip(devices, near, rows, strict=True):
+        cells = (one.address, *row, kind_of(one) or "-", of_device or "-", nodes_text(_listed(one.numa_node)))
+        table.add_row(*map(safe, cells))
+    print_whole(make_console(), table)
+    click.echo(LEGEND)
+
+
+def _listed(numa_node: int | None) -> tuple[int, ...] | None:
+    return None if numa_node is None else (numa_node,)
+
+
+LEGEND: Final = """
+X: itself; PIX: one switch at most; PXB: several bridges of one root; PHB: one host bridge (root); NODE: one NUMA node;
+SYS: the links between NUMA nodes"""
 
 
 def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:

@@ -27,7 +27,7 @@ _SHOWN_NODES = 16
 _NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
 NOWHERE = -1
 """The NUMA node that plugins report which did not look; no machine has it."""
-_KEYS = frozenset({"id", "numa", "healthy"})
+_KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
 
 class Device(Record):
@@ -40,6 +40,8 @@ class Device(Record):
     healthy: bool = True
     is_astray: bool = False
     """Its plugin reported NUMA nodes, none of which the machine has; they are left out of `numa_nodes`."""
+    pci: str = ""
+    """Its PCI address; empty: not known, or the id is it."""
 
 
 def decode_inventory(inventory: object, machine: Machine, where: str = "devices") -> dict[str, tuple[Device, ...]]:
@@ -113,6 +115,7 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
                 "id": device.id,
                 "numa": [NOWHERE] if device.is_astray else _listed(device.numa_nodes),
                 **({} if device.healthy else {"healthy": False}),
+                **({"pci": device.pci} if device.pci else {}),
             }
             for device in devices
         ]
@@ -172,14 +175,17 @@ def _device(entry: object, where: str) -> Device:
         raise InputError.at(where, "a device with an id and its NUMA nodes", entry)
     for key in entry:
         if key not in _KEYS:
-            raise InputError.at(where, "id, numa or healthy", key)
+            raise InputError.at(where, "id, numa, healthy or pci", key)
     identity = entry.get("id")
     if not isinstance(identity, str) or not identity:
         raise InputError.at(f"{where}.id", "the id of a device", identity)
     healthy = entry.get("healthy", True)
     if not isinstance(healthy, bool):
         raise InputError.at(f"{where}.healthy", "true or false", healthy)
-    return Device(identity, _numa_nodes(entry.get("numa"), f"{where}.numa"), healthy)
+    pci = entry.get("pci") or ""
+    if not isinstance(pci, str):
+        raise InputError.at(f"{where}.pci", "a PCI address", pci)
+    return Device(identity, _numa_nodes(entry.get("numa"), f"{where}.numa"), healthy, pci=pci)
 
 
 def _numa_nodes(value: Any, where: str) -> tuple[int, ...] | None:

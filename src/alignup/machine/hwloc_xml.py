@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MIN_HUGEPAGE: Final = 64 << 10
 _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")
 _PCI_TYPE: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
+_BUSES: Final = re.compile(r"[0-9a-fA-F]{4,8}:\[([0-9a-fA-F]{2})-([0-9a-fA-F]{2})\]")
 _L3: Final = "3"
 _MAX_DEPTH: Final = 200
 _WORD_DIGITS: Final = 8
@@ -219,21 +220,21 @@ def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
             if sorted(indexes) == sorted(in_document) and len(values) == count * count:
                 return _by_id(values, indexes)
     for element in root.iter("distances"):
-        base = _latency(element.get("latency_base", "0"))
-        latencies = [_latency(cell.get("value", "0")) for cell in element.iterfind("latency")]
+        base = _measure(element.get("latency_base", "0"))
+        latencies = [_measure(cell.get("value", "0")) for cell in element.iterfind("latency")]
         if element.get("nbobjs") == str(count) and len(latencies) == count * count:
             return _by_id([round(base * latency) for latency in latencies], in_document)
     return []
 
 
-def _latency(text: str) -> float:
-    """Return a latency, which is a number that is neither negative nor beyond all measure."""
+def _measure(text: str) -> float:
+    """Return a latency or speed, which is a number that is neither negative nor beyond all measure."""
     try:
         number = float(text) if len(text) <= _MOST_DIGITS else -1
     except ValueError:
         number = -1
     if not 0 <= number < _FARTHEST:
-        raise InputError.at("a latency of hwloc's XML", "a number", text)
+        raise InputError.at("a latency or speed of hwloc's XML", "a number", text)
     return number
 
 
@@ -258,5 +259,8 @@ def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDe
         nodes = [numa_id for numa_id, cpus in zip(ids, owned, strict=True) if cpus & near]
         class_, vendor, device = (text.lower() for text in numbers.groups()) if numbers else ("0000",) * 3
         node = nodes[0] if len(nodes) == 1 and len(ids) > 1 else None
-        devices.append(PciDevice(element.get("pci_busid", ""), class_, vendor, device, node))
+        behind = _BUSES.fullmatch(element.get("bridge_pci", ""))
+        buses = (int(behind[1], 16), int(behind[2], 16)) if behind else None
+        link = round(_measure(element.get("pci_link_speed", "0")), 2) or None
+        devices.append(PciDevice(element.get("pci_busid", ""), class_, vendor, device, node, buses, link))
     return tuple(sorted(devices, key=lambda device: device.address))

@@ -307,7 +307,8 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
         numa_nodes=tuple(nodes),
         offline_cpus=tuple(sorted(set(wire.offline_cpus))),
         pci_devices=tuple(
-            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node) for pci in wire.pci_devices
+            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node, pci.buses, pci.link)
+            for pci in wire.pci_devices
         ),
         unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
     )
@@ -382,6 +383,8 @@ def machine_to_dict(machine: Machine) -> dict[str, Any]:
             "vendor": pci.vendor,
             "device": pci.device,
             "numaNode": pci.numa_node,
+            **({"buses": list(pci.buses)} if pci.buses else {}),
+            **({"link": pci.link} if pci.link else {}),
         }
         for pci in machine.pci_devices
     ]

@@ -108,6 +108,10 @@ class PciDevice(Record):
     device: str
     """Four digits."""
     numa_node: int | None
+    buses: tuple[int, int] | None = None
+    """The first and last bus behind a bridge; None: it is none, or the kernel does not say."""
+    link: float | None = None
+    """The GB/s of its link as it runs now, in one direction; None: not known."""
 
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:

@@ -68,10 +68,15 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
             handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
             nodes = [_numa_node(library, handle, machine) for handle in handles]
+            buses = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
             pairs = _nvlink_pairs(library, handles, uuids)
         except library.NVMLError as error:
             raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
-    devices = tuple(Device(uuid, None if node is None else (node,)) for uuid, node in zip(uuids, nodes, strict=True))
+    known = {_address(device.address): device.address for device in machine.pci_devices}
+    devices = tuple(
+        Device(uuid, None if node is None else (node,), pci=known.get(bus, ""))
+        for uuid, node, bus in zip(uuids, nodes, buses, strict=True)
+    )
     return GpuInventory({resource: devices}, {resource: pairs} if pairs else {})
 
 

@@ -1,6 +1,6 @@
-"""Makes a device inventory of the machine's PCI devices, as chosen by class, by vendor and device, or both.
+"""Chooses PCI devices as the devices of a resource, and knows how near two of them are in the tree of bridges.
 
-Names the kinds and vendors of the PCI devices that placement depends on.
+Names the kinds and vendors of the PCI devices that placement depends on. Distances are those of `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations
@@ -128,3 +128,66 @@ VENDORS: Final = {
 def kind_of(device: PciDevice) -> str | None:
     """Return the kind of a PCI device in words; None if placement does not depend on it."""
     return next((kind for digits, kind in PCI_KINDS if device.class_.startswith(digits)), None)
+
+
+DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
+"""How far two devices are apart, nearest first: one device, one switch, several bridges, one host bridge (root), one
+NUMA node, the machine. NVIDIA's words, as `nvmlDeviceGetTopologyCommonAncestor` means them."""
+PIX, PXB, PHB, NODE, SYS = range(1, len(DISTANCES))
+
+
+class PciTree:
+    """The bridges above the PCI devices of a machine.
+
+    A device is below the bridge whose buses it is on; where there are several, below that with the fewest.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._devices = {device.address: device for device in machine.pci_devices}
+        self._is_one_node = len(machine.numa_nodes) == 1
+        behind: dict[str, list[tuple[int, int, str]]] = {}
+        for device in machine.pci_devices:
+            if device.buses:
+                behind.setdefault(device.address.partition(":")[0], []).append((*device.buses, device.address))
+        self._behind = {domain: sorted(found, key=lambda one: one[1] - one[0]) for domain, found in behind.items()}
+        self._above: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the machine says which buses are behind any bridge."""
+        return bool(self._behind)
+
+    def above(self, address: str) -> tuple[str, ...]:
+        """Return the addresses of the bridges above a device, the nearest first, and its root, such as `pci0000:17`."""
+        found = self._above.get(address)
+        if found is None:
+            domain, _, rest = address.partition(":")
+            bus = int(rest.partition(":")[0], 16)
+            bridges = (one for first, last, one in self._behind.get(domain, ()) if first <= bus <= last)
+            bridge = next((one for one in bridges if one != address), None)
+            found = (f"pci{domain}:{bus:02x}",) if bridge is None else (bridge, *self.above(bridge))
+            self._above[address] = found
+        return found
+
+    def distance(self, one: str, other: str) -> int:
+        """Return how far two PCI devices of the machine are apart, as an index of `DISTANCES`.
+
+        PIX: no more than one bridge is between each of them and the bridge that they share, as on one switch.
+        """
+        if one == other:
+            return 0
+        up, down = self.above(one), self.above(other)
+        shared = next((bridge for bridge in up if bridge in down), None)
+        if shared is None:
+            near, far = self._devices[one].numa_node, self._devices[other].numa_node
+            return NODE if self._is_one_node or (near is not None and near == far) else SYS
+        if shared == up[-1]:
+            return PHB
+        return PIX if up.index(shared) <= 1 and down.index(shared) <= 1 else PXB
+
+    def between(self, one: Device, other: Device) -> int:
+        """Return how far two devices of resources are apart; by NUMA nodes if one has no PCI address."""
+        first, second = (self._devices.get(device.pci or device.id) for device in (one, other))
+        if first is not None and second is not None:
+            return self.distance(first.address, second.address)
+        return NODE if set(one.numa_nodes or ()) & set(other.numa_nodes or ()) else SYS

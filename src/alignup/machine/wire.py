@@ -40,6 +40,8 @@ class PciDeviceWire(msgspec.Struct):
     vendor: str = ""
     device: str = ""
     numa_node: _Number | None = msgspec.field(name="numaNode", default=None)
+    buses: tuple[_Number, _Number] | None = None
+    link: float | None = None
 
 
 class MachineWire(msgspec.Struct, rename="camel"):

@@ -30,7 +30,10 @@ _CACHE_NAMES: Final = ("level", "type", "size", "shared_cpu_map", "shared_cpu_li
 _NODE_NAMES: Final = ("cpumap", "cpulist", "distance", "meminfo")
 _HUGEPAGES: Final = "hugepages-*kB/nr_hugepages"
 
-PCI_NAMES: Final = ("class", "vendor", "device", "numa_node", "local_cpus", "local_cpulist")
+PCI_NAMES: Final = (
+    *("class", "vendor", "device", "numa_node", "local_cpus", "local_cpulist"),
+    *("secondary_bus_number", "subordinate_bus_number", "current_link_speed", "current_link_width"),
+)
 """Files of a PCI device."""
 
 PATTERNS: Final = (

@@ -1,4 +1,4 @@
-"""Reads `sys/bus/pci/devices`: class, vendor, device and NUMA node of each PCI device."""
+"""Reads `sys/bus/pci/devices`: class, vendor, device, NUMA node, link and the buses behind each PCI device."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 PCI_FOLDER: Final = "sys/bus/pci/devices"
 
+_BRIDGE: Final = 0x06
+_SPEED: Final = re.compile(r"\s*(\d{1,3}(?:\.\d)?) GT/s")
+_GEN_3: Final = 8
+_GEN_6: Final = 64
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -48,7 +52,27 @@ def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Seque
         vendor=f"{vendor or 0:04x}",
         device=f"{hex_number(tree.read(f'{folder}/device')) or 0:04x}",
         numa_node=_numa_node(tree, folder, ids, node_cpus),
+        buses=_buses(tree, folder) if (class_number or 0) >> 16 == _BRIDGE else None,
+        link=_link(tree, folder),
     )
+
+
+def _buses(tree: KernelTree, folder: str) -> tuple[int, int] | None:
+    """Return the buses behind the bridge in `folder`; None: the kernel does not say, or firmware has set none up."""
+    first = first_number(tree.read(f"{folder}/secondary_bus_number"))
+    last = first_number(tree.read(f"{folder}/subordinate_bus_number"))
+    return (first, last) if first and last and first <= last else None
+
+
+def _link(tree: KernelTree, folder: str) -> float | None:
+    """Return the GB/s of a link such as `16.0 GT/s PCIe` of 16 lanes, less what the encoding takes."""
+    speed = _SPEED.match(tree.read(f"{folder}/current_link_speed") or "")
+    lanes = first_number(tree.read(f"{folder}/current_link_width")) if speed else None
+    if not speed or not lanes or lanes < 0:
+        return None
+    transfers = float(speed[1])
+    carried = 8 / 10 if transfers < _GEN_3 else 128 / 130 if transfers < _GEN_6 else 242 / 256
+    return round(transfers * carried * lanes / 8, 2) or None
 
 
 def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Sequence[int]) -> int | None:
