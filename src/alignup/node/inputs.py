@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.device_inventory import Device
     from alignup.providers.devices.inventory import DevicePlugin
+    from alignup.providers.devices.pairs import Pairing
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
@@ -215,3 +216,16 @@ def copied_provider(provider: HintProvider) -> HintProvider:
         raise TypeError(f"expected providers with a method copy() to copy a node, got {provider!r}")
     copied: HintProvider = copy()
     return copied
+
+
+def pairing_of(machine: Machine, pairs: Iterable[str | Sequence[str]]) -> Pairing | None:
+    """Return who chooses devices of resources together; None: nobody is asked for.
+
+    Raises:
+        InputError: a pair is not of the form.
+    """
+    if not pairs:
+        return None
+    from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes pair devices
+
+    return Pairing(machine, read_pairs(pairs))

@@ -30,6 +30,7 @@ from alignup.node.inputs import (
     labelled,
     node_labels,
     node_object_of,
+    pairing_of,
     plugins_of,
     policy_of,
     version_of,
@@ -77,6 +78,8 @@ class Node:
         kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or the newest known.
         node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and allocatable amounts.
         whole_verdict: let the kubelet's own checks follow those of its managers, see `whole_verdict`.
+        pair: two resources each, such as `["nvidia.com/gpu", "example.com/nic"]`, whose devices are chosen together,
+            nearest in the PCIe tree first; with `"required"` as third word, or refused. No kubelet does this.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -104,6 +107,7 @@ class Node:
         kubelet_version: KubeletVersion | str | None = None,
         node_object: NodeObject | Mapping[str, Any] | None = None,
         whole_verdict: bool = False,
+        pair: Iterable[str | Sequence[str]] = (),
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = checked_machine(machine).disjoint()
@@ -114,7 +118,8 @@ class Node:
             self.config = labelled(self.config, self.labels, single_numa_node_exclusive)
         policy, profile = policy_of(self.config, self.machine), self.config.profile
         inventory = checked_inventory(devices or {}, self.machine)
-        self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile) if inventory else None
+        pairing = pairing_of(self.machine, pair)
+        self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing) if inventory else None
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
             MemoryProvider(self.machine, self.config.reserved_memory, profile=profile)

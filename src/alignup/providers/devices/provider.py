@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
+    from alignup.providers.devices.pairs import Pairing
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 
@@ -54,6 +55,7 @@ class DeviceProvider:
         plugins: By resource, who knows which devices go well together: an object with
             `preferred_allocation`, or a function with the same arguments.
         profile: what the kubelet's release does where releases differ.
+        pairing: who chooses devices of several resources together, which no kubelet does.
 
     Raises:
         InputError: A device id comes twice in a resource, or a device is on a NUMA node that does not exist.
@@ -68,8 +70,10 @@ class DeviceProvider:
         inventory: Mapping[str, Sequence[Device]],
         plugins: Mapping[str, DevicePlugin | Preference] | None = None,
         profile: VersionProfile = _NEWEST_PROFILE,
+        pairing: Pairing | None = None,
     ) -> None:
         self._machine = machine
+        self._pairing = pairing
         self._over_all_nodes = profile.device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
         self._pools: dict[str, DevicePool] = {}
@@ -82,6 +86,7 @@ class DeviceProvider:
         """Return an independent provider with the same inventories and holdings."""
         other = DeviceProvider.__new__(DeviceProvider)
         other._machine, other._preferences = self._machine, self._preferences
+        other._pairing = self._pairing
         other._over_all_nodes = self._over_all_nodes
         other._pools = {resource: pool.copy() for resource, pool in self._pools.items()}
         other._pods, other._last_pod = self._pods.copy(), self._last_pod
@@ -188,6 +193,8 @@ class DeviceProvider:
             bits = pool.choose(request, reusable.get(resource, 0), mask)
             if bits:
                 chosen[resource] = bits
+        if self._pairing is not None:
+            self._pairing.choose(self._pools, chosen, reusable, mask)
         if chosen:
             self._keep(pod.uid, container, chosen)
 
@@ -206,13 +213,15 @@ class DeviceProvider:
             AllocationError: there are too few of some resource.
         """
         mask = None if affinity.affinity is None else int(affinity.affinity)
-        found = {}
+        found: dict[str, int] = {}
         for resource, request in container.devices:
             pool = self._pools.get(resource)
             bits = 0 if pool is None else pool.choose(request, 0, mask)
-            if pool is not None and bits:
-                found[resource] = pool.sorted_ids(bits)
-        return found
+            if bits:
+                found[resource] = bits
+        if self._pairing is not None:
+            self._pairing.choose(self._pools, found, {}, mask)
+        return {resource: self._pools[resource].sorted_ids(bits) for resource, bits in found.items()}
 
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
         """Note devices, by resource, that the container was given before this provider was made.

@@ -1,0 +1,217 @@
+"""Chooses devices of two resources together, each one of the first near to one of the second in the PCIe tree.
+
+As many pairs as can be are on one switch, of the others as many as can be behind several bridges of one root, then on
+one root, one NUMA node, anywhere: an assignment of the least cost, found exactly. The kubelet has nothing like it, and
+hints are not changed by it: it decides among the devices that the affinity leaves open. Koordinator's joint allocation
+with the scope SamePCIe means what is `required` here: one root.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from alignup.errors import AllocationError, InputError
+from alignup.machine.bits import bit_numbers, union
+from alignup.machine.pci_devices import PHB, SYS, PciTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+    from alignup.providers.devices.pool import DevicePool
+
+
+class Pair(NamedTuple):
+    """Two resources whose devices belong together."""
+
+    first: str
+    second: str
+    required: bool = False
+    """Refuse pairs that are not on one PCIe root."""
+
+
+class Choice(NamedTuple):
+    """The devices of one resource to choose from."""
+
+    forced: Sequence[Device]
+    """They are chosen in any case."""
+    others: Sequence[Device]
+    wanted: int
+    """The number to choose, the forced ones included."""
+
+
+def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tuple[Pair, ...]:
+    """Return pairs of texts such as `nvidia.com/gpu,example.com/nic:required`, or of the same in parts.
+
+    Raises:
+        InputError: one of them is not of this form.
+    """
+    found = []
+    for one in pairs:
+        text = one if isinstance(one, str) else ",".join(one[:2]) + "".join(f":{word}" for word in one[2:])
+        names, _, word = text.partition(":")
+        resources = names.split(",")
+        if len({*filter(None, resources)}) != len(resources) or len(resources) != 2 or word not in {"", "required"}:  # noqa: PLR2004
+            raise InputError.at(where, "RESOURCE,RESOURCE or RESOURCE,RESOURCE:required", text)
+        found.append(Pair(resources[0], resources[1], required=bool(word)))
+    return tuple(found)
+
+
+class Pairing:
+    """Chooses the devices of resources that belong together.
+
+    Args:
+        machine: the machine, for its PCIe tree.
+        pairs: the resources. One may be in several pairs: what an earlier one has chosen stays.
+    """
+
+    def __init__(self, machine: Machine, pairs: tuple[Pair, ...]) -> None:
+        self._distance = PciTree(machine).between
+        self._pairs = pairs
+
+    def choose(
+        self, pools: Mapping[str, DevicePool], chosen: dict[str, int], reusable: Mapping[str, int], mask: int | None
+    ) -> None:
+        """Replace devices that were chosen resource by resource by such as are near to each other.
+
+        Args:
+            pools: the devices of each resource.
+            chosen: by resource, what the device manager would give, as bits.
+            reusable: by resource, devices that earlier containers of the pod leave.
+            mask: the affinity; None: anywhere.
+
+        Raises:
+            AllocationError: they have to be on one PCIe root, and are not.
+        """
+        settled: set[str] = set()
+        for pair in self._pairs:
+            names = (pair.first, pair.second)
+            if not chosen.keys() >= set(names):
+                continue
+            first, second = (
+                choice_of(
+                    pools[name],
+                    chosen[name],
+                    reusable.get(name, 0),
+                    0 if name in settled else mask,
+                    is_settled=name in settled,
+                )
+                for name in names
+            )
+            joined, *alone = choose_together(first, second, self._distance, required=pair.required)
+            near = sum(self._distance(*two) <= PHB for two in joined)
+            if pair.required and near < len(joined):
+                raise AllocationError(
+                    f"{len(joined)} pairs of {' and '.join(names)} are to be on one PCIe root each, {near} can be"
+                )
+            for side, name in enumerate(names):
+                chosen[name] = pools[name].bits([*(two[side].id for two in joined), *(one.id for one in alone[side])])
+            settled.update(names)
+
+
+def choice_of(pool: DevicePool, chosen: int, reusable: int, mask: int | None, *, is_settled: bool) -> Choice:
+    """Return the devices of a pool that a choice must have, and those that could take the place of its others.
+
+    Devices come in classes (left by init containers, near the affinity, near any node, near none), of which a later one
+    is used once all of the earlier ones are taken.
+
+    Args:
+        pool: the devices of a resource.
+        chosen: what the device manager would give.
+        reusable: devices that earlier containers of the pod leave.
+        mask: the affinity; None: anywhere.
+        is_settled: nothing may be changed.
+    """
+    near = union(members for place, members in pool.places if mask is not None and place & mask)
+    placed = -1 if mask is None else union(members for _, members in pool.places)
+    forced, others, left = 0, 0, pool.ledger.free | reusable
+    for members in (reusable, near, placed, -1):
+        own, left = left & members, left & ~members
+        if own & ~chosen:
+            others = own
+            break
+        forced |= own
+    if is_settled:
+        forced, others = chosen, 0
+    devices = [[pool.devices[bit] for bit in bit_numbers(bits)] for bits in (forced, others)]
+    return Choice(devices[0], devices[1], chosen.bit_count())
+
+
+def choose_together(
+    first: Choice, second: Choice, distance: Callable[[Device, Device], int], *, required: bool = False
+) -> tuple[list[tuple[Device, Device]], list[Device], list[Device]]:
+    """Return the pairs, and the devices of either resource that are chosen beyond them, since there are more of them.
+
+    Of equally near devices those that come first are chosen.
+
+    Args:
+        first: the devices of one resource.
+        second: those of the other.
+        distance: of two devices, as an index of `DISTANCES`.
+        required: first of all as many pairs as can be on one root.
+    """
+    rows, columns = [*first.forced, *first.others], [*second.forced, *second.others]
+    pairs = min(first.wanted, second.wanted)
+    size = len(rows) + len(columns)
+    unit = size * size  # positions only decide between equal distances
+    near: list[int] = [(pairs + 1) ** step for step in range(SYS + 3)]
+    never = unit * near[SYS + 2] * (size + 1)
+
+    def cost(row: int, column: int) -> int:
+        if row < len(rows) and column < len(columns):
+            steps = distance(rows[row], columns[column])
+            far = near[SYS + 1] if required and steps > PHB else 0
+            return (near[SYS] - near[SYS - steps] + far) * unit + row + column
+        if row >= len(rows) and column >= len(columns):
+            return never
+        choice, place, other = (
+            (first, row, column - len(columns)) if row < len(rows) else (second, column, row - len(rows))
+        )
+        if other < choice.wanted - pairs:  # chosen without a partner
+            return place
+        return never if place < len(choice.forced) else 0
+
+    size -= pairs
+    found = assignment([[cost(row, column) for column in range(size)] for row in range(size)])
+    joined = [(rows[row], columns[column]) for row, column in enumerate(found[: len(rows)]) if column < len(columns)]
+    beyond = range(len(columns), len(columns) + first.wanted - pairs)
+    alone = [rows[row] for row, column in enumerate(found[: len(rows)]) if column in beyond]
+    others = [columns[column] for column in found[len(rows) : len(rows) + second.wanted - pairs]]
+    return joined, alone, others
+
+
+def assignment(costs: Sequence[Sequence[int]]) -> list[int]:
+    """Return a column for each row, each column once, of which the costs are least in sum.
+
+    Rows are added one by one. Each time the shortest path is found on which the columns given so far change hands, by
+    costs less what rows and columns are worth by now, which are never negative; then what they are worth is adapted.
+    """
+    count = len(costs)
+    of_row, of_column, holder = [0] * count, [0] * count, [-1] * count
+    infinite = 4 * count * (1 + max(map(max, costs), default=0))
+    for start in range(count):
+        length, before, open_columns = [infinite] * count, [-1] * count, set(range(count))
+        row, here, done = start, -1, 0
+        while True:
+            for column in open_columns:
+                reached = done + costs[row][column] - of_row[row] - of_column[column]
+                if reached < length[column]:
+                    length[column], before[column] = reached, here
+            here = min(sorted(open_columns), key=length.__getitem__)
+            done = length[here]
+            open_columns.discard(here)
+            if holder[here] < 0:
+                break
+            row = holder[here]
+        of_row[start] += done
+        for column in set(range(count)) - open_columns - {here}:
+            of_row[holder[column]] += done - length[column]
+            of_column[column] -= done - length[column]
+        while here >= 0:
+            holder[here] = start if before[here] < 0 else holder[before[here]]
+            here = before[here]
+    found = [0] * count
+    for column, row in enumerate(holder):
+        found[row] = column
+    return found
