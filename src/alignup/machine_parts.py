@@ -19,12 +19,15 @@ what is in use: equal machines are cut equally, so each rank can compute its par
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import InputError
+from alignup.errors import AllocationError, InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.devices.inventory import PreferredSets
+from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
+LAYOUTS: Final = ("numa", "socket", "l3", "core")
 _SAME_NODE: Final = 10
 _UNKNOWN_DISTANCE: Final = 20
 
@@ -58,6 +62,8 @@ def split_machine(
     devices: Mapping[str, int] | None = None,
     inventory: Mapping[str, Sequence[Device]] | None = None,
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    pair: Iterable[str | Sequence[str]] = (),
+    layout: str = "",
 ) -> tuple[Part, ...]:
     """Return the parts of a machine, by rank; see the module for the rule.
 
@@ -68,9 +74,15 @@ def split_machine(
         devices: by resource, how many each.
         inventory: by resource, the devices of the machine.
         preferred_sets: by resource, ids that belong together.
+        pair: resources whose devices are chosen together for all parts on the same nodes, nearest in the PCIe tree
+            first; see `alignup.node.Node`.
+        layout: one of `LAYOUTS`, in place of the third and fifth rule: rank by rank, parts go to the next of the
+            machine's NUMA nodes, sockets or L3 caches, around and around, as mpirun's `--map-by` has it; `core`: to the
+            next cores.
 
     Raises:
-        InputError: the machine has too few CPUs or devices, or no such resource.
+        InputError: the machine has too few CPUs or devices, no such resource or layout, or there are parts that need
+            more than one of the places of the layout.
     """
     if parts < 1:
         raise InputError.at("the split", "at least one part", parts)
@@ -84,13 +96,16 @@ def split_machine(
     remaining = _Remaining(machine, wanted, there, preferred_sets or {})
     if share.by_cpu:
         remaining.split_cores()
-    drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
-    for draft in drafts:
-        draft.devices = remaining.take_devices(draft.mask)
+    if layout:
+        drafts = remaining.laid_out(layout, parts, share)
+    else:
+        drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
+    remaining.give_devices(drafts, Pairing(machine, read_pairs(pair, "--pair")) if pair else None)
     order = remaining.inventory_order
-    drafts.sort(key=lambda draft: (order(draft.devices), draft.cpus & -draft.cpus))
+    if not layout:
+        drafts.sort(key=lambda draft: (order(draft.devices), draft.cpus & -draft.cpus))
     given = union(draft.cpus for draft in drafts)
-    return tuple(_part(machine, rank, draft, given) for rank, draft in enumerate(drafts))
+    return tuple(part_with(machine, rank, draft.cpus, draft.devices, given) for rank, draft in enumerate(drafts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +166,11 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
             )
 
 
+def _lowest(cpus: int, count: int) -> int:
+    """Return the lowest of some CPUs: first threads where these are numbered first; all for a count of 0."""
+    return bit_set(islice(bit_numbers(cpus), count or None))
+
+
 class _Remaining:
     """The cores, by position of the NUMA node, and the devices that no part has yet."""
 
@@ -173,6 +193,7 @@ class _Remaining:
             }
             for resource in wanted
         }
+        self._devices = {resource: {device.id: device for device in inventory[resource]} for resource in wanted}
         self._order = {
             resource: {identity: i for i, identity in enumerate(places)} for resource, places in self._places.items()
         }
@@ -200,18 +221,107 @@ class _Remaining:
             taken, self.cores[i] = self.cores[i][:needed], self.cores[i][needed:]
             needed -= len(taken)
             cpus |= union(taken)
-        if share.cpus:
-            # the lowest CPUs of these cores: the first threads where these are numbered first
-            left, cpus = cpus, 0
-            for _ in range(share.cpus):
-                cpus |= left & -left
-                left &= left - 1
-        return _Draft(mask, cpus)
+        return _Draft(mask, _lowest(cpus, share.cpus))
 
-    def take_devices(self, mask: int) -> dict[str, tuple[str, ...]]:
-        """Take the devices of a part: the closest first, and of these, sets that belong together."""
+    def laid_out(self, layout: str, parts: int, share: _Share) -> list[_Draft]:
+        """Take the cores of all parts, each from the next place of a layout that has enough left.
+
+        Raises:
+            InputError: there is no such layout, or the places are too small.
+        """
+        if layout not in LAYOUTS:
+            raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
+        place_of = {
+            core.bits & -core.bits: {"numa": node, "socket": core.socket, "l3": core.cache_group, "core": 0}[layout]
+            for node, own in enumerate(self.machine.numa_nodes)
+            for core in own.cores
+        }
+        rooms: dict[int, list[int]] = {}
+        place = 0
+        for bits in (bits for cores in self.cores for bits in cores):
+            place = place_of.get(bits & -bits, place)  # where cores are split, their CPUs follow each other
+            rooms.setdefault(place, []).append(bits)
+        needed = share.cores
+        while needed > 1 and not share.cpus and sum(len(room) // needed for room in rooms.values()) < parts:
+            needed -= 1
+        drafts = []
+        queue = list(rooms.values())
+        for _ in range(parts):
+            room = next((room for room in queue if len(room) >= needed), None)
+            if room is None:
+                raise InputError.at("--layout", f"places for {counted(parts, 'part')} of {needed} cores each", layout)
+            cpus, room[:needed] = union(room[:needed]), []
+            # the places after it, then it and those before it
+            at = next(i for i, one in enumerate(queue) if one is room) + 1
+            queue = queue[at:] + queue[:at]
+            mask = bit_set(i for i, own in enumerate(self.machine.node_cpus) if own & cpus)
+            drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
+        return drafts
+
+    def give_devices(self, drafts: Sequence[_Draft], pairing: Pairing | None) -> None:
+        """Give all parts their devices; pairs of parts on the same nodes are chosen at once, nearest in sum.
+
+        Raises:
+            InputError: pairs have to be on one PCIe root, and cannot be.
+        """
+        groups: dict[int, list[_Draft]] = {}
+        for draft in drafts:
+            groups.setdefault(draft.mask, []).append(draft)
+        for mask, group in groups.items():
+            if pairing is not None:
+                self._give_pairs(mask, group, pairing)
+        for draft in drafts:
+            rest = [name for name in self.wanted if name not in draft.devices]
+            draft.devices = self.take_devices(draft.mask, rest) | draft.devices
+            draft.devices = {name: draft.devices[name] for name in self.wanted}
+
+    def _give_pairs(self, mask: int, group: Sequence[_Draft], pairing: Pairing) -> None:
+        """Give some parts on the same nodes their devices of resources that belong together."""
+        owner: dict[str, dict[str, int]] = {}
+        for pair in pairing.pairs:
+            names = (pair.first, pair.second)
+            if not self.wanted.keys() >= set(names):
+                continue
+            first, second = (self._choice(name, mask, len(group), owner.get(name)) for name in names)
+            try:
+                joined, *alone = pairing.joined(pair, first, second)
+            except AllocationError as error:
+                raise InputError(str(error)) from None
+            each = min(self.wanted[name] for name in names)
+            one, other = (owner.setdefault(name, {}) for name in names)
+            for number, (here, there) in enumerate(joined):
+                part = one.get(here.id, other.get(there.id, number // each))
+                one[here.id] = other[there.id] = part
+            for name, left in zip(names, alone, strict=True):
+                for number, device in enumerate(left):
+                    owner[name].setdefault(device.id, number // (self.wanted[name] - each))
+        for name, owners in owner.items():
+            for rank, draft in enumerate(group):
+                draft.devices[name] = tuple(one for one in self._order[name] if owners.get(one) == rank)
+            for identity in owners:
+                del self._places[name][identity]
+
+    def _choice(self, resource: str, mask: int, parts: int, owned: Mapping[str, int] | None) -> Choice:
+        """Return the devices for some parts on nodes: those that must be taken, and those that may complete them."""
+        known, wanted = self._devices[resource], self.wanted[resource] * parts
+        if owned:
+            return Choice([known[identity] for identity in owned], (), wanted)
+        ranked: dict[int, list[str]] = {}
+        for identity, place in self._places[resource].items():
+            ranked.setdefault(self._distance(mask, place), []).append(identity)
+        forced: list[Device] = []
+        for _, near in sorted(ranked.items()):
+            devices = [known[identity] for identity in near]
+            if len(forced) + len(near) > wanted:
+                return Choice(forced, devices, wanted)
+            forced += devices
+        return Choice(forced, (), wanted)
+
+    def take_devices(self, mask: int, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Take a part's devices of some resources: the closest first, and of these, sets that belong together."""
         taken: dict[str, tuple[str, ...]] = {}
-        for resource, count in self.wanted.items():
+        for resource in resources:
+            count = self.wanted[resource]
             places = self._places[resource]
             ranked: dict[int, list[str]] = {}
             for identity, place in places.items():
@@ -318,13 +428,21 @@ def distance(machine: Machine, one: int, other: int) -> int:
     return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
 
 
-def _part(machine: Machine, rank: int, draft: _Draft, given: int) -> Part:
-    """Return the record of a part, with its share of the memory of the nodes that it has CPUs of."""
+def part_with(machine: Machine, rank: int, cpus: int, devices: Mapping[str, tuple[str, ...]], given: int) -> Part:
+    """Return the record of a part, with its share of the memory of the nodes that it has CPUs of.
+
+    Args:
+        machine: the machine.
+        rank: of the part.
+        cpus: bit set of its CPUs.
+        devices: of the part, by resource.
+        given: bit set of the CPUs of all parts.
+    """
     nodes = []
     memory = []
-    for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True):
-        mine = (cpus & draft.cpus).bit_count()
+    for node, own in zip(machine.numa_nodes, machine.node_cpus, strict=True):
+        mine = (own & cpus).bit_count()
         if mine:
             nodes.append(node.id)
-            memory.append((node.id, node.memory * mine // (cpus & given).bit_count()))
-    return Part(rank, CPUSet.from_int(draft.cpus), tuple(nodes), tuple(memory), draft.devices)
+            memory.append((node.id, node.memory * mine // (own & given).bit_count()))
+    return Part(rank, CPUSet.from_int(cpus), tuple(nodes), tuple(memory), devices)

@@ -34,7 +34,7 @@ from alignup.leases.agent_messages import (
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.evidence import check_release
-from alignup.leases.local_machine import cut
+from alignup.leases.lease_node import cut
 from alignup.leases.request import Claim, PartOf, Question, check_name, make_request
 from alignup.machine.device_inventory import near_cpu_nodes
 from alignup.processes.identity import Liveness, ProcessIdentity, ancestors

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.node import Node
 
+_SPREADS = ("cores", "numa")
 HERE = "/"
 """What `--machine` and `--node` name for this machine."""
 GZIP_MAGIC = b"\x1f\x8b"
@@ -118,32 +119,74 @@ def read_pods(names: Iterable[str]) -> list[PodDocument]:
 
 
 class SiteSource(options.Gathered):
-    """The machine and the devices of which work is given parts."""
+    """The machine and the devices of which work is given parts, and by which rules."""
 
     machine: str = options.machine
     selectors: tuple[str, ...] = options.selectors
     inventory: str | None = options.inventory
+    pair: tuple[str, ...] = options.value(
+        "Choose devices of two resources together, nearest in the PCIe tree first; required: refuse pairs that are not "
+        "on one PCIe root. Can be given several times.",
+        multiple=True,
+        metavar="RESOURCE,RESOURCE[:required]",
+    )
+    full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
+    spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
+    same_l3: bool = options.flag("Prefer CPUs of one L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
+    same_socket: bool = options.flag("Align CPUs by socket in place of NUMA node (align-by-socket).")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
 
         Raises:
-            InputError: there is no such machine or resource, or it cannot be read.
+            InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
         """
+        from alignup.kubernetes.policy_options import CpuOptions
         from alignup.leases.local_machine import load_site  # startup counts
+        from alignup.providers.devices.pairs import read_pairs
 
-        devices = read_mapping(self.inventory) if self.inventory else None
-        return load_site(self.machine, resources=resources, selectors=self.selectors, devices=devices, **how)
+        if self.spread not in {None, *_SPREADS}:
+            raise InputError.at("--spread", f"one of {', '.join(_SPREADS)}", self.spread)
+        read_pairs(self.pair, "--pair")
+        return load_site(
+            self.machine,
+            resources=resources,
+            selectors=self.selectors,
+            devices=read_mapping(self.inventory) if self.inventory else None,
+            pair=self.pair,
+            cpu_options=CpuOptions(
+                full_pcpus_only=self.full_cores,
+                distribute_cpus_across_numa=self.spread == "numa",
+                distribute_cpus_across_cores=self.spread == "cores",
+                prefer_align_cpus_by_uncorecache=self.same_l3,
+                align_by_socket=self.same_socket,
+            ),
+            **how,
+        )
 
     @property
     def told(self) -> str:
-        """The options that say something about the machine or its devices, which an agent knows itself."""
-        said = (
-            ("--machine", self.machine != "/"),
-            ("--device-resource", self.selectors),
-            ("--devices", self.inventory),
+        """The options that say something about the machine, its devices or rules, which an agent is told itself."""
+        unset = type(self)()
+        names = {name: declared.names or (f"--{name.replace('_', '-')}",) for name, declared in self.declared().items()}
+        return ", ".join(
+            words[0] for name, words in names.items() if getattr(self, name) not in {None, False, getattr(unset, name)}
         )
-        return ", ".join(name for name, value in said if value)
+
+
+class PartSource(SiteSource):
+    """The same for commands that get a part of the machine."""
+
+    layout: str | None = options.word(
+        "Lay out parts rank by rank over NUMA nodes, sockets or L3 caches in turn, or core after core, as mpirun's "
+        "--map-by does.",
+        ("numa", "socket", "l3", "core"),
+    )
+    idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
+
+    def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
+        """See `SiteSource`."""
+        return super().load(resources, layout=self.layout or "", idle_siblings=self.idle_siblings, **how)
 
 
 class KubeletSource(options.Gathered):

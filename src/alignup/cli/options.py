@@ -102,7 +102,8 @@ class Gathered:
     @classmethod
     def declared(cls) -> dict[str, Declared]:
         """Return the options by attribute."""
-        return {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
+        own = [vars(base).items() for base in reversed(cls.__mro__)]
+        return {name: value for items in own for name, value in items if isinstance(value, Declared)}
 
 
 def all_of(record: type[Gathered]) -> Any:

@@ -16,7 +16,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain, status_of
-from alignup.cli.inputs import SiteSource
+from alignup.cli.inputs import PartSource
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
 
@@ -73,7 +73,7 @@ def command(
     part: str | None = options.value(
         "A part as of `alignup split`; auto: the launcher's local rank.", metavar="RANK/PARTS|auto"
     ),
-    site: SiteSource = options.all_of(SiteSource),
+    site: PartSource = options.all_of(PartSource),
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
     wait: float | None = options.value(

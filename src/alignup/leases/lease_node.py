@@ -8,12 +8,13 @@ words about who holds what, and the file or the agent that keeps the leases, are
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
 from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.leases.agent_messages import KnownPart
     from alignup.leases.local_machine import Site
     from alignup.leases.request import Request
     from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
     from alignup.machine_parts import Part
     from alignup.processes.identity import ProcessIdentity
     from alignup.providers.devices.inventory import Preference
@@ -78,8 +79,10 @@ class LeaseNode:
         self._site = site
         self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
         sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
-        config = _config(site.machine, version, has_memory=has_memory)
-        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False)
+        config = _config(site, version, has_memory=has_memory)
+        self._node = Node(
+            site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False, pair=site.pair
+        )
         self._policies: dict[str, tuple[Policy, Scope]] = {}
 
     @property
@@ -170,17 +173,9 @@ class LeaseNode:
         Raises:
             InputError: the machine cannot be cut so.
         """
-        from alignup.machine_parts import split_machine  # noqa: PLC0415  # startup counts
-
         assert request.part is not None  # noqa: S101  # asked only then
-        return split_machine(
-            self._site.machine,
-            request.part.parts,
-            cpus_per_part=request.cpus,
-            devices=dict(request.devices),
-            inventory=self._inventory,
-            preferred_sets=self._site.preferred_sets,
-        )[request.part.rank]
+        parts = cut_machine(self._site, self._inventory, request.part.parts, request.cpus, dict(request.devices))
+        return parts[request.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -272,6 +267,83 @@ class LeaseNode:
         }
 
 
+def cut(
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
+) -> tuple[KnownPart, ...]:
+    """Return a machine, with devices, in equal parts.
+
+    Raises:
+        InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
+    """
+    from alignup.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
+    from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+
+    threads = site.threads
+    if threads > 1 and not cpus_per_part:
+        cpus_per_part = site.machine.cpu_count // count // threads
+    parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
+    if threads > 1:
+        parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
+    return tuple(
+        KnownPart(
+            part.rank,
+            part.cpus,
+            part.numa_nodes,
+            part.memory,
+            dict(part.devices),
+            cuda_variables(part.devices, inventory, site.machine),
+        )
+        for part in parts
+    )
+
+
+def cut_machine(
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus: int, devices: Mapping[str, int]
+) -> tuple[Part, ...]:
+    """Return a machine in equal parts: those of `split_machine`, or with options what the CPU manager gives.
+
+    Args:
+        site: the machine.
+        inventory: its devices, by resource.
+        count: how many parts.
+        cpus: CPUs of each; 0: as many as there are for everybody.
+        devices: by resource, how many devices each.
+
+    Raises:
+        InputError: it cannot be cut so.
+    """
+    from alignup.leases.request import Request  # noqa: PLC0415  # startup counts
+    from alignup.machine_parts import part_with, split_machine  # noqa: PLC0415  # as above
+    from alignup.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
+
+    if site.cpu_options == CpuOptions() or site.layout:
+        return split_machine(
+            site.machine,
+            count,
+            cpus_per_part=cpus,
+            devices=devices,
+            inventory=inventory,
+            preferred_sets=site.preferred_sets,
+            pair=site.pair,
+            layout=site.layout,
+        )
+    threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
+    share = cpus or site.machine.cpu_count // count // threads * threads
+    request = Request(share, devices=tuple(sorted(devices.items())))
+    node = LeaseNode(replace(site, inventory=inventory), devices, has_memory=False)
+    made = []
+    for rank in range(count):
+        tenant = Tenant(f"part {rank}", "", ProcessIdentity(0, 0, "", 0), "")
+        try:
+            made.append(node.place(request, tenant))
+        except AllocationError as error:
+            raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
+    given = int(CPUSet(cpu for lease in made for cpu in lease.cpus))
+    return tuple(
+        part_with(site.machine, rank, int(lease.cpus), dict(lease.devices), given) for rank, lease in enumerate(made)
+    )
+
+
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     """Reject a part that a lease overlaps.
 
@@ -290,12 +362,13 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
                 raise AllocationError(f"expected {number} to be free, got {got} in use by '{id_words(other.id)}'")
 
 
-def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
+def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
     """Return the configuration of the node: close nodes are preferred where distances are known.
 
     Raises:
         InputError: memory may be asked for, and there is none.
     """
+    machine = site.machine
     reserved: tuple[ReservedMemory, ...] = ()
     if has_memory:
         roomy = max(machine.numa_nodes, key=lambda node: node.memory)
@@ -310,6 +383,7 @@ def _config(machine: Machine, version: KubeletVersion, *, has_memory: bool) -> K
             max_allowable_numa_nodes=MAX_NUMA_NODES if wide else DEFAULT_MAXIMUM,
         ),
         cpu_manager_policy="static",
+        cpu_manager_policy_options=site.cpu_options,
         memory_manager_policy="Static" if has_memory else "None",
         reserved_memory=reserved,
         version=version,

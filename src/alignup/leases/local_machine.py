@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.kubernetes.policy_options import CpuOptions
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, load_with_devices
@@ -22,7 +23,6 @@ from alignup.processes.identity import host_identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.leases.agent_messages import KnownPart
     from alignup.machine.device_inventory import Device
     from alignup.machine.load import AskDriver
     from alignup.machine.machine import Machine
@@ -46,6 +46,26 @@ class Site:
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     whole: Machine | None = None
     """The machine with the CPUs and memory that this process may not use too; None: it may use all."""
+    pair: tuple[str, ...] = ()
+    """Resources whose devices are chosen together, as `Node` takes them."""
+    cpu_options: CpuOptions = field(default_factory=CpuOptions)
+    layout: str = ""
+    """How `split_machine` lays out parts."""
+    idle_siblings: bool = False
+    """Work gets whole cores, and is bound to the first CPU of each."""
+
+    @property
+    def threads(self) -> int:
+        """CPUs that are held for one that is asked for."""
+        cores = (core for node in self.machine.numa_nodes for core in node.cores)
+        return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
+
+    def bound(self, cpus: CPUSet) -> CPUSet:
+        """Return those of some CPUs that work is to run on."""
+        if not self.idle_siblings:
+            return cpus
+        cores = (core for node in self.machine.numa_nodes for core in node.cores)
+        return CPUSet(min(mine) for core in cores if (mine := cpus & CPUSet(core.cpus)))
 
     @property
     def limit(self) -> str:
@@ -64,6 +84,7 @@ def load_site(
     devices: object = None,
     all_resources: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    **rules: Any,
 ) -> Site:
     """Return a machine, and its devices of the resources that will be asked for.
 
@@ -80,6 +101,7 @@ def load_site(
         devices: an inventory: resource -> [{"id", "numa"}], or records.
         all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
         tell: called with a sentence about GPUs that are left out since the driver does not answer.
+        rules: the fields of `Site` that say how work is placed.
 
     Raises:
         InputError: an argument is of another form, the machine has no such resource, or this process may use no
@@ -100,6 +122,7 @@ def load_site(
         inventory=loaded.devices if all_resources else _of_resources(loaded.devices, wanted),
         preferred_sets=loaded.preferred_sets,
         whole=machine if cut is not machine else None,
+        **rules,
     )
 
 
@@ -187,36 +210,3 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
 def _description(machine: Machine) -> str:
     nodes = len(machine.numa_nodes)
     return f"{machine.cpu_count} CPUs, {nodes} NUMA node{'s' if nodes > 1 else ''}"
-
-
-def cut(
-    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
-) -> tuple[KnownPart, ...]:
-    """Return a machine, with devices, in equal parts.
-
-    Raises:
-        InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
-    """
-    from alignup.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
-    from alignup.machine_parts import split_machine  # noqa: PLC0415  # as above
-
-    parts = split_machine(
-        site.machine,
-        count,
-        cpus_per_part=cpus_per_part,
-        devices=devices,
-        inventory=inventory,
-        preferred_sets=site.preferred_sets,
-    )
-    return tuple(
-        KnownPart(
-            part.rank,
-            part.cpus,
-            part.numa_nodes,
-            part.memory,
-            dict(part.devices),
-            cuda_variables(part.devices, inventory, site.machine),
-        )
-        for part in parts
-    )

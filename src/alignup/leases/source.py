@@ -17,7 +17,6 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, Leases
 from alignup.leases.evidence import check_release, lease_liveness, living
 from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
-from alignup.leases.local_machine import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,10 +70,14 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # startup counts
+        from msgspec import structs  # noqa: PLC0415  # startup counts
+
+        from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # as above
         from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
+        if site.threads > 1:
+            claim = replace(claim, request=replace(claim.request, cpus=claim.request.cpus * site.threads))
         try:
             lease = acquire(self._file, site, claim, wait)
         except AgentOwnsError as error:
@@ -85,6 +88,8 @@ class FileSource:
             give_back(self._file, lease)
             raise
         nodes = memory_nodes(lease, site.machine)
+        if site.threads > 1:
+            lease = structs.replace(lease, cpus=site.bound(lease.cpus))
         return Grant(lease, site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def give_back(self, lease: LeaseRecord) -> None:
@@ -127,6 +132,8 @@ class FileSource:
         Raises:
             InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
         """
+        from alignup.leases.lease_node import cut  # noqa: PLC0415  # startup counts
+
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         try:
             return cut(site, site.inventory, count, cpus_per_part, devices)

@@ -203,7 +203,8 @@ def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
     assert f"nvidia.com/gpu {node} 2 GPU-0 GPU-1" in words(shown)
     assert "nvidia.com/gpu: 1 set of devices that go well together" in shown
     [described] = alignup("machine", "--nvidia", "--json").lines
-    assert described["devices"]["nvidia.com/gpu"][0] == {"id": "GPU-0", "numa": [node]}
+    first = described["devices"]["nvidia.com/gpu"][0]
+    assert {**first, "pci": ""} == {"id": "GPU-0", "numa": [node], "pci": ""}
     assert described["preferredSets"] == {"nvidia.com/gpu": [["GPU-0", "GPU-1"]]}
 
 
@@ -280,3 +281,26 @@ def test_json_of_the_catalog_brings_devices_and_configuration(alignup, write) ->
     }
     [admitted] = alignup("admit", "-m", file, "--json", write("pod.json", pod)).lines
     assert admitted["containers"]["c"]["devices"] == {"nvidia.com/gpu": ["gpu0", "gpu1"]}
+
+
+def test_the_pcie_tree_is_drawn(alignup) -> None:
+    """Ports that lead to one thing only are left out."""
+    shown = alignup("machine", "-m", "dgx-h100").out
+    lines = shown[shown.index("pci0000:15") :].splitlines()[:4]
+    assert [line.split(",")[0] for line in lines] == [
+        "pci0000:15",
+        "└─ switch 0000:16:00.0",
+        "   ├─ 0000:18:00.0 GPU NVIDIA 10de:2330",
+        "   ├─ 0000:19:00.0 GPU NVIDIA 10de:2330",
+    ]
+    assert "pci0000" not in alignup("machine", "-m", "xeon-2s").out
+
+
+def test_distances_are_those_of_nvidias_table(alignup) -> None:
+    told = alignup("machine", "-m", "dgx-h100", "--distances", "--json").lines[0]["devices"]
+    first = {one["address"]: row for one, row in zip(told, told[0]["distances"], strict=True)}
+    assert (told[0]["kind"], told[0]["numaNode"], told[0]["cpus"]) == ("GPU", 0, "0-55,112-167")
+    assert [first[f"0000:{bus}:00.0"] for bus in ("18", "19", "1b", "3a", "9a")] == ["X", "PIX", "PIX", "NODE", "SYS"]
+    shown = alignup("machine", "-m", "dgx-h100", "--distances").out
+    assert "0000:18:00.0 X PIX PIX PIX NODE" in words(shown)
+    assert "PHB: one host bridge (root)" in shown

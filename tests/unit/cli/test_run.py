@@ -347,3 +347,25 @@ def test_the_managers_of_a_release_decide(state, version, status, words):
     done = alignup(state, "--machine", "gb200", "--no-bind", "--kubelet-version", version, "--cpus", "1", "--", "true")
     assert done.returncode == status
     assert words in done.stderr
+
+
+def test_siblings_stay_idle_and_are_nobody_elses(state):
+    """The command sees the first CPU of each core; the lease holds whole cores."""
+    asked = (*DGX, "--cpus", "2", "--idle-siblings", "--", "sh", "-c")
+    done = alignup(state, *asked, f"echo $ALIGNUP_CPUS; {' '.join(ALIGNUP[:1])} -m alignup ps --json --state {state}")
+    first, *held = done.stdout.splitlines()
+    assert (first, json.loads(held[0])["cpus"]) == ("0-1", "0-1,112-113")
+
+
+def test_pairs_and_parts_by_layout(state):
+    devices = ("--device", "nvidia.com/gpu=1", "--device", "example.com/nic=2")
+    paired = alignup(state, *DGX, *devices, "--pair", "nvidia.com/gpu,example.com/nic:required", "--", "env")
+    assert "ALIGNUP_DEVICE_EXAMPLE_COM_NIC=nic0,nic1" in paired.stdout
+    part = alignup(state, *DGX, "--part", "1/4", "--cpus", "4", "--layout", "numa", "--", "env")
+    assert "ALIGNUP_CPUS=56-57,168-169" in part.stdout
+
+
+@pytest.mark.parametrize("option", ["--pair=x", "--pair=a/b,c/d:always", "--spread=sockets"])
+def test_rules_that_are_none(state, option):
+    done = alignup(state, *DGX, "--cpus", "1", option, "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (125, 1)

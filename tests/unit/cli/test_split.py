@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from alignup.cli.split import command
 from alignup.errors import InputError
+from alignup.machine.catalog import catalog_entries
+from alignup.machine.cpuset import CPUSet
 
 
 def split(*arguments):
@@ -99,3 +101,85 @@ def test_one_form_of_output_at_a_time():
     done = CliRunner().invoke(command, ["1", "--json", "--env"])
     assert done.exit_code == 2
     assert "--json and --env exclude each other" in done.output
+
+
+GPU_NIC = ("-d", "nvidia.com/gpu=1", "-d", "example.com/nic=1", "--pair", "nvidia.com/gpu,example.com/nic")
+
+
+def test_parts_have_pairs_on_one_switch(tmp_path):
+    """All parts near the same nodes are paired at once: one early choice does not cost a later part its switch."""
+    loaded = catalog_entries()["dgx-h100"]
+    entry = {"machine": loaded.machine.to_dict(), "devices": loaded.to_dict()["devices"]}
+    nics = entry["devices"]["example.com/nic"]
+    # of the first switch's adapters one is sick, and the others come in another order
+    entry["devices"]["example.com/nic"] = [nics[3], nics[2], nics[1]]
+    entry["devices"]["nvidia.com/gpu"] = entry["devices"]["nvidia.com/gpu"][:3]
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps(entry))
+    done = CliRunner().invoke(command, ["3", "-m", str(machine), *GPU_NIC, "--cpus-per-part", "2", "--json"])
+    parts = [json.loads(line)["devices"] for line in done.output.splitlines()]
+    found = {part["nvidia.com/gpu"][0]: part["example.com/nic"][0] for part in parts}
+    assert found["gpu2"] in {"nic2", "nic3"}
+    assert "nic1" in {found["gpu0"], found["gpu1"]}
+
+
+def test_required_pairs_that_cannot_be_are_said(tmp_path):
+    assert split("8", *GPU_NIC[:-1], "nvidia.com/gpu,example.com/nic:required").exit_code == 0
+    wanted = ("--cpus-per-part", "2", "-d", "nvidia.com/gpu=3", "-d", "example.com/nic=3")
+    assert split("2", *wanted, "--pair", "nvidia.com/gpu,example.com/nic:required").exit_code == 0
+    far = tmp_path / "far.json"
+    places = {"nvidia.com/gpu": "0000:18:00.0", "example.com/nic": "0000:3c:00.0"}
+    far.write_text(json.dumps({name: [{"id": address, "numa": 0}] for name, address in places.items()}))
+    refused = split("1", "--devices", str(far), *GPU_NIC[:-1], f"{GPU_NIC[-1]}:required").exception
+    assert "1 pair of nvidia.com/gpu and example.com/nic has to be on one PCIe root, 0 can be" in str(refused)
+    assert isinstance(split("2", "--pair", "nvidia.com/gpu").exception, InputError)
+
+
+@pytest.mark.parametrize(
+    ("machine", "layout", "cpus"),
+    [
+        ("dgx-h100", "numa", ["0-1", "56-57", "2-3", "58-59"]),
+        ("dgx-h100", "core", ["0-1", "2-3", "4-5", "6-7"]),
+        ("epyc-2s-nps4", "socket", ["0-1", "64-65", "2-3", "66-67"]),
+        ("epyc-2s-nps4", "l3", ["0-1", "8-9", "16-17", "24-25"]),
+    ],
+)
+def test_layouts_go_around_as_mpirun_does(machine, layout, cpus):
+    """`mpirun --map-by numa:PE=2` and the like: rank by rank to the next place."""
+    done = CliRunner().invoke(
+        command, ["4", "-m", machine, "--layout", layout, "--cpus-per-part", "4", "--json"], catch_exceptions=False
+    )
+    firsts = [json.loads(line)["cpus"].split(",")[0] for line in done.output.splitlines()]
+    assert firsts == cpus
+
+
+def test_a_layout_fills_its_places_and_says_where_they_end():
+    done = split("3", "--layout", "numa", "--json")
+    sizes = [len(CPUSet.parse(json.loads(line)["cpus"])) for line in done.output.splitlines()]
+    assert sizes == [56, 56, 56]
+    assert isinstance(split("3", "--layout", "numa", "--cpus-per-part", "112").exception, InputError)
+
+
+@pytest.mark.parametrize(
+    ("options", "cpus"),
+    [
+        (("--spread", "cores"), ["0-3", "4-7"]),
+        (("--full-cores",), ["0-1,112-113", "2-3,114-115"]),
+        (("--same-socket",), ["0-1,112-113", "2-3,114-115"]),
+        (("--idle-siblings",), ["0-3", "56-59"]),
+    ],
+)
+def test_rules_of_the_cpu_manager(options, cpus):
+    """Parts are what it gives one after the other; with idle siblings, the first CPU of each core."""
+    done = split("2", "--cpus-per-part", "4", *options, "--json")
+    assert [json.loads(line)["cpus"] for line in done.output.splitlines()] == cpus
+
+
+def test_idle_siblings_leave_as_many_cores_as_there_are():
+    done = split("2", "--idle-siblings", "--json")
+    assert [json.loads(line)["cpus"] for line in done.output.splitlines()] == ["0-55", "56-111"]
+
+
+def test_full_cores_refuse_a_part_of_a_core():
+    refused = split("2", "--cpus-per-part", "3", "--full-cores").exception
+    assert "multiple of the 2 CPUs of a core" in str(refused)

@@ -39,7 +39,7 @@ def test_one_numa_node_need_not_be_a_list():
         ({"r": ["gpu-0"]}, r"a device with an id and its NUMA nodes, got 'gpu-0' at devices\['r'\]\[0\]"),
         ({"r": [{"numa": [0]}]}, r"the id of a device, got None at devices\['r'\]\[0\].id"),
         ({"r": [{"id": 3}]}, "the id of a device, got 3"),
-        ({"r": [{"id": "a", "nodes": [0]}]}, "id, numa or healthy, got 'nodes'"),
+        ({"r": [{"id": "a", "nodes": [0]}]}, "id, numa, healthy or pci, got 'nodes'"),
         ({"r": [{"id": "a", "healthy": "yes"}]}, "true or false, got 'yes'"),
         ({"r": [{"id": "a", "numa": True}]}, "a list of NUMA node ids, or null, got True"),
         ({"r": [{"id": "a", "numa": "0"}]}, "a list of NUMA node ids, or null, got '0'"),

@@ -254,3 +254,16 @@ def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
     """Python's decoders fail in many ways."""
     head = f'<?xml version="1.0" encoding="{encoding}"?>'
     assert machine_from_hwloc_xml(topology(head=head)).cpu_count == 1
+
+
+def test_bridges_and_links_are_read():
+    """As `lstopo --of xml` writes them: the buses in hex, the speed in GB/s."""
+    inner = element("PCIDev", None, pci_busid="0000:1b:00.0", pci_type="0302 [10de:2330]", pci_link_speed="63.015385")
+    bridge = element("Bridge", None, pci_busid="0000:15:01.0", pci_type="0604 [8086:352a]", bridge_pci="0000:[1a-1f]")
+    inside = element("PU", 0x1, os_index="0") + bridge + inner
+    xml = f'<topology version="2.0">{element("Machine", 0x1, inside)}</topology>'
+    devices = machine_from_hwloc_xml(xml.encode()).pci_devices
+    assert [(one.address, one.buses, one.link) for one in devices] == [
+        ("0000:15:01.0", (0x1A, 0x1F), None),
+        ("0000:1b:00.0", None, 63.02),
+    ]

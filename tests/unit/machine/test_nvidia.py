@@ -89,7 +89,12 @@ def test_gpus_have_their_uuid_and_node():
     nvml = Nvml((0, 2))
     found = read_gpus(MACHINE, nvml=nvml)
 
-    assert found.devices == {"nvidia.com/gpu": (Device("GPU-0", (0,)), Device("GPU-1", (2,)))}
+    assert found.devices == {
+        "nvidia.com/gpu": tuple(
+            Device(f"GPU-{gpu}", (node,), pci=pci)
+            for gpu, node, pci in ((0, 0, "0000:10:00.0"), (1, 2, "0001:11:00.0"))
+        )
+    }
     assert found.preferred_sets == {}
     assert nvml.open == 0
 

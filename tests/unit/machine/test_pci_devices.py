@@ -7,7 +7,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
-from alignup.machine.pci_devices import PciSelector, devices_from_pci
+from alignup.machine.pci_devices import DISTANCES, PciSelector, PciTree, devices_from_pci
 
 MACHINE = Machine(
     (NumaNode(0, 1, (Core((0,), 0),)), NumaNode(1, 1, (Core((1,), 1),))),
@@ -103,3 +103,69 @@ def test_a_device_in_two_resources_is_refused():
     """It would be given out twice."""
     with pytest.raises(InputError, match=r"0000:10:00\.0 in one resource, got 'a/a, a/b'"):
         devices_from_pci(MACHINE, map(PciSelector.parse, ["a/a=10de:*", "a/b=class=0302"]))
+
+
+def bridge(address: str, first: int, last: int) -> PciDevice:
+    return PciDevice(address, "0604", "1000", "c030", None, (first, last))
+
+
+TREE = Machine(
+    tuple(NumaNode(node, 1 << 30, (Core((node,), 0),)) for node in (0, 1)),
+    pci_devices=(
+        bridge("0000:00:01.0", 1, 9),  # a root port, a switch below it, and a switch below that
+        bridge("0000:01:00.0", 2, 9),
+        bridge("0000:02:00.0", 3, 3),
+        bridge("0000:02:01.0", 4, 4),
+        bridge("0000:02:02.0", 5, 9),
+        bridge("0000:05:00.0", 6, 9),
+        bridge("0000:06:00.0", 7, 7),
+        *(PciDevice(f"0000:{bus:02x}:00.0", "0302", "10de", "2330", 0) for bus in (3, 4, 7)),
+        PciDevice("0000:04:00.1", "0200", "15b3", "1021", 0),
+        PciDevice("0000:00:1f.0", "0200", "15b3", "1021", 0),
+        PciDevice("0000:80:00.0", "0200", "15b3", "1021", 0),
+        PciDevice("0000:90:00.0", "0200", "15b3", "1021", 1),
+        PciDevice("0001:03:00.0", "0200", "15b3", "1021", None),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "distance"),
+    [
+        ("0000:03:00.0", "X"),
+        ("0000:04:00.0", "PIX"),
+        ("0000:04:00.1", "PIX"),
+        ("0000:07:00.0", "PXB"),
+        ("0000:00:1f.0", "PHB"),
+        ("0000:80:00.0", "NODE"),
+        ("0000:90:00.0", "SYS"),
+        ("0001:03:00.0", "SYS"),
+    ],
+)
+def test_devices_are_as_far_apart_as_the_bridges_between_them(other: str, distance: str) -> None:
+    """From the device on bus 3; both ways."""
+    tree = PciTree(TREE)
+    assert DISTANCES[tree.distance("0000:03:00.0", other)] == distance
+    assert DISTANCES[tree.distance(other, "0000:03:00.0")] == distance
+
+
+def test_the_bridges_above_a_device_end_in_its_root() -> None:
+    assert PciTree(TREE).above("0000:04:00.0") == ("0000:02:01.0", "0000:01:00.0", "0000:00:01.0", "pci0000:00")
+
+
+def test_a_tree_survives_json_and_says_so() -> None:
+    again = Machine.from_dict(TREE.to_dict())
+    assert (again, PciTree(again).is_known) == (TREE, True)
+    assert not PciTree(MACHINE).is_known
+    assert DISTANCES[PciTree(MACHINE).distance("0000:10:00.0", "0000:11:00.0")] == "SYS"
+
+
+def test_devices_of_resources_are_found_by_address_id_or_node() -> None:
+    tree = PciTree(TREE)
+    gpu = Device("GPU-1", (0,), pci="0000:03:00.0")
+    assert DISTANCES[tree.between(gpu, Device("0000:04:00.0", (0,)))] == "PIX"
+    assert [DISTANCES[tree.between(gpu, Device("nic", nodes))] for nodes in ((0,), (1,), None)] == [
+        "NODE",
+        "SYS",
+        "SYS",
+    ]

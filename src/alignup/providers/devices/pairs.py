@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from alignup.errors import AllocationError, InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.pci_devices import PHB, SYS, PciTree
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.pool import DevicePool
+    from alignup.providers.devices.inventory import DevicePool
 
 
 class Pair(NamedTuple):
@@ -68,7 +69,7 @@ class Pairing:
 
     def __init__(self, machine: Machine, pairs: tuple[Pair, ...]) -> None:
         self._distance = PciTree(machine).between
-        self._pairs = pairs
+        self.pairs = pairs
 
     def choose(
         self, pools: Mapping[str, DevicePool], chosen: dict[str, int], reusable: Mapping[str, int], mask: int | None
@@ -85,7 +86,7 @@ class Pairing:
             AllocationError: they have to be on one PCIe root, and are not.
         """
         settled: set[str] = set()
-        for pair in self._pairs:
+        for pair in self.pairs:
             names = (pair.first, pair.second)
             if not chosen.keys() >= set(names):
                 continue
@@ -99,15 +100,28 @@ class Pairing:
                 )
                 for name in names
             )
-            joined, *alone = choose_together(first, second, self._distance, required=pair.required)
-            near = sum(self._distance(*two) <= PHB for two in joined)
-            if pair.required and near < len(joined):
-                raise AllocationError(
-                    f"{len(joined)} pairs of {' and '.join(names)} are to be on one PCIe root each, {near} can be"
-                )
+            joined, *alone = self.joined(pair, first, second)
             for side, name in enumerate(names):
                 chosen[name] = pools[name].bits([*(two[side].id for two in joined), *(one.id for one in alone[side])])
             settled.update(names)
+
+    def joined(
+        self, pair: Pair, first: Choice, second: Choice
+    ) -> tuple[list[tuple[Device, Device]], list[Device], list[Device]]:
+        """Return what `choose_together` does.
+
+        Raises:
+            AllocationError: the pairs have to be on one PCIe root, and cannot be.
+        """
+        found = choose_together(first, second, self._distance, required=pair.required)
+        near = sum(self._distance(*two) <= PHB for two in found[0])
+        if pair.required and near < len(found[0]):
+            pairs = counted(len(found[0]), "pair")
+            verb = "has" if len(found[0]) == 1 else "have each"
+            raise AllocationError(
+                f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} can be"
+            )
+        return found
 
 
 def choice_of(pool: DevicePool, chosen: int, reusable: int, mask: int | None, *, is_settled: bool) -> Choice:

@@ -56,3 +56,30 @@ def test_entries_that_cannot_be_read_are_left_out():
     files["sys/bus/pci/devices/0000:00:01.0/class"] = "0x030000\n"
 
     assert found(files) == (PciDevice("0000:00:01.0", "0300", "0000", "0000", None),)
+
+
+def test_bridges_say_which_buses_are_behind_them() -> None:
+    """Only bridges; a range that firmware did not set up is none."""
+    buses = {"secondary_bus_number": 1, "subordinate_bus_number": 9}
+    for class_, numbers, wanted in (("0x060400", buses, (1, 9)), ("0x030200", buses, None)):
+        assert found(pci(ADDRESS, class_, **numbers))[0].buses == wanted
+    for strange in ({"secondary_bus_number": 0}, {"secondary_bus_number": 12}, {}):
+        files = pci(ADDRESS, "0x060400", **({**buses, **strange} if strange else {}))
+        assert found(files)[0].buses is None
+
+
+@pytest.mark.parametrize(
+    ("speed", "lanes", "link"),
+    [
+        ("2.5 GT/s PCIe", 1, 0.25),
+        ("8.0 GT/s PCIe", 16, 15.75),
+        ("32.0 GT/s PCIe", 16, 63.02),
+        ("64.0 GT/s PCIe", 4, 30.25),
+        ("Unknown", 16, None),
+        ("16.0 GT/s PCIe", 0, None),
+        ("16.0 GT/s PCIe", "", None),
+    ],
+)
+def test_a_link_is_as_fast_as_its_lanes_less_the_encoding(speed, lanes, link) -> None:
+    """As hwloc counts."""
+    assert found(pci(ADDRESS, current_link_speed=speed, current_link_width=lanes))[0].link == link
