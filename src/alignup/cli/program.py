@@ -46,6 +46,15 @@ SUBCOMMANDS = {
     "agent": "Place work on this machine for all its users, with device plugins.",
 }
 """Name and first line of help of each subcommand; its module has the same name."""
+NODE_SUBCOMMANDS = {
+    "collect": "Pack a kubelet's node into an archive, to be looked at elsewhere.",
+    "show": "Show who holds what, as tables, JSON or pictures.",
+    "export": "Print a NodeResourceTopology object, or metrics for Prometheus.",
+    "verify": "Verify that running processes sit where the node's state says.",
+    "publish": "Keep the NodeResourceTopology object of this node current.",
+    "check": "Check the state files of a kubelet against each other, the machine and the pods.",
+}
+"""The same of `alignup node`; the module of each is `node_` and its name."""
 
 
 class LazyGroup(click.Group):
@@ -64,8 +73,22 @@ class LazyGroup(click.Group):
         """Import and return a subcommand."""
         if cmd_name not in self.subcommands:
             return None
+        if cmd_name == "node":
+            return node
         found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand by the first word; a misspelt one is answered with the closest name."""
+        if args[0] not in self.subcommands:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.subcommands, 1)
+            if close:
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the subcommands without importing them."""
@@ -74,7 +97,7 @@ class LazyGroup(click.Group):
 
 
 class ProgramGroup(LazyGroup):
-    """The group of these subcommands, which all have an epilog; it guesses misspelt ones."""
+    """The group of these subcommands; `help` shows the help of what comes after it, or of the program."""
 
     subcommands = SUBCOMMANDS
     prefix = "alignup.cli."
@@ -82,21 +105,12 @@ class ProgramGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a subcommand by the first word; a misspelt one is answered with the closest name.
-
-        `help` shows the help of the subcommand after it, or of the program.
-        """
+        """Find a subcommand; see the class and `LazyGroup`."""
         if args[0] == "help":
-            args = [*args[1:2], "--help"]
+            args = [*args[1:], "--help"]
         if args[0] == "--help":
             click.echo(ctx.get_help())
             ctx.exit()
-        if args[0] not in SUBCOMMANDS:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], SUBCOMMANDS, 1)
-            if close:
-                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -109,6 +123,18 @@ class ProgramGroup(LazyGroup):
         except BrokenPipeError:
             forget_output()
             ctx.exit(CLOSED_PIPE)
+
+
+class NodeGroup(LazyGroup):
+    """The group of the subcommands about the node of a kubelet."""
+
+    subcommands = NODE_SUBCOMMANDS
+    prefix = "alignup.cli.node_"
+
+
+@click.group(name="node", cls=NodeGroup, epilog="Exit status: that of the subcommand; 2 bad usage or bad input.")
+def node() -> None:
+    """Read the node that a kubelet runs: its machine, configuration, state files and pods."""
 
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
