@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from alignup.scheduler.fleet import DURATION
 from alignup.scheduler.objects import Metadata, PodSpec, PodStatus
 from alignup.scheduler.watch import Follower, Pauses
 from rig_workload import cpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -160,7 +163,6 @@ async def play(
     outcome: Outcome,
     patience: float,
     real: frozenset[str] = frozenset(),
-    gang: int = 1,
 ) -> None:
     """Create pods at random moments within a span, and wait until all have ended or patience has.
 
@@ -171,29 +173,69 @@ async def play(
         outcome: where it is noted what becomes of them.
         patience: seconds after the last has come.
         real: nodes whose kubelets do not know of durations; pods there are deleted when their time is up.
-        gang: how many pods come at the same moment.
     """
-    api = await Api.connect(kubeconfig)
-    follower = Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0))
-    tasks = [asyncio.create_task(follower.run()), asyncio.create_task(end_on(real, api, outcome))]
     random = Random(7)  # arrivals, not secrets
-    starts = sorted(random.uniform(0, span) for _ in pods[::gang])
-    moments = [starts[number // gang] for number in range(len(pods))]
-    outcome.start = time.monotonic()
-    try:
+    moments = sorted(random.uniform(0, span) for _ in pods)
+    async with following(kubeconfig, outcome) as api:
+        ending = asyncio.create_task(end_on(real, api, outcome))
+        arriving = []
         for moment, one in zip(moments, pods, strict=True):
             await asyncio.sleep(max(0.0, moment - outcome.now()))
-            outcome.pods[one["metadata"]["name"]] = Seen(cpus_of(one), outcome.now(), seconds_of(one))
-            tasks.append(asyncio.create_task(create(api, one)))
-        deadline = outcome.now() + patience
-        while not outcome.settled and outcome.now() < deadline:  # noqa: ASYNC110  # the end is of many pods
-            await asyncio.sleep(0.2)
-    finally:
-        for task in tasks:
+            arriving.append(asyncio.create_task(arrive(api, one, outcome)))
+        await settled(outcome, patience)
+        for task in (ending, *arriving):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(ending, *arriving, return_exceptions=True)
+
+
+async def play_gangs(
+    kubeconfig: str, gangs: list[list[dict[str, Any]]], disturb: Callable[[], None], outcome: Outcome, patience: float
+) -> None:
+    """Create the pods of each gang at once, call `disturb` as soon as one of them is bound, and go on with the next.
+
+    Args:
+        kubeconfig: of the control plane.
+        gangs: the pods.
+        disturb: what happens in the middle; it may block.
+        outcome: where it is noted what becomes of them.
+        patience: seconds after the last gang has come.
+    """
+    async with following(kubeconfig, outcome) as api:
+        for gang in gangs:
+            await asyncio.gather(*(arrive(api, one, outcome) for one in gang))
+            names = [one["metadata"]["name"] for one in gang]
+            while all(outcome.pods[name].bound is None for name in names):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(disturb)
+        await settled(outcome, patience)
+
+
+@asynccontextmanager
+async def following(kubeconfig: str, outcome: Outcome) -> AsyncIterator[Api]:
+    """Note what becomes of all pods, as long as the block runs."""
+    api = await Api.connect(kubeconfig)
+    following = asyncio.create_task(Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0)).run())
+    outcome.start = time.monotonic()
+    try:
+        yield api
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await api.close()
         await asyncio.sleep(0.25)  # connections under TLS take a moment to close
+
+
+async def arrive(api: Api, one: dict[str, Any], outcome: Outcome) -> None:
+    """Create a pod, and note it."""
+    outcome.pods[one["metadata"]["name"]] = Seen(cpus_of(one), outcome.now(), seconds_of(one))
+    await create(api, one)
+
+
+async def settled(outcome: Outcome, patience: float) -> None:
+    """Wait until all pods have ended, or so many seconds."""
+    deadline = outcome.now() + patience
+    while not outcome.settled and outcome.now() < deadline:  # noqa: ASYNC110  # the end is of many pods
+        await asyncio.sleep(0.2)
 
 
 def seconds_of(one: dict[str, Any]) -> float:

@@ -14,13 +14,12 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from certificates import certificate
-from rig_outcome import Outcome, play
+from rig_outcome import Outcome, play, play_gangs
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import Server, alignup, control_plane, free_address
 from watched import description, pod_object
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 SECONDS = 8.0
 KILLS = 100
-GANG = 20
+GANG = 6
 GAP = 20
 """Seconds without a leader at most, on a machine that is not busy."""
 
@@ -65,43 +64,33 @@ def bound(address: str, name: str) -> str:
 
 
 def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> None:
-    """Pods come twenty at a time; the extender is killed and started again a hundred times while they are bound."""
-    nodes, pods = workload(24, 1200, SECONDS)
+    """A hundred times: as soon as one pod of several that come together is bound, the extender is killed."""
+    nodes, pods = workload(24, GANG * KILLS, SECONDS)
     outcome = Outcome(allocatable=allocatable(nodes))
     fleet, extender = free_address(), free_address()
-    over, kills = threading.Event(), 0
-    with control_plane() as plane, ExitStack() as stack:
+    with control_plane() as plane, ExitStack() as stack, ExitStack() as running:
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         path = write_nodes(plane.folder, nodes)
         stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
         plane.schedule_with(extender)
 
-        def kill() -> None:
-            nonlocal kills
-            chance = Random(3)
-            while not over.is_set():
-                with alignup("extender", *listen, extender, ready=f"http://{extender}/healthz") as process:
-                    if kills == KILLS:
-                        over.wait()
-                    over.wait(chance.uniform(0, 1.5))
-                    process.kill()
-                    process.wait()
-                kills += not over.is_set()
+        def start() -> subprocess.Popen[str]:
+            return running.enter_context(alignup("extender", *listen, extender, ready=f"http://{extender}/healthz"))
 
-        thread = threading.Thread(target=kill)
-        thread.start()
-        try:
-            span = max(span_for(nodes, pods, SECONDS, 0.7), 3.0 * KILLS)
-            asyncio.run(play(plane.kubeconfig, pods, span, outcome, 120, gang=GANG))
-        finally:
-            over.set()
-            thread.join()
-    found = {"kills": kills, **outcome.summary()}
+        def kill() -> None:
+            nonlocal process
+            process.kill()
+            running.close()
+            process = start()
+
+        process = start()
+        gangs = [pods[number : number + GANG] for number in range(0, len(pods), GANG)]
+        asyncio.run(play_gangs(plane.kubeconfig, gangs, kill, outcome, 600))
+    found = outcome.summary()
     with capsys.disabled():
         print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
     assert found["rejected"] == {}
     assert found["never placed"] == 0
-    assert kills >= KILLS
 
 
 def test_the_scheduler_is_answered_over_tls_and_others_are_not(tmp_path) -> None:
