@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+EVENTS = "/api/v1/events"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 KINDS = {
-    "/api/v1": ("pods", "nodes"),
+    "/api/v1": ("pods", "nodes", "events"),
     "/apis/coordination.k8s.io/v1": ("leases",),
     "/apis/policy/v1": ("poddisruptionbudgets",),
     TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
@@ -153,6 +154,8 @@ class ApiStub:
         body = json.loads(await request.read() or b"null")
         if len(parts) == 1:
             body["metadata"].setdefault("namespace", namespace) if namespace else None
+            if "generateName" in body["metadata"]:
+                body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
             key = namespace, body["metadata"]["name"]
             if key in self.objects.get(kind, {}):
                 return self.status(409, "there is one already")

@@ -105,8 +105,13 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("pods/binding", "create"),
         ("nodes", "patch"),
         ("poddisruptionbudgets", "list"),
+        ("events", "create"),
     }
-    assert rights("alignup-reconcile") == {("pods", "list"), ("pods", "watch"), ("pods", "delete")}
+    assert rights("alignup-reconcile") == {
+        *(("pods", verb) for verb in (*follow, "delete")),
+        ("events", "create"),
+        (topologies, "get"),
+    }
     asking = {*((kind, "list") for kind in ("pods", "nodes", topologies, "poddisruptionbudgets")), ("pods", "get")}
     assert rights("alignup-asking") == asking
     assert rights("alignup-rebalance") == {*asking, ("pods/eviction", "create")}

@@ -40,6 +40,7 @@ class Serving(options.Gathered):
     lease: str = options.value(
         "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
     )
+    no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
         "This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
         envvar="POD_NAME",
@@ -83,7 +84,15 @@ async def serve_extender(how: Serving) -> None:
             if how.pod:
                 led = partial(label_leader, api, namespace, how.pod)
         answers = Answers(ClusterState(how.strategy), fails_open=how.fail == "open")
-        extender = Extender(api, answers, complain=complain, synced=keep_from_collection, leader=leader, led=led)
+        extender = Extender(
+            api,
+            answers,
+            complain=complain,
+            synced=keep_from_collection,
+            leader=leader,
+            led=led,
+            writes_events=not how.no_events,
+        )
         app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
         runner, port = await serve(app, where, context)
         if not binds:

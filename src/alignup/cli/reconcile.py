@@ -30,6 +30,7 @@ def command(
     limit: int = options.value(
         "Delete no more pods of one controller within an hour.", default=20, type=click.IntRange(min=1)
     ),
+    no_events: bool = options.flag("Write no Events on rejected pods."),
     dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
 ) -> None:
     """Delete pods that their nodes rejected, if a controller owns them: it has made others, or makes them then.
@@ -38,15 +39,17 @@ def command(
     the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
-    asyncio.run(reconcile(kubeconfig, dry_run, frozenset(reasons), backoff, longest, limit))
+    asyncio.run(reconcile(kubeconfig, dry_run, not (no_events or dry_run), frozenset(reasons), backoff, longest, limit))
 
 
-async def reconcile(kubeconfig: str | None, dry_run: bool, *rules: Any) -> None:
+async def reconcile(kubeconfig: str | None, dry_run: bool, writes_events: bool, *rules: Any) -> None:
     """Delete pods by some rules until told to end."""
     from alignup.scheduler.api_client import Api
     from alignup.scheduler.reconcile import Reconciler, Rules
     from alignup.scheduler.serving import run_until_told
 
     async with await Api.connect(kubeconfig) as api:
-        reconciler = Reconciler(api, Rules(*rules), say=click.echo, complain=complain, dry=dry_run)
+        reconciler = Reconciler(
+            api, Rules(*rules), say=click.echo, complain=complain, dry=dry_run, writes_events=writes_events
+        )
         await run_until_told(reconciler.run(), lambda: None)

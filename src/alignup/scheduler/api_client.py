@@ -12,6 +12,7 @@ import os
 import ssl
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
@@ -31,6 +32,8 @@ from alignup.text.typed import decode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
+    from alignup.scheduler.objects import Metadata
+
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
@@ -48,6 +51,7 @@ _FAILING: Final = 500
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
 _SHOWN_LETTERS: Final = 300
+_LONGEST_EVENT: Final = 1024
 
 
 class ApiError(AlignupError):
@@ -217,6 +221,31 @@ async def write_object(api: Api, collection: str, name: str, body: bytes) -> Non
         if error.status != MISSING:
             raise
         await api.request("POST", collection, body)
+
+
+async def write_event(api: Api, about: Metadata, reason: str, message: str, component: str) -> None:
+    """Write a warning about a pod, where people look for it: `kubectl describe pod`.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pod = {"kind": "Pod", "apiVersion": "v1", "namespace": about.namespace, "name": about.name, "uid": about.uid}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about.name}.", "namespace": about.namespace},
+        "involvedObject": pod,
+        "reason": reason,
+        "message": message[:_LONGEST_EVENT],
+        "type": "Warning",
+        "source": {"component": component},
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }
+    path = object_path("/api/v1/namespaces", about.namespace, "events")
+    await api.request("POST", path, msgspec.json.encode(event))
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

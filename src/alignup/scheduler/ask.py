@@ -21,12 +21,13 @@ from alignup.scheduler.api_client import (
     TOPOLOGIES,
     Api,
     ApiError,
+    object_path,
     pod_path,
     usual_kubeconfig,
 )
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
-from alignup.scheduler.report import decode_report
+from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import list_objects
 from alignup.text.json_text import decode_json
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from alignup.cluster.room import Rules
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.node import Node
+    from alignup.scheduler.objects import PodObject
 
 ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -143,6 +145,26 @@ async def read_pod(api: Api, namespace: str, name: str) -> tuple[dict[str, Any],
         raise
     manifest: Any = decode_json(text, "a Pod")
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
+
+
+async def why_rejected(api: Api, found: PodObject) -> str:
+    """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
+
+    Raises:
+        AlignupError: the node publishes no holdings, or the server does not answer.
+    """
+    name = found.spec.node_name
+    report = decode_report(await api.request("GET", object_path(TOPOLOGIES, name)))
+    if report.description is None or report.holdings is None:
+        raise InputError(f"node {name} publishes no holdings, so that nobody knows why it rejected a pod")
+    template = Description().template(report.description, {})
+    node = restored_node(template, decode_holdings(report.holdings), {})
+    pod = PodReader().read(found).pod
+    explanation = node.explain(pod.renamed(uid=f"{pod.uid}/again"))
+    if explanation.admitted:
+        return f"node {name} would admit the pod now"
+    helps = [one.text for one in explanation.suggestions]
+    return f"{explanation.cause}{f'; what would help: {helps[0]}' if helps else ''}"
 
 
 _T = TypeVar("_T")

@@ -5,7 +5,7 @@ The state is kept by `alignup.scheduler.state`; the wire format is that of `exte
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
 _ASKED_WITHIN: Final = 600.0
 _MOST_KINDS: Final = 100
+_MOST_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class Filtered:
     """Nodes that could take it if other pods were not there."""
     unresolvable: dict[str, str] = field(default_factory=dict)
     """Nodes that could not take it even if they were empty, or of which that is not known."""
+
+    def words(self) -> tuple[frozenset[str], str]:
+        """Return why no node takes the pod: the causes, and a sentence with the commonest ones."""
+        reasons = [text.removeprefix("NUMA: ") for text in (*self.failed.values(), *self.unresolvable.values())]
+        told = "; ".join(f"{count} {text}" for text, count in Counter(reasons).most_common(_MOST_TOLD))
+        return frozenset(reasons), f"none of {len(reasons)} nodes can take the pod: {told}"
 
 
 class Answers:

@@ -79,6 +79,7 @@ class _Handlers:
     async def filter(self, args: ExtenderArgs) -> bytes:
         """Answer `/filter`."""
         found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
+        self._extender.tell(args.pod.metadata, found)
         self._counts.refused.labels("yes").inc(len(found.failed))
         self._counts.refused.labels("no").inc(len(found.unresolvable))
         return encode_filtered(found, args)

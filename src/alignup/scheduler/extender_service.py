@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from alignup.scheduler.api_client import (
     ApiError,
     object_path,
     pod_path,
+    write_event,
 )
 from alignup.scheduler.objects import Budget, NodeObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod
 from alignup.scheduler.report import Report, decode_report
@@ -36,9 +38,10 @@ from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from alignup.scheduler.extender_answers import Answers
+    from alignup.scheduler.extender_answers import Answers, Filtered
     from alignup.scheduler.extender_wire import Binding
     from alignup.scheduler.leader import Leader
+    from alignup.scheduler.objects import Metadata
 
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
@@ -48,6 +51,11 @@ NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
+_EVENT_SECONDS: Final = 0.2
+"""Between Events."""
+_MOST_EVENTS: Final = 100
+"""Events that wait to be written; beyond these, none is."""
+_MOST_TOLD: Final = 10_000
 
 
 class PodDecoder:
@@ -80,6 +88,7 @@ class Extender:
         clock: seconds that never go back.
         leader: questions are answered only while it leads; None: always.
         led: awaited when this extender has begun to lead and has seen all that others have bound.
+        writes_events: write an Event on each pod of which the causes of refusal have changed.
     """
 
     def __init__(
@@ -93,6 +102,7 @@ class Extender:
         clock: Callable[[], float] = time.monotonic,
         leader: Leader | None = None,
         led: Callable[[], Awaitable[None]] | None = None,
+        writes_events: bool = True,
     ) -> None:
         self.api, self.answers, self.clock = api, answers, clock
         self.state = state = answers.state
@@ -100,6 +110,9 @@ class Extender:
         self._complain, self._synced = complain, synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._writes_events = writes_events
+        self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(_MOST_EVENTS)
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
         nodes: Calls[NodeObject] = Calls(
@@ -159,6 +172,7 @@ class Extender:
             tasks.create_task(self._say_synced())
             tasks.create_task(self._tick())
             tasks.create_task(self._wake())
+            tasks.create_task(self._write_events())
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
@@ -210,6 +224,27 @@ class Extender:
 
     async def _fetch(self, binding: Binding) -> WatchedPod:
         return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
+
+    def tell(self, pod: Metadata, found: Filtered) -> None:
+        """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
+        if found.passed or not self._writes_events:
+            return
+        causes, sentence = found.words()
+        if causes and self._told.get(pod.uid) != causes and not self._events.full():
+            self._told[pod.uid] = causes
+            self._told.move_to_end(pod.uid)
+            if len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+            self._events.put_nowait((pod, sentence))
+
+    async def _write_events(self) -> None:
+        while True:
+            pod, sentence = await self._events.get()
+            try:
+                await write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
+            except ApiError as error:
+                self._complain(str(error))
+            await asyncio.sleep(_EVENT_SECONDS)
 
     async def budgets(self) -> list[Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path
+from alignup.errors import AlignupError
+from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
+from alignup.scheduler.ask import why_rejected
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
 
@@ -78,6 +80,7 @@ class Reconciler:
         dry: delete nothing, and only say what would be.
         pauses: between attempts to reach the server.
         clock: seconds that never go back.
+        writes_events: write an Event on each pod before: the cause, and what would help.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class Reconciler:
         dry: bool = False,
         pauses: Pauses | None = None,
         clock: Callable[[], float] = time.monotonic,
+        writes_events: bool = True,
     ) -> None:
+        self._writes_events = writes_events
         self._api, self._rules, self._say, self._complain, self._dry = api, rules, say, complain, dry
         self._clock = clock
         self._backoff = Backoff(rules)
@@ -142,6 +147,12 @@ class Reconciler:
 
     async def _delete(self, found: PodObject, delay: float) -> None:
         metadata = found.metadata
+        if self._writes_events:
+            try:
+                message = await why_rejected(self._api, found)
+                await write_event(self._api, metadata, "WhyRejected", message, "alignup-reconcile")
+            except AlignupError as error:
+                self._complain(str(error))
         await asyncio.sleep(delay)
         self._say(
             f"{'would delete' if self._dry else 'delete'} {metadata.namespace}/{metadata.name}: {found.status.reason}"

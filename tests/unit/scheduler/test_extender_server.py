@@ -26,7 +26,7 @@ from alignup.scheduler.report import HOLDINGS, NODE, Description
 from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import Pauses
-from api_stub import NODES, PODS, ApiStub, running, served, until
+from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
 from watched import description, pod_object, topology
 
@@ -264,6 +264,29 @@ def test_what_is_no_question_gets_400(verb, body) -> None:
         async with extender("a") as asked, asked.session.post(f"{asked.url}/{verb}", data=body) as response:
             assert response.status == 400
             assert "expected the JSON of Extender" in await response.text()
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_gets_an_event_when_the_causes_of_its_refusal_change() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+
+            def told() -> list[str]:
+                return [one["message"] for one in asked.stub.objects.get(EVENTS, {}).values()]
+
+            for _ in range(3):
+                await asked.ask("filter", Pod=pod_object("p", cpu=5), NodeNames=["a", "b"])
+                await asked.ask("filter", Pod=pod_object("fits", cpu=1), NodeNames=["a", "b"])
+            await until(told)
+            await asked.ask("filter", Pod=pod_object("p", cpu=1, gpu=3), NodeNames=["a", "b"])
+            await until(lambda: len(told()) > 1)
+            assert told() == [
+                "none of 2 nodes can take the pod: 2 no node has enough cpu",
+                "none of 2 nodes can take the pod: 2 too little gpu is left on the node",
+            ]
+            (first, _) = asked.stub.objects[EVENTS].values()
+            assert first["involvedObject"]["uid"] == "uid-p"
 
     asyncio.run(scenario())
 

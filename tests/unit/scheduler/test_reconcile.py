@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.reconcile import Backoff, Reconciler, Rules
+from alignup.scheduler.report import Description
 from alignup.scheduler.watch import Pauses
-from api_stub import PODS, ApiStub, running, served, until
-from watched import pod_object
+from api_stub import EVENTS, PODS, ApiStub, running, served, until
+from watched import description, pod_object, topology, watched
 
 FAST = Pauses(first=0.01, longest=0.05)
 
@@ -72,7 +75,9 @@ def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[s
         for pod in pods:
             await stub.put(PODS, pod)
         async with served(stub) as api:
-            made = Reconciler(api, rules, say=said.append, complain=said.append, pauses=FAST, **options)
+            made = Reconciler(
+                api, rules, say=said.append, complain=said.append, pauses=FAST, writes_events=False, **options
+            )
             async with running(made.run()):
                 await until(lambda: stub.watches)
                 await stub.put(PODS, failed("last", "other"))
@@ -97,6 +102,29 @@ def test_beyond_the_limit_they_stay_which_is_said() -> None:
     said, left = deleted(QUICK, *[failed(f"p{number}") for number in range(4)])
     assert left == ["p2", "p3"]
     assert "pod default/p3 stays: 2 pods of ReplicaSet rs were deleted within an hour" in said
+
+
+def test_a_rejected_pod_gets_an_event_with_the_cause_and_what_would_help() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        held = Description().template(json.dumps(description()), {}).copy()
+        held.admit(watched("x", "n", cpu=2).pod)
+        await stub.put(TOPOLOGIES, topology("n", described=description(), holdings=held))
+        await stub.put(TOPOLOGIES, topology("amounts"))
+        rejected = {**failed("mine"), "spec": pod_object("mine", "n", cpu=5)["spec"]}
+        await stub.put(PODS, rejected)
+        await stub.put(PODS, {**failed("other"), "spec": pod_object("other", "amounts")["spec"]})
+        said: list[str] = []
+        async with served(stub) as api:
+            made = Reconciler(api, Rules(), say=said.append, complain=said.append, pauses=FAST)
+            async with running(made.run()):
+                await until(lambda: stub.objects.get(EVENTS) and said)
+        (event,) = stub.objects[EVENTS].values()
+        assert event["involvedObject"]["name"] == "mine"
+        assert "what would help: " in event["message"]
+        assert "publishes no holdings" in said[0]
+
+    asyncio.run(scenario())
 
 
 def test_a_dry_run_deletes_nothing() -> None:
