@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,8 +47,8 @@ def command(
     fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused, or a kubelet would not start."),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
-        "Compare what the kubelets of --kubelet-version decide, or all that are known; with --json, one object for "
-        "each of them.",
+        "Compare what several kubelets decide: those of --kubelet-version, or of a list that follows, as in "
+        "`--compare-versions 1.36,1.37 FILE`, or all that are known; with --json, one object for each of them.",
         "--compare-versions",
     ),
     summary: bool = options.flag(
@@ -72,11 +73,11 @@ def command(
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
+    if compares:
+        versions, files = listed_versions(versions, files)
     reports = summary or compare is not None
     if reports and (compares or len(versions) > 1 or with_hints):
         raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
-    from alignup.kubernetes.versions import KNOWN_VERSIONS
-
     kept = Kept()
     found = scenarios(files) if html is None else kept.passing(scenarios(files))
     version = versions[0] if versions else None
@@ -84,7 +85,7 @@ def command(
         if reports:
             made = make_reports(found, compare, version, advance)
         else:
-            compared = (versions or KNOWN_VERSIONS) if compares or len(versions) > 1 else ()
+            compared = versions if compares or len(versions) > 1 else ()
             refused = answer(found, compared, version, advance, with_hints=with_hints, as_json=as_json)
     if html is not None:
         from alignup.replay.report_page import comparison_page, replay_page
@@ -98,6 +99,18 @@ def command(
         show_reports(made, is_comparison=compare is not None, as_json=as_json)
         refused = any(one.total.refused or any(node.config_error for node in one.nodes) for one in made)
     return 1 if refused and fail_on_refusal else 0
+
+
+def listed_versions(
+    versions: tuple[KubeletVersion, ...], files: tuple[str, ...]
+) -> tuple[tuple[KubeletVersion, ...], tuple[str, ...]]:
+    """Return the releases to compare, of which the first argument may be a list, and the files."""
+    from alignup.kubernetes.versions import KNOWN_VERSIONS, parse_versions
+
+    if not versions and len(files) > 1 and not Path(files[0]).exists():
+        with suppress(InputError):
+            return parse_versions(files[0], "--compare-versions"), files[1:]
+    return versions or KNOWN_VERSIONS, files
 
 
 def answer(

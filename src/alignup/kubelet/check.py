@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {CPU_STATE: "cpu", MEMORY_STATE: "memory", DEVICE_CHECKPOINT: "device"}
 """By path, the first word of the findings about it."""
+_UNSURE: Final = ("-file-damaged", "-checksum", "-format")
+"""Ends of the kinds of findings about formats, which another release may have changed."""
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
 
@@ -77,6 +79,9 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     found += _formats(files, values, config)
     wrong = {one.file for one in found}
     intact = {path: value for path, value in values.items() if files.place(path) not in wrong}
+    if records.newer:
+        doubt = f"as kubelet {records.version} reads it; what {records.newer} reads is not known"
+        found = [replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one for one in found]
     return [*found, *_contents(replace(records, state=state_of(intact)), machine, config)]
 
 

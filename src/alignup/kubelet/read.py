@@ -20,7 +20,7 @@ from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
@@ -61,6 +61,8 @@ class NodeRecords:
     node_object: NodeObject | None
     allocated: Mapping[str, Any] | None = None
     """By uid what was allocated to all pods that were admitted and are not removed yet; None: not known."""
+    newer: str = ""
+    """The kubelet's release, where it is newer than those known and so judged as the newest; empty: it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,8 @@ def read_records(
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
-    version = parse_version(
-        options.get("kubelet_version") or (node_object.kubelet_version if node_object else None) or NEWEST
-    )
+    told = options.get("kubelet_version") or (node_object.kubelet_version if node_object else None) or NEWEST
+    version = parse_version(told)
     allocated = _allocated(files)
     if pods is not None and allocated is not None:
         pods = tuple(_with_allocated(one, allocated.get(one.pod.uid)) for one in pods)
@@ -132,7 +133,16 @@ def read_records(
     if state.is_empty and not configuration.source and answers.listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
     return NodeRecords(
-        files, version, configuration, state, pods, answers.listed, answers.allocatable, node_object, allocated
+        files,
+        version,
+        configuration,
+        state,
+        pods,
+        answers.listed,
+        answers.allocatable,
+        node_object,
+        allocated,
+        newer_release(told),
     )
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
-from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, wishes_of
+from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, stored_qos_of, wishes_of
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.qos import QOSClass
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
 
 WORKLOADS: Final = {
@@ -35,7 +36,7 @@ _RESIZABLE: Final = ("cpu", "memory")
 _ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 
 
-def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
+def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
     """Return the pod that a manifest describes.
 
     Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace
@@ -46,6 +47,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         manifest: the manifest as plain objects; fields that do not matter here are ignored, as are
             ephemeral containers.
         place: the place of the manifest that errors put before the field's, such as `items[2]`.
+        stored_qos: the QoS class that an API server has stored; None: it follows from the resources.
 
     Raises:
         InputError: it is no Pod, or the API server would refuse it for one of the fields that matter here.
@@ -89,6 +91,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "") -> Pod:
         pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
         allocated={} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
         constraints=_constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), before),
+        stored_qos=stored_qos,
     )
 
 
@@ -236,6 +239,7 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
         wishes=wishes,
         pod_wish=pod_wish,
         constraints=pod.constraints,
+        stored_qos=stored_qos_of(pod),
     )
 
 

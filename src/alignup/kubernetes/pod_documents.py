@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import WORKLOADS, pod_from_manifest
+from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted
@@ -32,6 +33,7 @@ _COUNTS: Final = ("replicas", "parallelism", "completions")
 """The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two."""
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
 """Kinds that may describe pods, or quote one, and make none."""
+_QOS_CLASSES: Final = frozenset(map(str, QOSClass))
 _ENDED: Final = ("Succeeded", "Failed")
 _REJECTIONS: Final = frozenset(
     """
@@ -157,6 +159,12 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     pod = pod_from_manifest(document, place)
     metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
     uid = pod.annotations.get(STATIC_UID)
+    stored = status.get("qosClass") if metadata.get("uid") and uid is None else None  # static pods have no status
+    if stored in _QOS_CLASSES and (stored != pod.qos or pod.made_of is not None):
+        if stored != pod.qos:
+            what = f"pod {pod.namespace}/{pod.name} is {stored} by its status, and {pod.qos} by its resources"
+            warn(f"{what}; a kubelet goes by the status")
+        pod = pod_from_manifest(document, place, QOSClass(stored))
     containers = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     return PodDocument(
         pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),

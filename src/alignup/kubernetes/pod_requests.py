@@ -68,6 +68,7 @@ def build_pod(
     pod_wish: Wish | None,
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
     constraints: NodeConstraints = ANY_NODE,
+    stored_qos: QOSClass | None = None,
 ) -> Pod:
     """Return the record of a pod as the newest kubelet reads it, and what others make of it where that can differ.
 
@@ -81,9 +82,10 @@ def build_pod(
         pod_wish: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
         allocated: by container, what the pod's status says that it was allocated, where that is not its request.
         constraints: what it demands of the node as a whole.
+        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it derives it.
     """
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
-    source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints)
+    source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints, stored_qos)
     newest = _read_pod(source, _NEWEST_READING)
     return newest if newest.made_of is None else replace(newest, readings=source)
 
@@ -97,6 +99,7 @@ class _Source(Record):
     pod_wish: Wish | None
     allocated: Mapping[str, Mapping[str, int]]
     constraints: NodeConstraints
+    stored_qos: QOSClass | None = None
     known: dict[PodReading, Pod] = field(default_factory=dict)
 
     def read(self, reading: PodReading) -> Pod:
@@ -112,9 +115,11 @@ class _Source(Record):
 def _read_pod(source: _Source, reading: PodReading) -> Pod:
     """Return the record of a pod as some kubelets read it."""
     level = _level(source, reading)
-    pod_level = PodLevel.IGNORED if level is None else reading.pod_level
+    # resources without an entry can decide the class, and nothing else
+    is_empty = level is None or not (level.requests or level.limits)
+    pod_level = PodLevel.IGNORED if is_empty else reading.pod_level
     deciding = [*source.init_wishes, *source.wishes] if level is None else [level]
-    qos = qos_class([(one.requests, one.limits) for one in deciding])
+    qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
     is_managed = pod_level is PodLevel.MANAGED
     is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
     init_containers, containers = (
@@ -150,8 +155,13 @@ def _read_pod(source: _Source, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
-        made_of=None if source.pod_wish is None and not source.allocated else source,
+        made_of=source if source.pod_wish or source.allocated or source.stored_qos else None,
     )
+
+
+def stored_qos_of(pod: Pod) -> QOSClass | None:
+    """Return the class that the API server has stored for a pod; None: kubelets derive it."""
+    return pod.made_of.stored_qos if isinstance(pod.made_of, _Source) else None
 
 
 def wishes_of(pod: Pod) -> tuple[list[Wish], list[Wish], Wish | None]:

@@ -121,20 +121,28 @@ def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = 
     """
     if isinstance(text, KubeletVersion):
         return text
+    newer = newer_release(text)
+    if newer:
+        if warns:
+            warn(
+                f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
+                "feature gates, policy options and checkpoints"
+            )
+        return NEWEST
     match = _VERSION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise InputError.at(where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text)
     major, minor = int(match[1]), int(match[2])
     if (major, minor) < (1, OLDEST.minor):
         raise InputError.at(where, f"kubelet {OLDEST} or later; what older ones decide is not known", text)
-    if (major, minor) > (1, NEWEST.minor):
-        if warns:
-            warn(
-                f"kubelet {major}.{minor} is newer than those known, and is judged as {NEWEST}; not known are its "
-                f"rules, feature gates, policy options and checkpoints"
-            )
-        return NEWEST
     return KubeletVersion(minor)
+
+
+def newer_release(text: object) -> str:
+    """Return the release that a version names, such as `1.38`, if it is newer than those known; else an empty text."""
+    match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    is_newer = match is not None and (int(match[1]), int(match[2])) > (1, NEWEST.minor)
+    return f"{match[1]}.{int(match[2])}" if match is not None and is_newer else ""
 
 
 def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVersion, ...]:

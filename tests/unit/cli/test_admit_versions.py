@@ -121,6 +121,9 @@ def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) ->
     assert [one["kubeletVersion"] for one in named] == ["1.31", "1.36"]
     assert ["configError" in one for one in named] == [True, False]
     assert [one["kubeletVersion"] for one in everything] == list(map(str, KNOWN_VERSIONS))
+    two = alignup("replay", "--json", "--compare-versions", "1.36,v1.37.2", file).lines
+    assert [one["kubeletVersion"] for one in two] == ["1.36", "1.37"]
+    assert alignup("replay", "--compare-versions", "1.36,1.x", file).complains("1.36,1.x")
     shown = alignup("replay", "--compare-versions", file).out
     assert "kubelet 1.31 would not start: unknown" in shown
     assert "0: the same, admitted, c0:" in shown

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from alignup import Node
-from alignup.errors import InputError
+from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.check import check_node
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
@@ -96,3 +96,18 @@ def test_without_a_machine_the_rest_is_checked(place):
 def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
     with pytest.raises(InputError, match="files of a kubelet"):
         check_node(FolderFiles(tmp_path), {})
+
+
+def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
+    """And findings about formats say as whom the file was read."""
+    (place.root / "node.json").write_text('{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.99.1-eks"}}}')
+    with pytest.warns(AlignupWarning) as said:
+        assert check_node(FolderFiles(place.root), {}) == []
+    words = "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its rules, feature gates"
+    assert [words in str(one.message) for one in said] == [True]
+    for name, kind in (("wrong checksum of memory", "memory-checksum"), ("torn file of CPUs", "cpu-file-damaged")):
+        FAULTS[name][0](place)
+        with pytest.warns(AlignupWarning, match=r"1\.99"):
+            found = check_node(FolderFiles(place.root), {})
+        (text,) = [one.text for one in found if one.kind == kind]
+        assert text.endswith("(as kubelet 1.37 reads it; what 1.99 reads is not known)")

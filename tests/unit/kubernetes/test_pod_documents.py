@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
+from alignup.kubernetes.qos import QOSClass
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
@@ -258,3 +261,36 @@ def test_resource_claims_are_warned_of() -> None:
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]}
     with pytest.warns(AlignupWarning, match="the resource claims of pod default/a are ignored"):
         read({**pod("a"), "spec": {**SPEC, **claims}})
+
+
+def stored(qos: str, uid: str | None = "u") -> dict[str, Any]:
+    """A pod with an empty `spec.resources`, of which kubelets 1.36 and 1.37 derive different classes."""
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    return {
+        "metadata": {"name": "p"} | ({"uid": uid} if uid else {}),
+        "spec": {"resources": {}, "containers": [{"name": "c", "resources": {"limits": amounts}}]},
+        "status": {"phase": "Running", "qosClass": qos},
+    }
+
+
+@pytest.mark.parametrize("version", ["1.36", "1.37"])
+def test_the_class_that_an_api_server_has_stored_counts(version: str) -> None:
+    """So behind an older API server a newer kubelet decides as the older one would have."""
+    profile = KubeletConfig(version=version).profile
+    with pytest.warns(AlignupWarning, match="default/p is BestEffort by its status, and Guaranteed by its resources"):
+        (found,) = read_pod_documents(json.dumps(stored("BestEffort")), "pods.json")
+    assert found.pod.read_as(profile.pods).qos is QOSClass.BEST_EFFORT
+    assert found.pod.read_as(profile.pods).containers[0].exclusive_cpus == 0
+    (found,) = read_pod_documents(json.dumps(stored("Guaranteed")), "pods.json")
+    assert found.pod.read_as(profile.pods).containers[0].exclusive_cpus == 2
+    resized = resized_pod(found.pod, {"c": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}})
+    assert resized.read_as(profile.pods).qos is QOSClass.GUARANTEED
+
+
+def test_what_no_api_server_has_stored_does_not_count() -> None:
+    """A manifest without a uid is about to be created, and a static pod's status is only a copy's."""
+    static = stored("BestEffort")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.hash": "h", "kubernetes.io/config.source": "file"}
+    for manifest in (stored("BestEffort", None), static, stored("Nonsense")):
+        (found,) = read_pod_documents(json.dumps(manifest), "pods.json")
+        assert found.pod.qos is QOSClass.GUARANTEED
