@@ -38,7 +38,11 @@ def command(
         metavar="ROOT|ARCHIVE",
     ),
     node_object: str | None = options.file("The node as kubectl prints it.", metavar="NODE.yaml"),
-    release: str | None = options.value("The scheduler's release, 1.34 to 1.37; by default 1.37.", metavar="1.N"),
+    release: str | None = options.value(
+        "The scheduler's release, 1.34 to 1.37; by default 1.37.",
+        metavar="1.N",
+        shell_complete=options.complete_versions,
+    ),
     gates: tuple[str, ...] = options.value(
         "A feature gate of the scheduler that is not at its release's default; repeatable.",
         "--feature-gate",

@@ -151,10 +151,11 @@ def subcommand(
 
 
 def completed(values: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return those of some values that begin so."""
+    """Return those of some values that begin so; of a list with commas, the last one counts."""
     from click.shell_completion import CompletionItem  # only a shell asks
 
-    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+    before, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(f"{before}{comma}{value}") for value in values if value.startswith(last)]
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
@@ -181,6 +182,18 @@ def complete_versions(_ctx: click.Context, _param: click.Parameter, incomplete: 
     from alignup.kubernetes.versions import KNOWN_VERSIONS
 
     return completed(map(str, KNOWN_VERSIONS), incomplete)
+
+
+def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of leases that begin so."""
+    from alignup.errors import AlignupError
+    from alignup.leases.source import open_source
+
+    try:
+        leases = open_source(ctx.params.get("state"), lambda _: None).overview().leases
+    except AlignupError:
+        return []
+    return completed([known.lease.name for known in leases], incomplete)
 
 
 class WholeNumber(click.IntRange):

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
 def command(
     *,
-    names: tuple[str, ...] = options.argument("NAME...", nargs=-1, required=True),
+    names: tuple[str, ...] = options.argument(
+        "NAME...", nargs=-1, required=True, shell_complete=options.complete_leases
+    ),
     state: Path | None = options.state,
     force: bool = options.flag("Free it even if its process runs, which goes on where it is."),
     as_json: bool = options.flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),

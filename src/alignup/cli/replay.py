@@ -57,6 +57,7 @@ def command(
     compare: str | None = options.value(
         "Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
         metavar="POLICY[/SCOPE],...",
+        shell_complete=options.one_of(*options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])),
     ),
     html: str | None = options.html,
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),

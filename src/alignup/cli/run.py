@@ -71,7 +71,9 @@ def command(
     ),
     name: str = options.value("What `alignup ps` shows; made up if not given.", default="", metavar="NAME"),
     part: str | None = options.value(
-        "A part as of `alignup split`; auto: the launcher's local rank.", metavar="RANK/PARTS|auto"
+        "A part as of `alignup split`; auto: the launcher's local rank.",
+        metavar="RANK/PARTS|auto",
+        shell_complete=options.one_of("auto"),
     ),
     site: PartSource = options.all_of(PartSource),
     version: KubeletVersion | None = options.kubelet_version,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from click.testing import CliRunner
 
-from alignup.cli.program import program
+import leasing
+from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
+from alignup.leases.file import LeaseFile
 
 
 def completed(words: str) -> list[str]:
@@ -39,3 +42,56 @@ def test_a_misspelt_subcommand_is_guessed():
     assert result.exit_code == 2
     assert "No such command 'amdit'. Did you mean 'admit'?" in result.stderr
     assert "Did you mean" not in CliRunner().invoke(program, ["xyz"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("run --policy single", "single-numa-node"),
+        ("run --part a", "auto"),
+        ("run --spread n", "numa"),
+        ("split --layout s", "socket"),
+        ("rank --strategy most", "most-allocated"),
+        ("rank --koordinator-profile d", "document"),
+        ("admit --kubelet-version 1.36,1.3", "1.36,1.37"),
+        ("replay --compare none,restricted/", "none,restricted/pod"),
+        ("claims --release 1.3", "1.36"),
+        ("fleet --machine gb", "gb200"),
+        ("node export --format n", "nrt"),
+        ("extender --fail c", "closed"),
+    ],
+)
+def test_values_complete(words, value):
+    """Of a list, its last part."""
+    assert f"plain,{value}" in [one.replace("\n", ",") for one in completed(f"alignup {words}")]
+
+
+def test_names_of_leases_complete(tmp_path):
+    file = LeaseFile(tmp_path / "leases.json", pytest.fail)
+    leasing.put(file, leasing.record("training"), leasing.record("tests"))
+    assert completed(f"alignup release --state {file.path} trai") == ["plain,training"]
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text("{")
+    assert completed(f"alignup release --state {damaged} x") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_have_scripts(shell):
+    script = CliRunner().invoke(program, env={"_ALIGNUP_COMPLETE": f"{shell}_source"}, prog_name="alignup").output
+    assert "_ALIGNUP_COMPLETE" in script
+
+
+def test_the_man_page_says_what_every_help_says(alignup):
+    """Each command with its options and exit status."""
+    page = alignup("--man").out
+    assert page.startswith(".TH ALIGNUP 1 ")
+    for name in (*SUBCOMMANDS, *(f"node {one}" for one in NODE_SUBCOMMANDS)):
+        assert f"\n.SH {name.upper()}\n" in page
+    assert page.count("Exit status: ") == 2 + len(SUBCOMMANDS) + len(NODE_SUBCOMMANDS) - 1
+    assert "\\-\\-koordinator\\-profile" in page
+    assert not [line for line in page.splitlines() if line.startswith("'")]
+
+
+def test_misspelt_commands_of_a_group_are_guessed(alignup):
+    assert "Did you mean 'check'?" in alignup("node", "chek").err
+    assert alignup("help", "node", "check") == alignup("node", "check", "--help")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +11,9 @@ import leasing
 from alignup.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 from kubelet_files import EXAMPLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UID = "bb3dd3329dbfbb9821512e830261d032"
 
@@ -55,3 +59,65 @@ def test_leases_are_verified_by_their_file(alignup, root, tmp_path):
 
 def test_an_archive_has_no_processes(alignup):
     assert alignup("node", "verify", "--node", EXAMPLE / "root.tar.xz").complains("the root of a machine")
+
+
+def container(tmp_path, cpus: str, *, numa_node: int = 0) -> Path:
+    """Return the root of a machine of two NUMA nodes as a container sees it, with a GPU and a network adapter."""
+    files = {
+        "sys/devices/system/cpu/online": "0-3",
+        "sys/devices/system/node/online": "0-1",
+        "proc/self/status": f"Name:\tx\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0-1\n",
+        "proc/driver/nvidia/gpus/0000:18:00.0/information": "Model: X\nDevice Minor: \t 2\n",
+        "proc/driver/nvidia/gpus/0000:19:00.0/information": "Model: X\nDevice Minor: \t 3\n",
+        "dev/nvidia2": "",
+    }
+    for node, own in ((0, "0-1"), (1, "2-3")):
+        files[f"sys/devices/system/node/node{node}/cpulist"] = own
+        files[f"sys/devices/system/node/node{node}/meminfo"] = "Node 0 MemTotal: 1024 kB"
+    for cpu in range(4):
+        files[f"sys/devices/system/cpu/cpu{cpu}/topology/core_id"] = str(cpu)
+    for address, node in (("0000:18:00.0", 0), ("0000:19:00.0", 1), ("0000:1a:00.0", numa_node)):
+        files[f"sys/bus/pci/devices/{address}/class"] = "0x030200"
+        files[f"sys/bus/pci/devices/{address}/numa_node"] = str(node)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    adapter = tmp_path / "sys/class/net/eth0"
+    adapter.mkdir(parents=True)
+    (adapter / "device").symlink_to(tmp_path / "sys/bus/pci/devices/0000:1a:00.0")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("cpus", "numa_node", "aligned", "status"),
+    [
+        ("0-1", 0, True, 0),
+        ("0-1", 1, False, 1),
+        ("2", 1, False, 1),
+        ("0-3", 0, False, 1),
+        ("0", -1, None, 2),
+        ("9", 0, None, 2),
+    ],
+)
+def test_a_container_asks_about_itself(alignup, tmp_path, cpus: str, numa_node: int, aligned, status: int) -> None:
+    """It needs no rights for its own affinity, and for where its devices are."""
+    ended = alignup("node", "verify", "--self", "--node", container(tmp_path, cpus, numa_node=numa_node), "--json")
+    found = ended.lines[0]
+    assert (ended.status, found["aligned"], found["memoryNumaNodes"]) == (status, aligned, [0, 1])
+    assert [(one["address"], one["from"]) for one in found["devices"]] == [
+        ("0000:18:00.0", "/dev/nvidia2"),
+        ("0000:1a:00.0", "net eth0"),
+    ]
+
+
+def test_device_plugins_name_devices_in_the_environment(alignup, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PCIDEVICE_INTEL_COM_SRIOV", "0000:19:00.0,0000:1a:00.0")
+    ended = alignup("node", "verify", "--self", "--node", container(tmp_path, "0-1"))
+    assert ended.status == 1
+    assert "0000:19:00.0 (PCIDEVICE_INTEL_COM_SRIOV): NUMA node 1" in ended.out
+    assert "not aligned: a device is on another NUMA node than the CPUs" in ended.out
+
+
+def test_this_process_can_ask_about_itself(alignup) -> None:
+    """On whatever machine this is."""
+    assert alignup("node", "verify", "--self").status in {0, 1, 2}
