@@ -1,0 +1,57 @@
+"""What a wheel puts below `share`: the manual page and the completions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alignup.cli.program import SUBCOMMANDS
+
+ROOT = Path(__file__).parents[2]
+COMPLETIONS = {
+    "bash": "bash-completion/completions/alignup",
+    "zsh": "zsh/site-functions/_alignup",
+    "fish": "fish/vendor_completions.d/alignup.fish",
+}
+
+
+@pytest.mark.parametrize("shell", COMPLETIONS)
+def test_a_completion_asks_the_program(shell: str) -> None:
+    text = (ROOT / "share" / COMPLETIONS[shell]).read_text("utf-8")
+    assert f"_ALIGNUP_COMPLETE={shell}_complete" in text
+
+
+def test_bash_completes_with_it(tmp_path) -> None:
+    script = ROOT / "share" / COMPLETIONS["bash"]
+    words = "COMP_WORDS=(alignup exp); COMP_CWORD=1; _alignup_completion alignup; echo ${COMPREPLY[@]}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(  # noqa: S603  # ours
+        ["/bin/bash", "-c", f"source {script}; {words}"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == ["explain"]
+
+
+def test_the_manual_page_has_the_subcommands(tmp_path) -> None:
+    pytest.importorskip("Cython")
+    for name in ("setup.py", "share", "src/alignup/cli/program.py", "src/alignup/version.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "setup.py", "-q", "--name"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # ours
+    page = (tmp_path / "build/man/alignup.1").read_text("utf-8")
+    assert [name for name in SUBCOMMANDS if f".B {name}\n{SUBCOMMANDS[name]}" not in page] == [], done.stderr
+    assert "@" not in page
