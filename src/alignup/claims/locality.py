@@ -49,9 +49,18 @@ def numa_nodes_of(driver: str, device: Device, by_address: Mapping[str, int]) ->
         device: with its attributes.
         by_address: the NUMA nodes of the machine's PCI devices.
     """
+    name = numa_attribute_of(driver, device)
+    if name:
+        value = attribute_of(device, driver, name)
+        return () if value is None else tuple(map(int, value.values))
+    node = by_address.get(pci_address_of(driver, device), -1)
+    return (node,) if node >= 0 else ()
+
+
+def numa_attribute_of(driver: str, device: Device) -> str:
+    """Return the full name of the attribute that tells a device's NUMA node; empty: none does."""
     for name in (*NUMA_ATTRIBUTES, f"{driver}/numaNode", f"{driver}/numa"):
         value = attribute_of(device, driver, name)
         if value is not None and value.kind == "int" and value.values:
-            return tuple(int(node) for node in value.values)
-    node = by_address.get(pci_address_of(driver, device), -1)
-    return (node,) if node >= 0 else ()
+            return name
+    return ""

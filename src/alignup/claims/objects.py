@@ -189,14 +189,16 @@ class Slice(Wire, frozen=True):
         return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters)
 
 
-class _Cel(Wire, frozen=True):
+class Cel(Wire, frozen=True):
+    """An expression."""
+
     expression: str
 
 
 class Selector(Wire, frozen=True):
     """A condition on devices."""
 
-    cel: _Cel | None = None
+    cel: Cel | None = None
 
 
 class DeviceClass(Wire, frozen=True):

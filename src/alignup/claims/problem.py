@@ -98,6 +98,8 @@ class Question:
     used: InUse
     gates: Gates
     """Of the scheduler."""
+    excluded: frozenset[DeviceId] = frozenset()
+    """Devices that nobody uses and that shall not be given."""
 
 
 def question_of(node: NodeObject, resources: Resources, claims: Sequence[Claim], gates: Gates) -> Question:
@@ -245,6 +247,7 @@ class _Maker:
         self._node = question.node
         self._classes = {one.name: one for one in question.classes}
         self._used = question.used
+        self._excluded = question.excluded
         self._variables: dict[int, Mapping[str, Any]] = {}
         self._answers: dict[tuple[str, int | str], bool | Exception] = {}
         self._counter_names: list[tuple[int, str, str]] = []
@@ -439,7 +442,7 @@ class _Maker:
         """Fill what is known of each device, and of each way and device."""
         problem, gates, used = self._problem, self._gates, self._used
         held = used.capacity if gates.is_before_37 else used.capacity.keys() | used.shared
-        problem.taken = [one.id in used.devices for one in problem.devices]
+        problem.taken = [one.id in used.devices | self._excluded for one in problem.devices]
         problem.is_shareable = [
             gates.consumable_capacity and one.device.allow_multiple_allocations for one in problem.devices
         ]

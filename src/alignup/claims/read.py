@@ -5,16 +5,22 @@ Takes `resource.k8s.io/v1`, v1beta2 and v1beta1, whose devices and requests look
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.claims.objects import Allocated, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
 from alignup.errors import InputError, warn
+from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
+from alignup.kubernetes.node_object import NodeObject
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 _GROUP: Final = "resource.k8s.io/"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -30,7 +36,7 @@ class Resources:
     claims: tuple[Claim, ...] = ()
     templates: tuple[Claim, ...] = ()
     """ResourceClaimTemplates, each as the claim that it makes, under its own name."""
-    pods: tuple[Mapping[str, Any], ...] = ()
+    pods: tuple[Pod, ...] = ()
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
@@ -40,6 +46,19 @@ class Resources:
             self.templates + other.templates,
             self.pods + other.pods,
         )
+
+    @property
+    def only_node(self) -> NodeObject:
+        """The node that all slices are of, as far as they tell.
+
+        Raises:
+            InputError: they are of none or of several.
+        """
+        names = sorted({one.node_name for one in self.slices if one.node_name})
+        if len(names) != 1:
+            some = ", ".join(names[:5])
+            raise InputError(f"expected the name of a node, since the slices are of {len(names)} nodes: {some}")
+        return NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
 
 
 class _Results(Wire, frozen=True):
@@ -51,14 +70,8 @@ class _Allocation(Wire, frozen=True):
     node_selector: NodeSelector | None = None
 
 
-class _ClaimStatus(Wire, frozen=True):
-    name: str
-    resource_claim_name: str = ""
-
-
 class _Status(Wire, frozen=True):
     allocation: _Allocation | None = None
-    resource_claim_statuses: tuple[_ClaimStatus, ...] = ()
 
 
 class _Metadata(Wire, frozen=True):
@@ -77,18 +90,6 @@ class _Object(Wire, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name or self.metadata.generate_name
-
-
-class _Reference(Wire, frozen=True):
-    """A claim of a pod."""
-
-    name: str = ""
-    resource_claim_name: str = ""
-    resource_claim_template_name: str = ""
-
-
-class _References(Wire, frozen=True):
-    resource_claims: tuple[_Reference, ...] = ()
 
 
 class _Devices(Wire, frozen=True):
@@ -110,13 +111,24 @@ def read_resources(text: str | bytes, source: str) -> Resources:
     Raises:
         InputError: the text or an object in it is malformed.
     """
+    return resources_of(read_documents(text, source), source)
+
+
+def resources_of(documents: Sequence[object], source: str) -> Resources:
+    """Return the objects among documents, in the manner of `read_resources`.
+
+    Raises:
+        InputError: an object is malformed.
+    """
     found: dict[str, list[Any]] = {kind: [] for kind in (*_READERS, "Pod")}
-    for place, document in _objects(read_documents(text, source), source):
+    for place, document in _objects(documents, source):
         kind = document.get("kind")
         if kind == "DeviceTaintRule":
             warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
         if kind == "Pod":
-            found[kind].append(document)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+                found[kind].append(pod_from_manifest(document, place))
         elif isinstance(kind, str) and kind in _READERS:
             version = document.get("apiVersion")
             if version not in [f"{_GROUP}{one}" for one in _VERSIONS]:
@@ -125,7 +137,7 @@ def read_resources(text: str | bytes, source: str) -> Resources:
     return Resources(*map(tuple, found.values()))
 
 
-def _objects(documents: list[object], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _objects(documents: Sequence[object], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, document in enumerate(documents, 1):
         place = f"document {number} of {source}" if len(documents) > 1 else source
         if document is None:
@@ -240,27 +252,22 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def claims_of_pod(pod: object, resources: Resources, place: str) -> tuple[Claim, ...]:
+def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
     """Return the claims of a pod, in its order: those that it names, and those that its templates make.
 
     Raises:
-        InputError: the pod is malformed, or a claim or template is not among the resources.
+        InputError: a claim or template is not among the resources.
     """
-    found = decode(without_nulls(pod), _Object, place)
-    made = {status.name: status.resource_claim_name for status in found.status.resource_claim_statuses}
     claims = []
-    for number, one in enumerate(decode(found.spec, _References, f"{place}: spec").resource_claims):
-        name, known, kind = one.resource_claim_name or made.get(one.name), resources.claims, "ResourceClaim"
+    for number, one in enumerate(pod.constraints.claims):
+        name, known, kind = one.claim, resources.claims, "ResourceClaim"
         if not name:
-            name, known, kind = one.resource_claim_template_name, resources.templates, "ResourceClaimTemplate"
-        where = f"{place}: spec.resourceClaims[{number}]"
+            name, known, kind = one.template, resources.templates, "ResourceClaimTemplate"
+        where = f"the pod: spec.resourceClaims[{number}]"
         if not name:
             raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", one.name)
-        namespace = found.metadata.namespace or "default"
-        claim = next((it for it in known if it.name == name and (it.namespace or "default") == namespace), None)
+        claim = next((it for it in known if it.name == name and (it.namespace or "default") == pod.namespace), None)
         if claim is None:
             raise InputError(f"expected the {kind} {name!r} among the resources, which is missing ({where})")
-        if known is resources.templates:
-            claim = msgspec.structs.replace(claim, name=f"{found.name or 'pod'}-{one.name}")
-        claims.append(claim)
+        claims.append(claim if one.claim else msgspec.structs.replace(claim, name=f"{pod.name}-{one.name}"))
     return tuple(claims)

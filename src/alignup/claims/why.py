@@ -16,6 +16,8 @@ from alignup.claims.objects import ALL, Toleration
 from alignup.claims.problem import AllocationError, InUse, attribute_of, make_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from alignup.claims.objects import Claim, Constraint, Request, Subrequest
     from alignup.claims.problem import Problem, Question
 
@@ -180,12 +182,13 @@ def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
 def _tolerations(question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
     everything = (Toleration(operator="Exists"),)
-    tolerant = _all_ways(request, lambda one: changed(one, tolerations=everything))
+    tolerant = all_ways(request, lambda one: changed(one, tolerations=everything))
     alone = changed(claim, requests=(tolerant,), constraints=())
     return ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
 
 
-def _all_ways(request: Request, change: Any) -> Request:
+def all_ways(request: Request, change: Callable[[Subrequest], Subrequest]) -> Request:
+    """Return a request with each way to serve it changed."""
     exactly = None if request.exactly is None else change(request.exactly)
     return changed(request, exactly=exactly, first_available=tuple(change(one) for one in request.first_available))
 
@@ -201,7 +204,7 @@ def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple
             def less(one: Subrequest, count: int = count) -> Subrequest:
                 return changed(one, count=count)
 
-            requests = (*claim.requests[:place], _all_ways(request, less), *claim.requests[place + 1 :])
+            requests = (*claim.requests[:place], all_ways(request, less), *claim.requests[place + 1 :])
             if _works(question, claims=(*before, changed(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
     return ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options
+from alignup.cli.claims import meeting_lines
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe
@@ -19,8 +20,9 @@ from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from alignup.claims.on_node import Meeting
     from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
@@ -70,7 +72,10 @@ def command(
     there = [answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
+    meetings: dict[str, Meeting] = {}
     for pod in asked.pods:
+        if meeting := meeting_on(node, pod):
+            meetings[pod.uid] = meeting
         hints = hints_of(node, pod) if with_hints else None  # as they are before
         answers.append((pod, node.admit(pod), hints))
     if not node.whole_verdict:
@@ -80,11 +85,25 @@ def command(
         for one in there:
             print_json(one)
         for pod, admission, hints in answers:
-            answer = answer_dict(node, pod, admission)
+            answer = answer_dict(node, pod, admission) | claims_dict(meetings.get(pod.uid))
             print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
     else:
-        show(node, loaded.title, answers, asked.there)
+        show(node, loaded.title, answers, asked.there, meetings)
     return 0 if all(admission.admitted for _, admission, _ in answers) else 1
+
+
+def meeting_on(node: Node, pod: Pod) -> Meeting | None:
+    """Return what the claims of a pod will come to on a node; None: nothing is known of claims."""
+    if node.claims is None:
+        return None
+    from alignup.claims.on_node import foretell
+
+    return foretell(node, pod)
+
+
+def claims_dict(meeting: Meeting | None) -> dict[str, Any]:
+    """Return the same in JSON's types, for a key of its own."""
+    return {} if meeting is None else {"claims": meeting.to_dict()}
 
 
 def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
@@ -195,7 +214,9 @@ def admission_of(node: Node, pod: Pod) -> Admission:
     return Admission(True, "", got, numa_node_ids=node.machine.numa_node_ids)
 
 
-def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod] = ()) -> None:
+def show(
+    node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod], meetings: Mapping[str, Meeting]
+) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
     console.print(safe(title))
@@ -211,6 +232,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
+        for line in meeting_lines(meetings.get(pod.uid)):
+            console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")

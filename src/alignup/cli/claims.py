@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,11 @@ from alignup.cli.inputs import read_bytes, read_mapping
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from alignup.claims.allocate import ClaimResult
     from alignup.claims.objects import Claim, Device
+    from alignup.claims.on_node import Meeting
     from alignup.claims.pools import DeviceId
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
@@ -25,12 +27,7 @@ if TYPE_CHECKING:
 @options.subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
 def command(
     *,
-    resources: tuple[str, ...] = options.file(
-        "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
-        "repeatable. Claims in it that have an allocation hold their devices.",
-        *("--resources", "-r"),
-        multiple=True,
-    ),
+    resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
         "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
         "devices are.",
@@ -100,8 +97,7 @@ def _allocate(
     from alignup.claims.problem import AllocationError, make_problem, question_of
     from alignup.claims.read import Resources
 
-    known = sum((_read(name) for name in resources), start=Resources())
-    asked = sum((_read(name) for name in files), start=Resources())
+    known, asked = read_all(resources), read_all(files)
     known += Resources(claims=asked.claims, templates=asked.templates)
     claims = _claims(asked, known)
     if not claims:
@@ -119,10 +115,32 @@ def _allocate(
     return 0
 
 
-def _read(name: str) -> Resources:
-    from alignup.claims.read import read_resources
+def read_all(names: Iterable[str]) -> Resources:
+    """Return the objects in some files; pods that are read from now on may have claims without a warning.
 
-    return read_resources(read_bytes(name), name)
+    Raises:
+        InputError: a file is not what it should be.
+    """
+    from alignup.claims.read import Resources, read_resources
+    from alignup.kubernetes.manifest import IGNORED_CLAIMS
+
+    warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+    return sum((read_resources(read_bytes(name), name) for name in names), start=Resources())
+
+
+def meeting_lines(meeting: Meeting | None) -> Iterator[str]:
+    """Yield what a pod's claims come to, for people."""
+    if meeting is None:
+        return
+    for one in meeting.devices:
+        near = f", NUMA node {one.numa_nodes[0]}" if one.numa_nodes else ""
+        yield f"claim {one.claim}: {one.request}: {one.id}{near}"
+    if meeting.refusal:
+        yield f"cannot allocate all claims: {meeting.refusal}"
+    elif meeting.devices:
+        words = {True: "they meet", False: "they do not meet", None: "it cannot be told whether they meet"}
+        yield f"{words[meeting.meet]} the pod's CPUs and memory"
+    yield from (f"would help: {one}" for one in meeting.helps)
 
 
 def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
@@ -132,13 +150,13 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     if len(asked.pods) > 1:
         raise InputError(f"expected the claims of one pod, got those of {len(asked.pods)} pods")
     if asked.pods:
-        return claims_of_pod(asked.pods[0], known, "the pod")
+        return claims_of_pod(asked.pods[0], known)
     return (*asked.claims, *asked.templates)
 
 
 def _node(root: str | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
-    from alignup.kubernetes.node_object import NodeObject, node_object
+    from alignup.kubernetes.node_object import node_object
 
     addresses: dict[str, int] = {}
     facts = None
@@ -146,14 +164,10 @@ def _node(root: str | None, node_file: str | None, known: Resources) -> tuple[No
         facts, addresses = _node_of_files(root)
     if node_file is not None:
         facts = node_object(read_mapping(node_file), node_file)
-    if facts is None:
-        names = sorted({one.node_name for one in known.slices if one.node_name})
-        if len(names) != 1:
-            raise click.UsageError(
-                f"expected --node or --node-object, since the slices are of {len(names)} nodes: {', '.join(names[:5])}"
-            )
-        facts = NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
-    return facts, addresses
+    try:
+        return facts or known.only_node, addresses
+    except InputError as error:
+        raise click.UsageError(f"{error}; give --node or --node-object") from error
 
 
 def _node_of_files(root: str) -> tuple[NodeObject | None, dict[str, int]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from alignup.cli import options
-from alignup.cli.admit import same_refusal, say_what_is_ignored
+from alignup.cli.admit import claims_dict, meeting_on, same_refusal, say_what_is_ignored
+from alignup.cli.claims import meeting_lines
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
 from alignup.cli.failures import need_extra
 from alignup.cli.inputs import HERE, NodeSource, Pictures, asked_pods, asked_resizes, load_node
@@ -22,6 +23,7 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from alignup.claims.on_node import Meeting
     from alignup.cli.inputs import AskedPods, AskedResize, LoadedNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
@@ -75,7 +77,7 @@ def command(
     asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     rejected = [one.pod for one in asked.rejected]
     say_what_is_ignored(loaded, [*asked.pods, *rejected], source)
-    others = None if nodes is None else OtherNodes(nodes, version)
+    others = None if nodes is None else OtherNodes(nodes, version, source.resources)
     found: list[Explanation] = []
     teller = Teller(product=product, as_json=as_json)
     for pod in () if pictures.take_the_output else asked.there:
@@ -139,6 +141,8 @@ class Explained(NamedTuple):
     """It differs from the pod before in its name only, and is refused for the same words."""
     was: PodDocument | None = None
     """The pod's document, if its kubelet has rejected it before."""
+    meeting: Meeting | None = None
+    """What its claims come to."""
 
 
 def explained(node: Node, asked: AskedPods) -> Iterator[Explained]:
@@ -150,11 +154,11 @@ def explained(node: Node, asked: AskedPods) -> Iterator[Explained]:
             is_alike = True
         else:
             explanation, is_alike = node.explain(pod), False
-        yield Explained(pod, explanation, is_alike)
+        yield Explained(pod, explanation, is_alike, meeting=meeting_on(node, pod))
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
-        yield Explained(one.pod, node.explain(one.pod), was=one)
+        yield Explained(one.pod, node.explain(one.pod), was=one, meeting=meeting_on(node, one.pod))
 
 
 class Teller:
@@ -172,10 +176,14 @@ class Teller:
             self._alike.append(one.pod)
             return
         self.end_of_alike()
-        explanation, was = one.explanation, one.was
+        explanation, was, meeting = one.explanation, one.was, one.meeting
         taking = others and others.taking(one.pod)
         if self._as_json:
-            told = explanation.to_dict(product=self._product) | ({"cluster": taking} if taking else {})
+            told = (
+                explanation.to_dict(product=self._product)
+                | ({"cluster": taking} if taking else {})
+                | claims_dict(meeting)
+            )
             if was is not None:
                 told["was"] = {"reason": was.reason, "message": was.message}
             print_json(told)
@@ -185,6 +193,10 @@ class Teller:
         if was is not None:
             show_rejection(explanation, was)
         show_explanation(explanation, product=self._product)
+        if lines := list(meeting_lines(meeting)):
+            show_note(lines[0])
+            for line in lines[1:]:
+                click.echo(one_line(line))
         if taking:
             show_note(taking_words(taking))
 
@@ -217,11 +229,11 @@ class OtherNodes:
         InputError: the file holds none.
     """
 
-    def __init__(self, name: str, version: KubeletVersion | None) -> None:
+    def __init__(self, name: str, version: KubeletVersion | None, resources: Sequence[str] = ()) -> None:
         from alignup.cli.rank import load_cluster
         from alignup.cluster.node_totals import Fit
 
-        self._cluster = load_cluster(name, version)
+        self._cluster = load_cluster(name, version, resources=resources)
         self._fit = Fit(self._cluster)
 
     def taking(self, pod: Pod) -> dict[str, Any]:

@@ -241,6 +241,8 @@ class NodeSource(options.Gathered):
     inventory: str | None = options.inventory
     selectors: tuple[str, ...] = options.selectors
     near_cpus: bool = options.near_cpus
+    resources: tuple[str, ...] = options.resources
+    dra_hints: bool = options.flag("Let the devices of claims give hints, as those of plugins do; no kubelet does so.")
     lenient: bool = options.flag(
         "Accept options of the configuration whose feature gates are off by default, and say so."
     )
@@ -318,6 +320,17 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     Raises:
         InputError: an input is not what it should be.
     """
+    if not source.resources:
+        return load_bare_node(source, version)
+    from alignup.cli.claims import read_all  # which reads inputs
+
+    loaded = load_bare_node(source, version)
+    loaded.node.know_claims(read_all(source.resources), name=source.node_name or "", dra_hints=source.dra_hints)
+    return loaded
+
+
+def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
+    """Return the same without what is known of claims."""
     if source.kubelet_node is not None:
         return load_kubelet_node(source.kubelet_node, source, version)
     if source.kubeconfig is not None:

@@ -320,6 +320,12 @@ asked_kubeconfig: Final = file(
     "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]",
     "--kubeconfig",
 )
+resources: Final = file(
+    "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
+    "repeatable. Claims in it that have an allocation hold their devices.",
+    *("--resources", "-r"),
+    multiple=True,
+)
 kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", "--kubeconfig")
 state: Final = value(
     "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",

@@ -51,6 +51,10 @@ def command(
         "Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
         "--replicas",
     ),
+    resources: tuple[str, ...] = options.resources,
+    require_dra_alignment: bool = options.flag(
+        "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last."
+    ),
     as_json: bool = options.json("a pod"),
     pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:
@@ -76,6 +80,8 @@ def command(
         say_what_is_unknown(asked)
     else:
         cluster = load_cluster(nodes, version)
+    if resources:
+        cluster = with_claims(cluster, resources)
     asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
     if koordinator_profile is not None:
         return 0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1
@@ -84,7 +90,7 @@ def command(
     for number, pod in enumerate(asking):
         answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
         answer.exact[[cluster.index(name) for name in by_amounts]] = False
-        ranking = rank(cluster, pod, answer, fit)
+        ranking = rank(cluster, pod, answer, fit, require_dra_alignment=require_dra_alignment)
         most = max(most, len(ranking.order))
         # nothing without nodes
         replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
@@ -98,17 +104,22 @@ def command(
     return 0 if most else 1
 
 
-def load_cluster(name: str, version: KubeletVersion | None = None, *, can_admit: bool = False) -> Cluster:
+def load_cluster(
+    name: str, version: KubeletVersion | None = None, *, can_admit: bool = False, resources: Sequence[str] = ()
+) -> Cluster:
     """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects; bad ones are warned of.
 
     Args:
         name: of the file.
         version: the release of all kubelets; None: what node lines or Node objects say, or the newest known.
         can_admit: make nodes up where only amounts are known, so that pods can be admitted.
+        resources: names of files with the objects of claims.
 
     Raises:
-        InputError: it holds neither.
+        InputError: it holds neither, or no nodes that know where devices are.
     """
+    if resources:
+        return with_claims(load_cluster(name, version, can_admit=can_admit), resources)
     from alignup.cluster import Cluster
 
     data = read_bytes(name)
@@ -129,6 +140,23 @@ def say_what_is_unknown(asked: AskedCluster) -> None:
     """Warn of the nodes of a cluster that publish nothing."""
     if asked.unknown:
         warn(f"nothing is known of {counted(len(asked.unknown), 'node')}: {some_of(asked.unknown, SHOWN_NAMES)}")
+
+
+def with_claims(cluster: Cluster, resources: Sequence[str]) -> Cluster:
+    """Return a cluster whose nodes give pods devices for their claims.
+
+    Raises:
+        InputError: only amounts are known of the nodes.
+    """
+    from alignup.cli.claims import read_all
+
+    if not cluster.nodes:
+        raise InputError("expected nodes as JSON lines with --resources, got NodeResourceTopology objects")
+    known = read_all(resources)
+    for name, node in zip(cluster.names, cluster.nodes, strict=True):
+        node.know_claims(known, name=name)
+        cluster.update(name, node)
+    return cluster
 
 
 def is_json_lines(data: bytes) -> bool:
@@ -156,6 +184,7 @@ def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int)
                 "numaNodes": [ids[position] for position in bit_numbers(mask)] or None,
                 "preferred": bool(answer.preferred[index]),
                 "exact": bool(answer.exact[index]),
+                **({"draAligned": ranking.meets[index]} if index in ranking.meets else {}),
             }
         )
     return found
@@ -197,11 +226,13 @@ def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: 
             nodes_text(one["numaNodes"]),
             yes_or_no(one["preferred"]) if one["node"] not in ranking.unmanaged else "-",
             yes_or_no(one["exact"]),
+            *([{True: "yes", False: "no", None: "-"}[one["draAligned"]]] if ranking.meets else ()),
         )
         for one in placements(cluster, answer, ranking, top)
     ]
     if rows:
-        headings = ("node", "score", "NUMA nodes", "preferred", "certain")
+        claims = ("near its claims' devices",) if ranking.meets else ()
+        headings = ("node", "score", "NUMA nodes", "preferred", "certain", *claims)
         print_whole(console, Table(*headings, numbers=("score",), rows=rows))
     if ranking.unmanaged:
         console.print(f"without NUMA management, so last: {safe(some_of(ranking.unmanaged, SHOWN_NAMES))}")

@@ -46,6 +46,7 @@ def command(
     ),
     attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=options.WholeNumber(min=1)),
     version: KubeletVersion | None = options.kubelet_version,
+    resources: tuple[str, ...] = options.resources,
     as_json: bool = options.json(),
 ) -> None:
     """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
@@ -56,7 +57,7 @@ def command(
 
     if (pods is None) == (generate is None):
         raise click.UsageError("give either --pods or --generate")
-    cluster = load_cluster(nodes, version, can_admit=True)
+    cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
     simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
     events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
     if not events:
@@ -88,7 +89,10 @@ def show(report: dict[str, Any]) -> None:
         ("noRoom", "found no node with enough in sum"),
         ("noAlignment", "found nodes with enough in sum, none that could align it"),
         ("refused", "refused by the node that was chosen"),
+        ("misaligned", "placed with devices of claims that are not near their CPUs and memory"),
     ):
+        if key not in report:
+            continue
         console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} refusals: {reason}")

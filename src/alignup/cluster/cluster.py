@@ -44,9 +44,10 @@ REASONS: Final = (
     "SMTAlignmentError",
     "UnschedulableAndUnresolvable",
     "EmptyPodSharedPoolError",
+    "Unschedulable",
 )
-"""The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, and Koordinator's
-for a pod that brings another policy than the node has."""
+"""The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, Koordinator's for
+a pod that brings another policy than the node has, and the scheduler's for claims that cannot be allocated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,6 +41,8 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     labels: dict[str, str] = {}
     kubelet_version: str | None = None
     node_object: dict[str, Any] | None = None
+    resources: list[Any] | None = None
+    dra_hints: bool = False
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
@@ -120,6 +122,8 @@ class NodeReader:
             labels=wire.labels or (known.labels if known else None),
             single_numa_node_exclusive=wire.single_numa_node_exclusive,
         )
+        if wire.resources is not None:
+            node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)
         for index, manifest in enumerate(wire.pods):
             admission = node.admit(pod_from_manifest(manifest))
             if not admission.admitted:

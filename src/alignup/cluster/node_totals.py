@@ -138,6 +138,7 @@ def demand_key(pod: Pod) -> object:
     """Return the same for pods that ask for the same."""
     return (
         tuple(pod.annotations.items()),
+        pod.constraints.claims,
         tuple(
             [
                 (

@@ -7,7 +7,7 @@ node without NUMA management aligns nothing, whatever it admits; both are added 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -65,6 +65,9 @@ class Ranking:
     """Names of the nodes in `order` that align nothing: their policy is none, or nothing is known of them."""
     refused: tuple[Refused, ...]
     """In the cluster's order."""
+    meets: Mapping[int, bool | None] = field(default_factory=dict)
+    """By index of a node in `order`, whether the devices of the pod's claims would meet its CPUs and memory there; see
+    `ClaimProvider.do_meet` of `alignup.claims.on_node`. Empty: nothing is known of claims."""
 
     @property
     def refusals(self) -> Mapping[str, int]:
@@ -84,7 +87,7 @@ class Ranking:
         return tuple(sorted(found, key=lambda group: (-len(group.nodes), group.reason, group.cause)))
 
 
-def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
+def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dra_alignment: bool = False) -> Ranking:
     """Return the nodes that would admit a pod and have enough in sum, best first.
 
     Args:
@@ -92,6 +95,8 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
         pod: the pod.
         answer: what `cluster.evaluate` returned for it.
         fit: what the nodes have in sum.
+        require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its CPUs and memory;
+            else the others come first.
     """
     shortages = fit.shortages(pod, len(cluster))
     is_short = np.array([shortage is not None for shortage in shortages], np.bool_)
@@ -103,7 +108,35 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit) -> Ranking:
     order = np.concatenate([best[managed], best[~managed]]) if len(best) else best
     refused = _refused(cluster, pod, answer, shortages)
     unmanaged = tuple(cluster.names[index] for index in order[int(managed.sum()) :].tolist())
-    return Ranking(order, unmanaged, refused)
+    ranking = Ranking(order, unmanaged, refused)
+    return _by_claims(cluster, pod, ranking, require=require_dra_alignment) if pod.constraints.claims else ranking
+
+
+def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -> Ranking:
+    """Return a ranking with the nodes first where the devices of the pod's claims meet its CPUs and memory."""
+    from alignup.claims.on_node import foretell  # noqa: PLC0415  # few pods have claims
+
+    nodes = cluster.nodes
+    found = {index: foretell(nodes[index], pod, suggest=False) for index in ranking.order.tolist()} if nodes else {}
+    meets = {index: one.meet for index, one in found.items() if one is not None}
+    order = sorted(ranking.order.tolist(), key=lambda index: _PREFERENCE.index(meets.get(index)))
+    kept = [index for index in order if meets.get(index) or not (require and meets)]
+    refused = [Refused(cluster.names[index], *_MISALIGNED) for index in order if index not in set(kept)]
+    names = {cluster.names[index] for index in kept}
+    return Ranking(
+        np.array(kept, np.intp),
+        tuple(name for name in ranking.unmanaged if name in names),
+        (*ranking.refused, *refused),
+        meets,
+    )
+
+
+_PREFERENCE: Final = (True, None, False)
+_MISALIGNED: Final = (
+    "Unschedulable",
+    "the devices of the pod's claims would not be near its CPUs and memory, or that cannot be told",
+    "devices of claims elsewhere",
+)
 
 
 def _refused(

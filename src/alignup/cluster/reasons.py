@@ -42,6 +42,7 @@ _OTHERS: Final = {
     "UnexpectedAdmissionError": "too little is left to allocate",
     "SMTAlignmentError": _WHOLE_CORES,
     "UnschedulableAndUnresolvable": _OTHER_POLICY,
+    "Unschedulable": "its claims cannot be allocated",
 }
 _TOGETHER: Final = "the containers do not fit together"
 

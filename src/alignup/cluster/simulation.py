@@ -228,6 +228,8 @@ class Report:
     """By resource, the mean part of what was free that lay on nodes which had room for the pod at hand in sum and would
     have refused it; over arrivals spread evenly over the trace."""
 
+    misaligned: int | None = None
+    """Placed pods of which some device of a claim is not near their CPUs and memory; None: no claims are known."""
     causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a pod was
     tried, or, of a pod that no node could align, one that had enough in sum."""
@@ -240,6 +242,7 @@ class Report:
             "noRoom": self.no_room,
             "noAlignment": self.no_alignment,
             "refused": self.refused,
+            **({} if self.misaligned is None else {"misaligned": self.misaligned}),
             "refusals": dict(self.refusals),
             "causes": [
                 {"reason": reason, "cause": cause, "count": count}
@@ -347,6 +350,7 @@ class Simulation:
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
             stranded=totals.by_name(meter.stranded),
+            misaligned=counts["misaligned"] if any(node.claims for node in self._nodes) else None,
             causes=dict(self._causes),
         )
 
@@ -415,6 +419,9 @@ class Simulation:
             self._refusals[admission.reason] += 1
             self._causes[admission.reason, told_by(self._nodes[index], pod, admission.refusal)] += 1
             return False
+        claims = self._nodes[index].claims
+        if claims is not None and claims.do_meet(pod, admission.containers) is False:
+            self._counts["misaligned"] += 1
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)
         return True
@@ -499,7 +506,7 @@ class Candidates:
         cluster, count = self._cluster, len(self._cluster)
         answer = Evaluation.empty(len(cluster))
         return Demand(
-            pod,
+            pod.renamed(uid=f"{pod.uid}/asked"),  # nodes that are asked themselves may have the pod by then
             self._totals.request(pod),
             np.zeros(count, np.bool_),
             np.full(count, -np.inf),

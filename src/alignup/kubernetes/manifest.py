@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.pod import ANY_NODE, NodeConstraints
+from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, PodClaim
 from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, stored_qos_of, wishes_of
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 
@@ -29,6 +29,8 @@ WORKLOADS: Final = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """The kinds of Kubernetes that make pods, and where they keep the template."""
+IGNORED_CLAIMS: Final = "the resource claims of pod"
+"""How the warning begins that those ignore who know the claims' objects."""
 _OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
@@ -80,7 +82,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     ]
     namespace = metadata.namespace or "default"
     if spec.resource_claims:
-        warn(f"the resource claims of pod {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
+        warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
     return build_pod(
         uid=metadata.uid or f"{namespace}/{name}",
         name=name,
@@ -90,16 +92,35 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
         wishes=wishes,
         pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
         allocated={} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
-        constraints=_constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), before),
+        constraints=_constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), _claims(spec, wire.status), before),
         stored_qos=stored_qos,
     )
 
 
-def _constraints(spec: PodSpecWire, os_label: str, before: str) -> NodeConstraints:
+def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
+    """Return the claims of a pod, with the names that its status knows."""
+    made = {one.name: one.resource_claim_name for one in (status and status.resource_claim_statuses) or ()}
+    uses = {
+        (use.name, container.name or "")
+        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
+        for use in (container.resources and container.resources.claims) or ()
+    }
+    return tuple(
+        PodClaim(
+            one.name,
+            one.resource_claim_name or made.get(one.name) or "",
+            one.resource_claim_template_name or "",
+            tuple(sorted(container for name, container in uses if name == one.name)),
+        )
+        for one in spec.resource_claims or ()
+    )
+
+
+def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...], before: str) -> NodeConstraints:
     """Return what a pod demands of the node as a whole."""
     demands = (
         spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.os, spec.priority,
-        spec.priority_class_name, spec.overhead, os_label,
+        spec.priority_class_name, spec.overhead, os_label, claims,
     )  # fmt: skip
     containers = [
         *(one for one in spec.init_containers or () if one.restart_policy == "Always"),
@@ -119,6 +140,7 @@ def _constraints(spec: PodSpecWire, os_label: str, before: str) -> NodeConstrain
         host_ports=tuple(_host_ports(containers, is_host_network=bool(spec.host_network))),
         os=str((spec.os or {}).get("name") or ""),
         os_label=os_label,
+        claims=claims,
         priority=priority,
         overhead={
             name: thousandths(amount) if name == "cpu" else whole_units(amount) for name, amount in overhead.items()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.versions import PodReading
 
-__all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod", "PodReadings"]
+__all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
 
 
 class Container(Record):
@@ -53,6 +53,18 @@ class PodReadings(Protocol):
         """Return the readings of the pod with other values in some of its fields."""
 
 
+class PodClaim(Record):
+    """A claim of a pod (`spec.resourceClaims`), by which the scheduler gives it devices."""
+
+    name: str
+    claim: str = ""
+    """The name of the ResourceClaim; empty: it is not made yet."""
+    template: str = ""
+    """The name of the ResourceClaimTemplate of which it is made; empty: the claim is there by itself."""
+    containers: tuple[str, ...] = ()
+    """Those that use it."""
+
+
 class NodeConstraints(Record):
     """What a pod's spec demands of a node as a whole, beyond what the resource managers look at."""
 
@@ -72,6 +84,7 @@ class NodeConstraints(Record):
     """The requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`."""
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
     """`spec.overhead`, in the same units."""
+    claims: tuple[PodClaim, ...] = ()
 
 
 ANY_NODE = NodeConstraints()

@@ -65,11 +65,20 @@ class NodeWire(msgspec.Struct):
     status: NodeStatusWire | None = None
 
 
+class ClaimWire(msgspec.Struct, rename="camel", gc=False):
+    """A claim of a pod on the wire, what its status says of it, or the use of it by a container."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class ResourcesWire(msgspec.Struct, gc=False):
     """A resources section on the wire; quantities are strings or numbers there."""
 
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
+    claims: list[ClaimWire] | None = None
 
 
 class ContainerWire(msgspec.Struct, rename="camel", gc=False):
@@ -87,7 +96,7 @@ class PodSpecWire(msgspec.Struct, rename="camel", gc=False):
     containers: list[ContainerWire] | None = None
     init_containers: list[ContainerWire] | None = None
     resources: ResourcesWire | None = None
-    resource_claims: list[Any] | None = None
+    resource_claims: list[ClaimWire] | None = None
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
@@ -111,6 +120,7 @@ class PodStatusWire(msgspec.Struct, rename="camel", gc=False):
 
     container_statuses: list[ContainerStatusWire] | None = None
     init_container_statuses: list[ContainerStatusWire] | None = None
+    resource_claim_statuses: list[ClaimWire] | None = None
 
 
 class MetadataWire(msgspec.Struct, rename="camel", gc=False):

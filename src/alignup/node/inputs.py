@@ -40,6 +40,8 @@ KEYS: Final = (
     "wholeVerdict",
     "kubeletVersion",
     "nodeObject",
+    "resources",
+    "draHints",
     "name",
     "steps",
     "pods",

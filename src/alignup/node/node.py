@@ -14,6 +14,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.node_fit import Misfit, NodeLimits, misfit_of, node_limits
+from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.node_object import node_object as decode_node_object
 from alignup.kubernetes.pod import Pod
 from alignup.machine.load import machine_with_devices_from_dict
@@ -47,10 +48,11 @@ from alignup.topology_manager.scope import KUBELET, Refusal
 if TYPE_CHECKING:
     import os
 
+    from alignup.claims.on_node import ClaimProvider
+    from alignup.claims.read import Resources
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
     from alignup.kubelet.read import KubeletOptions
-    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.device_inventory import Device
@@ -80,6 +82,8 @@ class Node:
         whole_verdict: let the kubelet's own checks follow those of its managers, see `whole_verdict`.
         pair: two resources each, such as `["nvidia.com/gpu", "example.com/nic"]`, whose devices are chosen together,
             nearest in the PCIe tree first; with `"required"` as third word, or refused. No kubelet does this.
+        resources: the objects of claims (DRA) as `kubectl get -o json` prints them; see `know_claims`.
+        dra_hints: let claims' devices give hints as plugins' devices do.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -87,8 +91,8 @@ class Node:
     """
 
     __slots__ = (
-        "_keeps_bindings", "_pod_policies", "config", "cpu", "devices", "labels", "machine", "manager", "memory",
-        "node_object", "single_numa_node_exclusive", "whole_verdict",
+        "_keeps_bindings", "_pod_policies", "claims", "config", "cpu", "devices", "labels", "machine", "manager",
+        "memory", "node_object", "single_numa_node_exclusive", "whole_verdict",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +112,8 @@ class Node:
         node_object: NodeObject | Mapping[str, Any] | None = None,
         whole_verdict: bool = False,
         pair: Iterable[str | Sequence[str]] = (),
+        resources: Resources | Sequence[Mapping[str, Any]] | None = None,
+        dra_hints: bool = False,
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = checked_machine(machine).disjoint()
@@ -143,6 +149,10 @@ class Node:
         self.whole_verdict = whole_verdict
         """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
         amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time."""
+        self.claims: ClaimProvider | None = None
+        """What is known of claims; None: those of pods are ignored."""
+        if resources is not None:
+            self.know_claims(resources, dra_hints=dra_hints)
 
     @classmethod
     def from_dict(
@@ -184,6 +194,8 @@ class Node:
             keep_refused_bindings=is_set(data, "keepRefusedBindings", default=True),
             node_object=known,
             whole_verdict=is_set(data, "wholeVerdict", default=False),
+            resources=data.get("resources"),
+            dra_hints=is_set(data, "draHints", default=False),
         )
 
     @classmethod
@@ -204,6 +216,37 @@ class Node:
         from alignup.kubelet.read import read_kubelet_node  # noqa: PLC0415  # which makes nodes
 
         return read_kubelet_node(root, **options).node
+
+    def know_claims(
+        self,
+        resources: Resources | Sequence[Mapping[str, Any]],
+        *,
+        name: str = "",
+        release: str = "1.37",
+        dra_hints: bool = False,
+    ) -> None:
+        """Give pods devices for their claims from now on, as the scheduler does.
+
+        Args:
+            resources: ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates.
+            name: of the node; empty: that of the Node object, or of the one node that the slices are of.
+            release: of the scheduler.
+            dra_hints: let the devices give hints as plugins' devices do, and be chosen near the affinity.
+
+        Raises:
+            InputError: an object is malformed, or the node's name is not known.
+        """
+        from alignup.claims.gates import gates_of  # noqa: PLC0415  # few nodes have claims
+        from alignup.claims.on_node import ClaimProvider  # noqa: PLC0415  # as above
+        from alignup.claims.read import Resources, resources_of  # noqa: PLC0415  # as above
+
+        found = resources if isinstance(resources, Resources) else resources_of(resources, "resources")
+        known = self.node_object
+        if name and (known is None or known.name != name):
+            known = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
+        at = known if known is not None and known.name else found.only_node
+        self.claims = ClaimProvider(self.machine, found, at, gates_of(release), gives_hints=dra_hints)
+        self.manager.add_provider(self.claims)
 
     def __repr__(self) -> str:
         nodes, pods = len(self.machine.numa_nodes), len(self.pods)
@@ -336,7 +379,9 @@ class Node:
             other.devices = None if self.devices is None else self.devices.copy()
             other.cpu = None if self.cpu is None else self.cpu.copy()
             other.memory = None if self.memory is None else self.memory.copy()
-            mine, others = (self.devices, self.cpu, self.memory), (other.devices, other.cpu, other.memory)
+            other.claims = None if self.claims is None else self.claims.copy()
+            mine = self.devices, self.cpu, self.memory, self.claims
+            others = other.devices, other.cpu, other.memory, other.claims
             copies = dict(zip(map(id, mine), others, strict=True))
             providers = [copies.get(id(one)) or copied_provider(one) for one in self.manager.providers]
             other.manager = self.manager.copy(tuple(map(wrap, providers) if wrap else providers))

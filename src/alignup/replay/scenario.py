@@ -100,6 +100,8 @@ def admission_dict(
 ) -> dict[str, Any]:
     """Return an admission in JSON's types."""
     answer = {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": shared(node)}
+    if node.claims is not None and pod.constraints.claims:
+        answer["claims"] = {"devices": [one.to_dict() for one in node.claims.devices(pod.uid)]}
     containers = answer["containers"]
     if not recorders:
         return answer

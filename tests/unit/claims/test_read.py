@@ -9,6 +9,7 @@ import pytest
 from alignup.claims.objects import Toleration
 from alignup.claims.read import Resources, claims_of_pod, read_resources
 from alignup.errors import AlignupWarning, InputError
+from alignup.kubernetes.pod import Pod
 
 SLICE = """
 apiVersion: resource.k8s.io/{version}
@@ -87,10 +88,17 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
     }
     resources = read_resources(json.dumps({"kind": "List", "items": [claim("v1"), template]}), "all")
     references = [{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "c"}]
-    pod = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"resourceClaims": references}}
-    assert [str(one) for one in claims_of_pod(pod, resources, "pod")] == ["n/pod-a", "n/c"]
+    container = {"name": "c", "resources": {"claims": [{"name": "b"}]}}
+    manifest = {
+        "metadata": {"name": "pod", "namespace": "n"},
+        "spec": {"resourceClaims": references, "containers": [container]},
+    }
+    with pytest.warns(AlignupWarning, match="are ignored"):
+        pod = Pod.from_manifest(manifest)
+    assert [one.containers for one in pod.constraints.claims] == [(), ("c",)]
+    assert [str(one) for one in claims_of_pod(pod, resources)] == ["n/pod-a", "n/c"]
     with pytest.raises(InputError, match="which is missing"):
-        claims_of_pod(pod, Resources(), "pod")
+        claims_of_pod(pod, Resources())
 
 
 def test_what_decides_nothing_is_ignored_and_taint_rules_are_named() -> None:

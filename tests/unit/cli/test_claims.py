@@ -116,7 +116,12 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
         claim(("b", GPU, 2), name="two"),
     ]
     references = [{"name": name, "resourceClaimName": name} for name in ("one", "two")]
-    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"resourceClaims": references}}
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "p"},
+        "spec": {"resourceClaims": references, "containers": [{"name": "c"}]},
+    }
     for one in known[2:]:
         del one["metadata"]["namespace"]
     status, output = run(known, pod)
@@ -232,3 +237,110 @@ def test_hostile_lines_are_refused_in_one_line(tmp_path, question) -> None:
 def test_options_that_contradict_each_other() -> None:
     for options in ([], ["--scenarios", "a"], ["--scenarios", "a", "--selectors", "b", "--json"], ["--resources", "a"]):
         assert CliRunner().invoke(program, ["claims", *options]).exit_code == 2
+
+
+KUBELET = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
+
+
+def template(name: str = "t") -> dict[str, Any]:
+    found = claim(("gpu", GPU, 1), name=name)
+    return {**found, "kind": "ResourceClaimTemplate", "spec": {"spec": found["spec"]}}
+
+
+def pod(name: str = "p", *, cpu: int = 2) -> dict[str, Any]:
+    limits = {"cpu": cpu, "memory": "1Gi"}
+    container = {"name": "main", "resources": {"claims": [{"name": "c"}], "limits": limits}}
+    claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    metadata = {"name": name, "namespace": "default"}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"resourceClaims": claims, "containers": [container]}}
+
+
+def of_node(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the same objects for a node of another name."""
+    found: list[dict[str, Any]] = json.loads(json.dumps(objects).replace("node-a", name))
+    for one in found:
+        if one["kind"] == "ResourceSlice":
+            one["metadata"]["name"] += name
+    return found
+
+
+@pytest.fixture
+def files(write):
+    """Return files of a pod, of the objects of claims, and of three nodes: one meets, one does not, one has none."""
+    far, near = resources(device("g0", 1)), of_node(resources(device("g0", 0)), "node-b")
+    nodes = [{"name": f"node-{one}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}} for one in "cab"]
+    return {
+        "pod": write("pod.json", pod()),
+        "resources": write("far.json", {"kind": "List", "items": [*far, template()]}),
+        "more": write("near.json", {"kind": "List", "items": near[:1]}),
+        "nodes": write("nodes.jsonl", "".join(json.dumps(one) + "\n" for one in nodes)),
+        "config": write("kubelet.json", {"kind": "KubeletConfiguration", **KUBELET}),
+    }
+
+
+def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -> None:
+    words = ("--machine", "xeon-2s", "--config", files["config"], "--resources", files["resources"], files["pod"])
+    for command in ("admit", "explain"):
+        ended = alignup(command, *words)
+        assert (ended.status, "are ignored" in ended.err) == (0, False)
+        assert "claim default/p-c: gpu: gpu.example.com/node-a/g0, NUMA node 1" in ended.out
+        assert "they do not meet the pod's CPUs and memory" in ended.out
+        assert "let claims give hints" in ended.out
+        told = json.loads(alignup(command, "--json", *words).out)["claims"]
+        assert (told["meet"], [one["numaNodes"] for one in told["devices"]]) == (False, [[1]])
+        hinted = json.loads(alignup(command, "--json", "--dra-hints", *words).out)["claims"]
+        assert (hinted["meet"], hinted["helps"]) == (True, [])
+    assert "are ignored" in alignup("admit", "--machine", "xeon-2s", files["pod"]).err
+
+
+def test_a_pod_whose_claims_cannot_be_allocated_is_refused(alignup, files, write) -> None:
+    empty = write("none.json", {"kind": "List", "items": [*resources(), template()]})
+    ended = alignup("admit", "--machine", "xeon-2s", "--config", files["config"], "--resources", empty, files["pod"])
+    assert ended.status == 1
+    assert "refused: Unschedulable" in ended.out
+    assert "claim default/p-c, request gpu" in ended.out
+
+
+def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files) -> None:
+    words = ("rank", "--nodes", files["nodes"], "--resources", files["resources"], "--resources", files["more"])
+    told = json.loads(alignup(*words, "--json", files["pod"]).out)
+    assert [(one["node"], one["draAligned"]) for one in told["best"]] == [("node-b", True), ("node-a", False)]
+    assert [(one["node"], one["reason"]) for one in told["refused"]] == [("node-c", "Unschedulable")]
+    strict = json.loads(alignup(*words, "--require-dra-alignment", "--json", files["pod"]).out)
+    assert [one["node"] for one in strict["best"]] == ["node-b"]
+    assert sorted(one["node"] for one in strict["refused"]) == ["node-a", "node-c"]
+    assert "near its claims' devices" in alignup(*words, files["pod"]).out
+
+
+def test_simulate_counts_pods_whose_devices_are_elsewhere(alignup, files, write) -> None:
+    trace = [{"time": number, "admit": pod(f"p{number}"), "duration": 2.5} for number in range(4)]
+    pods = write("trace.jsonl", "".join(json.dumps(one) + "\n" for one in trace))
+    words = ("simulate", "--nodes", files["nodes"], "--pods", pods, "--json")
+    assert "misaligned" not in json.loads(alignup(*words).out)
+    known = ("--resources", files["resources"], "--resources", files["more"])
+    told = json.loads(alignup(*words, *known).out)
+    assert (told["placed"] + told["refused"] + told["noAlignment"], told["arrivals"]) == (4, 4)
+    assert told["placed"] >= 2
+    assert 0 < told["misaligned"] < told["placed"]
+
+
+def test_amounts_alone_do_not_tell_where_devices_are(alignup, files, write) -> None:
+    topology = {
+        "kind": "NodeResourceTopology",
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "metadata": {"name": "node-a"},
+        "zones": [{"name": "node-0", "type": "Node", "resources": []}],
+    }
+    nodes = write("topologies.json", {"kind": "List", "items": [topology]})
+    ended = alignup("rank", "--nodes", nodes, "--resources", files["resources"], files["pod"])
+    assert (ended.status, "--resources" in ended.err) == (2, True)
+
+
+def test_a_node_line_and_a_scenario_may_bring_their_own_objects(alignup, write) -> None:
+    own = {"resources": [*resources(device("g0", 1), device("g1", 0)), template()], "draHints": True}
+    line = {"name": "node-a", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}, **own}
+    told = json.loads(alignup("rank", "--nodes", write("n.jsonl", line), "--json", write("p.json", pod())).out)
+    assert told["best"][0]["draAligned"] is True
+    scenario = {**line, "name": "s", "steps": [{"admit": pod()}]}
+    answer = json.loads(alignup("replay", "--json", write("s.jsonl", scenario)).out)
+    assert answer["steps"][0]["claims"]["devices"][0]["device"] == "g1"

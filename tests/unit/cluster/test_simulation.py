@@ -126,6 +126,35 @@ def test_pods_that_stay_and_pods_that_were_there():
     assert (again.arrivals, again.placed) == (1, 0)
 
 
+class Nothing:
+    """A provider of a user, for whom a node is asked itself."""
+
+    def topology_hints(self, pod, container):
+        return None
+
+    def pod_topology_hints(self, pod):
+        return None
+
+    def allocate(self, pod, container, affinity):
+        pass
+
+    def release(self, pod_uid, container_name):
+        pass
+
+    def copy(self):
+        return Nothing()
+
+
+def test_nodes_that_are_asked_themselves_may_have_the_pod_that_asked_first():
+    """Pods that ask for the same share one question, whose pod may be there when a node is asked again."""
+    cluster = cluster_of(2)
+    for name, node in zip(cluster.names, cluster.nodes, strict=True):
+        node.manager.add_provider(Nothing())
+        cluster.update(name, node)
+    events = [arrival(f"p{number}", number, cpus=2) for number in range(6)]
+    assert Simulation(cluster).run(events).placed == 6
+
+
 def test_why_a_pod_has_no_place():
     """No node has as much in sum, or none can align it; a blind scheduler learns the latter from the node."""
     events = [arrival("a", cpus=16), arrival("b", cpus=10)]

@@ -1,0 +1,446 @@
+"""The claims of pods on one node: which devices they get, and whether those meet the pods' CPUs and memory.
+
+The scheduler chooses the devices of claims before the kubelet chooses CPUs and memory, and neither looks at the other.
+`ClaimProvider` allocates as they do, or gives hints, as the device manager does for the devices of plugins.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec.structs import replace as changed
+
+from alignup.claims.allocate import results_of, solve
+from alignup.claims.gates import gates_of
+from alignup.claims.locality import numa_attribute_of, numa_nodes_of
+from alignup.claims.objects import Allocated, Amount, Cel, Constraint, Selector
+from alignup.claims.pools import DeviceId, gather_pools
+from alignup.claims.problem import AllocationError, InUse, Question, in_use, make_problem
+from alignup.claims.read import claims_of_pod
+from alignup.claims.why import all_ways, why_not
+from alignup.errors import AllocationError as NotAllocatedError
+from alignup.kubernetes.manifest import resized_pod
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from alignup.claims.allocate import DeviceResult
+    from alignup.claims.gates import Gates
+    from alignup.claims.objects import Claim, Subrequest
+    from alignup.claims.read import Resources
+    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.machine.machine import Machine
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
+
+UNSCHEDULABLE: Final = "Unschedulable"
+"""The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated there."""
+_MOST_LISTED: Final = 8
+"""On a machine with more NUMA nodes, hints are given for one or two of them, and for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device that a claim of a pod has."""
+
+    claim: str
+    request: str
+    id: DeviceId
+    numa_nodes: tuple[int, ...]
+    """Kernel ids, the nearest first; empty: not known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the device in JSON's types."""
+        return {"claim": self.claim, "request": self.request, **self.id._asdict(), "numaNodes": list(self.numa_nodes)}
+
+
+class ClaimProvider:
+    """Gives pods the devices of their claims on one node.
+
+    Args:
+        machine: the node's, which knows where PCI devices are.
+        resources: the cluster's slices, classes, claims and templates; claims with an allocation hold their devices.
+        node: its name and labels.
+        gates: of the scheduler; None: those of the newest release.
+        gives_hints: give hints, and devices near the NUMA nodes that were chosen; False: as today, the scheduler's
+            devices whatever the kubelet chooses.
+    """
+
+    name = "claims"
+
+    def __init__(
+        self,
+        machine: Machine,
+        resources: Resources,
+        node: NodeObject,
+        gates: Gates | None = None,
+        *,
+        gives_hints: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.resources = resources
+        self.gives_hints = gives_hints
+        self._node = node
+        self._gates = gates or gates_of()
+        self.held: dict[str, dict[str, Claim]] = {}
+        by_address = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
+        self.near: dict[DeviceId, tuple[int, ...]] = {}
+        """The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`."""
+        self.attributes: set[str] = set()
+        """The attributes by which devices tell their NUMA node."""
+        for pool in gather_pools(resources.slices, node, self._gates):
+            for part in pool.slices:
+                for device in part.devices:
+                    nodes = numa_nodes_of(part.driver, device, by_address)
+                    self.near[DeviceId(part.driver, pool.name, device.name)] = tuple(
+                        one for one in nodes if one in machine.numa_node_ids
+                    )
+                    self.attributes.add(numa_attribute_of(part.driver, device))
+        self.attributes.discard("")
+
+    def copy(self, resources: Resources | None = None) -> ClaimProvider:
+        """Return an independent provider with the same holdings, and perhaps with other claims and templates."""
+        other = copy(self)
+        other.held = {uid: dict(held) for uid, held in self.held.items()}
+        other.resources = resources or self.resources
+        return other
+
+    def devices(self, pod_uid: str) -> tuple[ClaimedDevice, ...]:
+        """Return the devices of a pod, claim by claim in its order, those of a claim in the scheduler's order."""
+        return tuple(
+            ClaimedDevice(str(claim), one.request, device, self.near.get(device, ()))
+            for claim in self.held.get(pod_uid, {}).values()
+            for one in claim.allocated or ()
+            for device in [DeviceId(one.driver, one.pool, one.device)]
+        )
+
+    def why_not(self, pod: Pod) -> str:
+        """Return why the claims of a pod cannot be allocated, and what would help; empty: they can."""
+        waiting = _waiting(self.claims(pod))
+        try:
+            if self._solved(waiting, None) is not None:
+                return ""
+        except AllocationError as error:
+            return str(error)
+        refusal = why_not(self._question(waiting.values(), None))
+        where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
+        return f"{where}: {refusal.text}" + "".join(f"; would help: {one}" for one in refusal.helps)
+
+    def claims(self, pod: Pod, container: Container | None = None) -> dict[str, Claim]:
+        """Return the claims of a pod or of one container by the pod's names for them, allocated where they are.
+
+        What no container uses counts to the first.
+        """
+        first = pod.all_containers[0].name
+        found = {}
+        for one, claim in zip(pod.constraints.claims, claims_of_pod(pod, self.resources), strict=True):
+            if container is not None and container.name not in (one.containers or (first,)):
+                continue
+            # a claim that is there by itself may be another pod's, too
+            holders = self.held.values() if one.claim else [self.held.get(pod.uid, {})]
+            known = (other for held in holders for other in held.values() if str(other) == str(claim))
+            found[one.name] = next(known, claim)
+        return found
+
+    def _question(self, claims: Iterable[Claim], mask: int | None, used: InUse | None = None) -> Question:
+        if used is None:
+            held = {id(claim): claim for one in self.held.values() for claim in one.values()}
+            used = in_use([*self.resources.claims, *held.values()], self._gates)
+        excluded = [] if mask is None else [one for one in self.near if self._bits([one]) & ~mask]
+        known = self.resources
+        return Question(self._node, known.slices, known.classes, tuple(claims), used, self._gates, frozenset(excluded))
+
+    def _bits(self, devices: Iterable[DeviceId]) -> int:
+        """Return the nearest NUMA nodes of devices as bits, by position."""
+        bits = 0
+        for one in devices:
+            for node in self.near.get(one, ())[:1]:
+                bits |= 1 << self.machine.position(node)
+        return bits
+
+    def _solved(
+        self, claims: Mapping[str, Claim], mask: int | None, used: InUse | None = None
+    ) -> dict[str, Claim] | None:
+        """Return claims with their allocation, of devices near these NUMA nodes; None: there is none.
+
+        Raises:
+            AllocationError: the scheduler would fail, or a bound was hit.
+        """
+        if not claims:
+            return {}
+        problem = make_problem(self._question(claims.values(), mask, used))
+        results = results_of(problem, self._node.name, solve(problem))
+        if results is None:
+            return None
+        return {
+            name: changed(claim, allocated=tuple(map(_allocated, result.devices)))
+            for (name, claim), result in zip(claims.items(), results, strict=True)
+        }
+
+    def do_meet(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
+        """Return whether each container's claimed devices are near NUMA nodes of its CPUs, and of its memory.
+
+        None: that cannot be told, since its CPUs are shared and its memory is not pinned, or no device tells where it
+        is.
+
+        Args:
+            pod: a pod that was admitted.
+            containers: what the kubelet gave it.
+        """
+        known, claims = False, self.claims(pod)
+        for one in pod.constraints.claims:
+            claim = str(claims[one.name])
+            near = {it.numa_nodes[0] for it in self.devices(pod.uid) if it.claim == claim and it.numa_nodes}
+            for got in [containers[name] for name in one.containers or containers if name in containers and near]:
+                bits = 0 if got.cpus is None else sum(1 << cpu for cpu in got.cpus)
+                own = zip(self.machine.numa_node_ids, self.machine.node_cpus, strict=True)
+                cpus = {node for node, those in own if those & bits}
+                memory = {node for block in got.memory if block.size for node in block.numa_nodes}
+                if not all(near <= place for place in (cpus, memory) if place):
+                    return False
+                known = known or bool(cpus or memory)
+        return True if known else None
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """Return near which NUMA nodes the container's claims can be allocated."""
+        return self._hints(self.claims(pod, container)) if self.gives_hints else None
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Return the same for all claims of the pod."""
+        return self._hints(self.claims(pod)) if self.gives_hints else None
+
+    def _hints(self, claims: Mapping[str, Claim]) -> ResourceHints:
+        there = self._bits(self.near)
+        if not claims or not there:
+            return None
+        fixed = self._bits(
+            DeviceId(one.driver, one.pool, one.device) for claim in claims.values() for one in claim.allocated or ()
+        )
+        waiting = _waiting(claims)
+        now = _smallest(there, fixed, lambda mask: self._can(waiting, mask, None))
+        if not now:
+            return {"claims": []}
+        # as the device manager does, the smallest set counts that would do if nobody held anything
+        nothing = InUse(frozenset(), frozenset(), {})
+        size = max(1, _smallest(there, fixed, lambda mask: self._can(waiting, mask, nothing))[0].bit_count())
+        count = len(self.machine.numa_nodes)
+        masks = range(1, 1 << count) if count <= _MOST_LISTED else _small_masks(count)
+        return {
+            "claims": HintList(
+                TopologyHint(BitMask.from_int(mask), mask.bit_count() == size)
+                for mask in masks
+                if any(one & ~mask == 0 for one in now)
+            )
+        }
+
+    def _can(self, claims: Mapping[str, Claim], mask: int, used: InUse | None) -> bool:
+        try:
+            return self._solved(claims, mask, used) is not None
+        except AllocationError:
+            return False
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Give the pod, or with hints the container, the devices of its claims.
+
+        Raises:
+            AllocationError: they cannot be allocated.
+        """
+        held = self.held.get(pod.uid, {})
+        if not pod.constraints.claims or (held and not self.gives_hints):
+            return
+        claims = self.claims(pod, container if self.gives_hints else None)
+        mask = int(affinity.affinity) if self.gives_hints and affinity.affinity is not None else None
+        try:
+            found = self._solved(_waiting(claims), mask)
+            if found is None and mask is not None:
+                found = self._solved(_waiting(claims), None)
+        except AllocationError as error:
+            raise NotAllocatedError(f"cannot allocate all claims: {error}", UNSCHEDULABLE) from error
+        if found is None:
+            raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
+        self.held[pod.uid] = {**held, **claims, **found}
+
+    def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002  # as for the others
+        """Take back what the pod has: claims go with it."""
+        self.held.pop(pod_uid, None)
+
+    def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
+        """Return what a refusal says of claims."""
+        names = ", ".join(map(str, self.claims(pod, container).values()))
+        return {"claims": lambda: f"devices of {names}"} if names else {}
+
+
+def _waiting(claims: Mapping[str, Claim]) -> dict[str, Claim]:
+    return {name: claim for name, claim in claims.items() if claim.allocated is None}
+
+
+def _allocated(device: DeviceResult) -> Allocated:
+    """Return a result as the status of a claim has it."""
+    capacity = device.consumed_capacity
+    return Allocated(
+        *device.id,
+        device.request,
+        device.admin_access,
+        str(device.id) if device.is_shared else None,
+        None if capacity is None else {name: Amount(amount) for name, amount in capacity.items()},
+    )
+
+
+def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:
+    """Return the sets of NUMA nodes that will do and no subset of which will, the smallest first.
+
+    Args:
+        there: the NUMA nodes that matter.
+        fixed: those that must be in it.
+        can: whether a set will do; a larger one then does too.
+    """
+    found: list[int] = []
+    bits = [bit for bit in range(there.bit_length()) if there >> bit & 1]
+    sizes = range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits))
+    for size in sizes:
+        for chosen in combinations(bits, size):
+            mask = sum(1 << bit for bit in chosen)
+            if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
+                found.append(mask)
+    return found
+
+
+def _small_masks(count: int) -> list[int]:
+    """Return the sets of one or two NUMA nodes, and of all."""
+    ones = [1 << place for place in range(count)]
+    return [*ones, *(one | other for one, other in combinations(ones, 2)), (1 << count) - 1]
+
+
+class _Node(Protocol):
+    """A node that knows claims: `alignup.node.Node`."""
+
+    @property
+    def claims(self) -> ClaimProvider | None: ...
+
+    def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> _Node: ...
+
+    def admit(self, pod: Pod) -> Admission: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What a pod's claims come to on a node."""
+
+    devices: tuple[ClaimedDevice, ...] = ()
+    meet: bool | None = None
+    """See `ClaimProvider.do_meet`."""
+    helps: tuple[str, ...] = ()
+    """With which changes devices, CPUs and memory would meet; each was tried."""
+    refusal: str = ""
+    """Why the claims cannot be allocated."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        told = {"devices": [one.to_dict() for one in self.devices], "meet": self.meet, "helps": list(self.helps)}
+        return told | ({"refusal": self.refusal} if self.refusal else {})
+
+
+def foretell(node: _Node, pod: Pod, *, suggest: bool = True) -> Meeting | None:
+    """Return what the claims of a pod will come to on a node; None: it has none, or the node knows none.
+
+    Args:
+        node: the node, which stays as it is.
+        pod: the pod, which is not there yet.
+        suggest: look for changes with which they would meet.
+    """
+    if node.claims is None or not pod.constraints.claims:
+        return None
+    provider = node.claims.copy()
+    admitted, meet = _tried(node, pod, provider)
+    if not admitted:
+        return Meeting(refusal=node.claims.why_not(pod))
+    helps = what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1]) if suggest and meet is False else ()
+    return Meeting(provider.devices(pod.uid), meet, tuple(helps))
+
+
+def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:
+    """Return whether a node would admit a pod with claims as a provider has them, and whether they would meet."""
+    trial = node.copy(wrap=lambda one: provider if isinstance(one, ClaimProvider) else one)
+    admission = trial.admit(pod)
+    return bool(admission), provider.do_meet(pod, admission.containers) if admission else None
+
+
+def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]) -> Iterator[str]:
+    """Yield changes with which the pod's devices, CPUs and memory meet, each tried.
+
+    Args:
+        provider: without the pod.
+        pod: the pod.
+        meets: whether a pod meets its devices with claims as a provider has them.
+    """
+    claims = _waiting(provider.claims(pod)).values()
+    named = f"in {', '.join(map(str, claims))}"
+
+    def tried(change: Callable[[Claim], Claim]) -> bool | None:
+        return meets(pod, provider.copy(_changed(provider.resources, pod, change)))
+
+    for attribute in sorted(provider.attributes):
+        for change, words in _constraints(attribute, provider.machine.numa_node_ids):
+            if tried(change):
+                yield f"{words} {named}"
+                break
+    asked = [one.exactly.wanted for claim in claims for one in claim.requests if one.exactly is not None]
+    fewer = next((count for count in range(max(asked, default=1) - 1, 0, -1) if tried(partial(_at_most, count))), 0)
+    if fewer:
+        yield f"ask for at most {fewer} devices a request {named}"
+    for container in pod.all_containers:
+        for cpus in range(container.exclusive_cpus - 1, 0, -1):
+            amounts = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
+            if meets(resized_pod(pod, {container.name: amounts}), provider.copy()):
+                yield f"ask for {cpus} CPUs in container {container.name}"
+                break
+    other = provider.copy()
+    other.gives_hints = True
+    if not provider.gives_hints and meets(pod, other):
+        yield "let claims give hints (draHints), in placement without a kubelet"
+
+
+def _changed(known: Resources, pod: Pod, change: Callable[[Claim], Claim]) -> Resources:
+    """Return the resources with the pod's claims changed."""
+
+    def of(claims: tuple[Claim, ...], names: set[str]) -> tuple[Claim, ...]:
+        return tuple(change(one) if one.name in names and one.allocated is None else one for one in claims)
+
+    asked = pod.constraints.claims
+    return replace(
+        known,
+        claims=of(known.claims, {one.claim for one in asked}),
+        templates=of(known.templates, {one.template for one in asked if not one.claim}),
+    )
+
+
+def _constraints(attribute: str, nodes: Sequence[int]) -> Iterator[tuple[Callable[[Claim], Claim], str]]:
+    """Yield what can be added to a claim, and the words for it."""
+    yield partial(_constrained, attribute), f"add the constraint matchAttribute {attribute}"
+    domain, _, name = attribute.rpartition("/")
+    for node in nodes:
+        expression = f'device.attributes["{domain}"].{name} == {node}'
+        yield partial(_selecting, Selector(Cel(expression))), f"add the selector {expression}"
+
+
+def _constrained(attribute: str, claim: Claim) -> Claim:
+    return changed(claim, constraints=(*claim.constraints, Constraint(match_attribute=attribute)))
+
+
+def _selecting(selector: Selector, claim: Claim) -> Claim:
+    return _each(claim, lambda one: changed(one, selectors=(*one.selectors, selector)))
+
+
+def _at_most(count: int, claim: Claim) -> Claim:
+    return _each(claim, lambda one: changed(one, count=min(one.wanted, count)))
+
+
+def _each(claim: Claim, change: Callable[[Subrequest], Subrequest]) -> Claim:
+    """Return a claim with each way to serve each request changed."""
+    return changed(claim, requests=tuple(all_ways(one, change) for one in claim.requests))
