@@ -72,10 +72,9 @@ def command(
     there = [answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
-    meetings: dict[str, Meeting] = {}
+    meetings: dict[str, Meeting | None] = {}
     for pod in asked.pods:
-        if meeting := meeting_on(node, pod):
-            meetings[pod.uid] = meeting
+        meetings[pod.uid] = meeting_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
         answers.append((pod, node.admit(pod), hints))
     if not node.whole_verdict:
@@ -215,7 +214,7 @@ def admission_of(node: Node, pod: Pod) -> Admission:
 
 
 def show(
-    node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod], meetings: Mapping[str, Meeting]
+    node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod], meetings: Mapping[str, Meeting | None]
 ) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli import options
-from alignup.cli.inputs import read_bytes, read_mapping
+from alignup.cli.inputs import read_bytes, read_mapping, read_resources
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from alignup.claims.allocate import ClaimResult
     from alignup.claims.objects import Claim, Device
@@ -97,7 +96,7 @@ def _allocate(
     from alignup.claims.problem import AllocationError, make_problem, question_of
     from alignup.claims.read import Resources
 
-    known, asked = read_all(resources), read_all(files)
+    known, asked = read_resources(resources), read_resources(files)
     known += Resources(claims=asked.claims, templates=asked.templates)
     claims = _claims(asked, known)
     if not claims:
@@ -113,19 +112,6 @@ def _allocate(
         return _say_refusal(question, as_json=as_json)
     _say_results(node, results, {one.id: one.device for one in problem.devices}, addresses, as_json=as_json)
     return 0
-
-
-def read_all(names: Iterable[str]) -> Resources:
-    """Return the objects in some files; pods that are read from now on may have claims without a warning.
-
-    Raises:
-        InputError: a file is not what it should be.
-    """
-    from alignup.claims.read import Resources, read_resources
-    from alignup.kubernetes.manifest import IGNORED_CLAIMS
-
-    warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-    return sum((read_resources(read_bytes(name), name) for name in names), start=Resources())
 
 
 def meeting_lines(meeting: Meeting | None) -> Iterator[str]:
@@ -227,7 +213,7 @@ def _say_results(
     *,
     as_json: bool,
 ) -> None:
-    from alignup.claims.locality import numa_nodes_of
+    from alignup.claims.on_node import numa_nodes_of
     from alignup.claims.scenarios import answer_of
 
     answer = answer_of(results) or []

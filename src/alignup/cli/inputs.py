@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 import zlib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from alignup.claims.read import Resources
     from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
@@ -116,6 +118,19 @@ def read_pods(names: Iterable[str]) -> list[PodDocument]:
     from alignup.text.documents import TEXT_LIMIT
 
     return [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+
+
+def read_resources(names: Iterable[str]) -> Resources:
+    """Return the objects of claims in some files; pods that are read from now on may have claims without a warning.
+
+    Raises:
+        InputError: a file is not what it should be.
+    """
+    from alignup.claims.read import Resources, read_resources
+    from alignup.kubernetes.manifest import IGNORED_CLAIMS
+
+    warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+    return sum((read_resources(read_bytes(name), name) for name in names), start=Resources())
 
 
 class SiteSource(options.Gathered):
@@ -322,10 +337,8 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     """
     if not source.resources:
         return load_bare_node(source, version)
-    from alignup.cli.claims import read_all  # which reads inputs
-
     loaded = load_bare_node(source, version)
-    loaded.node.know_claims(read_all(source.resources), name=source.node_name or "", dra_hints=source.dra_hints)
+    loaded.node.know_claims(read_resources(source.resources), name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.cli.inputs import read_bytes, read_pods
+from alignup.cli.inputs import read_bytes, read_pods, read_resources
 from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe, yes_or_no
 from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
@@ -148,11 +148,9 @@ def with_claims(cluster: Cluster, resources: Sequence[str]) -> Cluster:
     Raises:
         InputError: only amounts are known of the nodes.
     """
-    from alignup.cli.claims import read_all
-
     if not cluster.nodes:
         raise InputError("expected nodes as JSON lines with --resources, got NodeResourceTopology objects")
-    known = read_all(resources)
+    known = read_resources(resources)
     for name, node in zip(cluster.names, cluster.nodes, strict=True):
         node.know_claims(known, name=name)
         cluster.update(name, node)

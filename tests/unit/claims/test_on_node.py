@@ -11,9 +11,8 @@ import pytest
 
 from alignup.claims.allocate import solve
 from alignup.claims.gates import gates_of
-from alignup.claims.locality import numa_nodes_of
 from alignup.claims.objects import Device
-from alignup.claims.on_node import ClaimProvider, foretell
+from alignup.claims.on_node import ClaimProvider, foretell, numa_nodes_of
 from alignup.claims.problem import AllocationError, make_problem, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.errors import InputError

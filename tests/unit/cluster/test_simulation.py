@@ -129,10 +129,10 @@ def test_pods_that_stay_and_pods_that_were_there():
 class Nothing:
     """A provider of a user, for whom a node is asked itself."""
 
-    def topology_hints(self, pod, container):
+    def topology_hints(self, _pod, _container):
         return None
 
-    def pod_topology_hints(self, pod):
+    def pod_topology_hints(self, _pod):
         return None
 
     def allocate(self, pod, container, affinity):
