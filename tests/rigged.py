@@ -147,6 +147,15 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code
 
+    def get(self, path: str) -> Any:
+        """Return an object or a list; an empty one if it is not there."""
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})  # noqa: S310  # ours
+        try:
+            with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
+                return json.loads(response.read())
+        except urllib.error.HTTPError:
+            return {}
+
     def apply(self, document: dict[str, Any]) -> None:
         """Create an object."""
         group, metadata = document["apiVersion"], document["metadata"]

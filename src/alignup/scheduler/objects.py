@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
-_NEVER_MOVED: Final = frozenset({"DaemonSet", "Node"})
-"""Kinds of owners whose pods come back to the same node."""
+_NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
+"""Kinds of controllers that make no other pod, or only on the same node; empty: there is none."""
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -74,7 +74,16 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     priority: int | None = None
     affinity: dict[str, Any] | None = None
-    topology_spread_constraints: list[Any] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    node_selector: dict[str, str] | None = None
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether it must be near some pods or away from them, or must have some nodes."""
+        return any(
+            isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
+            for one in (self.affinity or {}).values()
+        ) or any(one.get("whenUnsatisfiable") == "DoNotSchedule" for one in self.topology_spread_constraints or ())
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
@@ -190,7 +199,8 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
             one.priority,
             datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
             tuple([budget.name for budget in budgets if budget.protects(one)]),
-            comes_back=bool(one.owner) and one.owner not in _NEVER_MOVED,
+            # nobody knows here whether there is a place for one that does not take every node
+            comes_back=one.owner not in _NEVER_MOVED and not (one.is_particular or one.has_selector),
         )
         for one in pods
     }
@@ -211,7 +221,9 @@ class WatchedPod:
     owner: str = ""
     """The kind of the controller that replaces it; empty: none does."""
     is_particular: bool = False
-    """Whether it wants to be near some pods, or away from them, of which nothing is known here."""
+    """Whether it must be near some pods or away from them, or must have some nodes, of which nothing is known here."""
+    has_selector: bool = False
+    """Whether a node selector leaves only some nodes to it."""
     since: str = ""
     """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
 
@@ -244,7 +256,8 @@ class PodReader:
             is_leaving=metadata.deletion_timestamp is not None,
             labels=metadata.labels or {},
             owner=next((one.kind for one in metadata.owner_references or () if one.controller), ""),
-            is_particular=bool(spec.affinity or spec.topology_spread_constraints),
+            is_particular=spec.is_particular,
+            has_selector=bool(spec.node_selector),
             since=found.status.start_time or metadata.creation_timestamp or "",
         )
 

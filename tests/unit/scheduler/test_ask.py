@@ -82,6 +82,34 @@ def test_what_nodes_publish_is_read_and_what_is_not_known_is_said() -> None:
     asyncio.run(scenario())
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("fields", "goes"),
+    [
+        ({}, True),
+        ({"affinity": {"podAntiAffinity": {"preferred": [{}]}}}, True),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, False),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
+        ({"nodeSelector": {"disk": "fast"}}, False),
+    ],
+)
+def test_a_pod_that_does_not_take_every_node_is_not_evicted(fields, goes) -> None:
+    """Nobody knows here whether there would be a place for it."""
+
+    async def scenario() -> None:
+        async with cluster(a=(("x", 3), ("y", 2)), b=(("z", 3), ("u", 2))) as (stub, api):
+            for name in "xyzu":
+                found = stub.get(PODS, name, "default")
+                await stub.put(PODS, {**found, "spec": {**found["spec"], **fields}})
+            await stub.put(PODS, pod_object("w", cpu=4))
+            assert bool((await plan_cluster(api)).evictions) is goes
+
+    asyncio.run(scenario())
+
+
 def test_without_the_right_to_list_budgets_there_are_none_which_is_said() -> None:
     async def scenario() -> None:
         async with cluster(a=()) as (stub, api):
