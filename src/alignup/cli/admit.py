@@ -149,12 +149,15 @@ def resize(
 def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
     """Say on standard error which devices the node lacks, and that nothing is aligned without a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.node.inputs import POLICIES
 
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.resources)):
         name = resource if resource.isprintable() else ascii(resource)
         complain(f"{name} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
     for pod in pods:
+        if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
+            complain(f"{pod.namespace}/{pod.name}: {POLICIES} is ignored, as by a kubelet; see --beyond-kubelet")
         if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
             complain(f"{pod.namespace}/{pod.name} is a Windows pod, which a kubelet on Linux refuses")
     is_configured = source.config or source.kubelet_node

@@ -265,6 +265,9 @@ class NodeSource(options.Gathered):
         "Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
         "selector, taints, ports, operating system."
     )
+    beyond_kubelet: bool = options.flag(
+        "Judge containers by the policies of their pod's annotation alignup.dev/policies, which no kubelet reads."
+    )
     replicas: int | None = options.value(
         "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
         type=options.WholeNumber(1, 10_000),
@@ -372,7 +375,14 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
     plugins = plugins_of(loaded.preferred_sets)
-    node = Node(loaded.machine, kubelet, loaded.devices, plugins, whole_verdict=not source.managers_only)
+    node = Node(
+        loaded.machine,
+        kubelet,
+        loaded.devices,
+        plugins,
+        whole_verdict=not source.managers_only,
+        beyond_kubelet=source.beyond_kubelet,
+    )
     return LoadedNode(node, title_of(source.machine, node), frozenset(loaded.devices), loaded.pods)
 
 
@@ -484,7 +494,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
     found = make_node(records, at, inventory).node
     resources = frozenset(found.devices.pools if found.devices else ())
-    found.whole_verdict = not source.managers_only
+    found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.device_inventory import decode_inventory
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
+POLICIES: Final = "alignup.dev/policies"
+"""The annotation by which containers name policies of their own; no kubelet reads it."""
 KOORDINATOR: Final = "scheduling.koordinator.sh/"
 """The prefix of the annotations that carry a pod's own policy."""
 
@@ -165,6 +167,27 @@ def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
 def has_policy(pod: Pod) -> bool:
     """Return whether an annotation of the pod may name a policy of its own."""
     return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
+
+
+def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str, Policy]:
+    """Return the policies that a pod names for its containers, by name; none without the annotation.
+
+    Raises:
+        InputError: the annotation is not an object of containers of the pod and policies.
+    """
+    text = pod.annotations.get(POLICIES) if pod.annotations else None
+    if text is None:
+        return {}
+    from alignup.text.json_text import decode_json  # noqa: PLC0415  # few pods need it
+
+    named: object = decode_json(text, "an object of container names and policies", POLICIES)
+    known = {container.name for container in pod.all_containers}
+    if not isinstance(named, dict) or not named.keys() <= known:
+        raise InputError.at(POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named)
+    for policy in named.values():
+        if policy not in TOPOLOGY_POLICIES:
+            raise InputError.at(POLICIES, f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
+    return {name: policy_of(replace(config, topology_manager_policy=policy), machine) for name, policy in named.items()}
 
 
 def policy_of(config: KubeletConfig, machine: Machine) -> Policy:

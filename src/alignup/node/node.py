@@ -31,6 +31,7 @@ from alignup.node.inputs import (
     labelled,
     node_labels,
     node_object_of,
+    own_policies,
     pairing_of,
     plugins_of,
     policy_of,
@@ -43,7 +44,7 @@ from alignup.providers.memory.provider import MemoryProvider
 from alignup.records import replace
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.manager import Observer, TopologyManager
-from alignup.topology_manager.scope import KUBELET, Refusal
+from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
 
 if TYPE_CHECKING:
     import os
@@ -84,6 +85,8 @@ class Node:
             nearest in the PCIe tree first; with `"required"` as third word, or refused. No kubelet does this.
         resources: the objects of claims (DRA) as `kubectl get -o json` prints them; see `know_claims`.
         dra_hints: let claims' devices give hints as plugins' devices do.
+        beyond_kubelet: judge containers by the policies that the annotation `alignup.dev/policies` of their pod names,
+            as in `{"app": "restricted"}`. No kubelet does this either.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -91,8 +94,8 @@ class Node:
     """
 
     __slots__ = (
-        "_keeps_bindings", "_pod_policies", "claims", "config", "cpu", "devices", "labels", "machine", "manager",
-        "memory", "node_object", "single_numa_node_exclusive", "whole_verdict",
+        "_keeps_bindings", "_pod_policies", "beyond_kubelet", "claims", "config", "cpu", "devices", "labels", "machine",
+        "manager", "memory", "node_object", "single_numa_node_exclusive", "whole_verdict",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +117,7 @@ class Node:
         pair: Iterable[str | Sequence[str]] = (),
         resources: Resources | Sequence[Mapping[str, Any]] | None = None,
         dra_hints: bool = False,
+        beyond_kubelet: bool = False,
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = checked_machine(machine).disjoint()
@@ -146,6 +150,7 @@ class Node:
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
         self.node_object = decode_node_object(node_object) if isinstance(node_object, Mapping) else node_object
+        self.beyond_kubelet = beyond_kubelet
         self.whole_verdict = whole_verdict
         """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
         amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time."""
@@ -332,7 +337,7 @@ class Node:
         pod = self._read(pod)
         with self.manager.lock:
             own = (self.devices, self.cpu, self.memory)
-            if not self.whole_verdict and can_preview(self.manager, own, pod):
+            if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
                 return preview(self.manager, own, pod, self.machine.numa_node_ids)
             restore = self._bindings()
             try:
@@ -376,6 +381,7 @@ class Node:
             other.single_numa_node_exclusive = self.single_numa_node_exclusive
             other._keeps_bindings = self._keeps_bindings
             other.node_object, other.whole_verdict = self.node_object, self.whole_verdict
+            other.beyond_kubelet = self.beyond_kubelet
             other.devices = None if self.devices is None else self.devices.copy()
             other.cpu = None if self.cpu is None else self.cpu.copy()
             other.memory = None if self.memory is None else self.memory.copy()
@@ -447,7 +453,10 @@ class Node:
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return the refusal, None for an admission, and the pods that have to go for it."""
         manager = self.manager
-        if pod.annotations and has_policy(pod):
+        own = own_policies(pod, self.config, self.machine) if self.beyond_kubelet else None
+        if own:
+            refusal = manager.decide(pod, manager.policy, ContainerScope(own), observed=observed)
+        elif pod.annotations and has_policy(pod):
             refusal = self.pod_policies.decide(pod, observed=observed)
         else:
             refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)

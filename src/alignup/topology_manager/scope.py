@@ -174,11 +174,13 @@ class ContainerScope(Record):
     """Each container is aligned by itself, with the resources that earlier containers left."""
 
     name: ClassVar[str] = "container"
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """By the names of containers, policies of their own, which no kubelet knows."""
 
     def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
         for container in pod.all_containers:
-            best, refusal = merged(pod, container, policy, providers)
+            best, refusal = merged(pod, container, self.policies.get(container.name, policy), providers)
             if refusal is not None:
                 return refusal
             store.set(pod.uid, container.name, best)

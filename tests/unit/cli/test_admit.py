@@ -404,3 +404,27 @@ def test_memory_that_an_init_container_handed_on_is_not_shown(alignup, write) ->
     assert ended.status == 0
     assert "memory 0" not in ended.out
     assert "memory 1Gi @ 0" in ended.out
+
+
+def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, write) -> None:
+    """A kubelet does not read them either."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {"alignup.dev/policies": '{"c": "best-effort"}'}},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]},
+    }
+    words = ("admit", "-m", "dgx-h100", write("pod.json", pod), "--config", write("config.json", WIDE))
+    ignored, judged = alignup(*words), alignup(*words, "--beyond-kubelet")
+    assert (ignored.status, judged.status) == (1, 0)
+    assert "default/p: alignup.dev/policies is ignored, as by a kubelet; see --beyond-kubelet" in ignored.err
+    assert "alignup.dev/policies" not in judged.err
+
+
+WIDE = {
+    "kind": "KubeletConfiguration",
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "topologyManagerPolicy": "single-numa-node",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
