@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from alignup.cluster.cluster import REASONS, Cluster
@@ -60,3 +63,40 @@ def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do(
 
     assert own.admitted is (managed == "None")
     assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == (own.admitted, own.reason)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: int) -> None:
+    """Where memory is short, in either scope, of one type and of two, on nodes that hold some already."""
+    random = Random(seed)
+    for _ in range(30):
+        machine = machine_of(random.choice([2, 3, 4]), 2)
+        pages = random.random() < 0.5
+        for one in machine["numaNodes"] if pages else ():
+            one["hugepages"] = {str(1 << 20): random.choice([4, 8])}
+        kubelet = {
+            "topologyManagerPolicy": random.choice(["best-effort", "restricted", "single-numa-node"]),
+            "topologyManagerScope": random.choice(["container", "pod"]),
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        }
+        version = random.choice(["1.29", "1.31", "1.36"])
+        node = Node.from_dict({"machine": machine, "kubelet": kubelet, "kubeletVersion": version})
+
+        def container(name: str, *, pages: bool = pages) -> dict[str, Any]:
+            limits = {"cpu": "1", "memory": f"{random.choice([1, 2, 16, 31, 32, 34, 64])}Gi"}
+            if pages and random.random() < 0.7:
+                limits["hugepages-1Gi"] = f"{random.choice([1, 4, 5, 8])}Gi"
+            always = {"restartPolicy": "Always"} if name.startswith("i") and random.random() < 0.2 else {}
+            return {"name": name, "resources": {"limits": limits}, **always}
+
+        def pod(uid: str, inits: int) -> dict[str, Any]:
+            spec = {"initContainers": [container(f"i{number}") for number in range(inits)]}
+            spec["containers"] = [container(f"c{number}") for number in range(random.randint(1, 2))]
+            return {"metadata": {"name": uid, "uid": uid}, "spec": spec}
+
+        node.admit(pod("first", 0))
+        cluster = Cluster.from_nodes([node])
+        for number in range(3):
+            asked = pod(f"p{number}", random.randint(1, 3))
+            assert bool(cluster.evaluate(asked).admitted[0]) == bool(node.try_admit(asked)), asked

@@ -524,7 +524,7 @@ cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, 
     if offers.has_memory:
         singles &= offers.memory_singles if offers.memory_size == 1 else 0
     if singles:
-        hint.holds_memory = offers.has_memory and not trial.holders
+        hint.holds_memory = offers.has_memory
         singles = best_single(singles, NULL if trial.policy == POLICY_SINGLE_NUMA_NODE else trial.row.distances)
         return keep_hint(trial, hint, singles, True)
     if trial.policy == POLICY_SINGLE_NUMA_NODE:

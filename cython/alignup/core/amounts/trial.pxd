@@ -73,7 +73,7 @@ cdef struct Hint:
     uint64_t mask
     bint anywhere
     bint preferred
-    bint holds_memory       # the memory manager offers just this mask, without memory of init containers
+    bint holds_memory       # the memory manager offers just this mask to the container, so that it finds it again
 
 
 cdef struct Answer:

@@ -206,6 +206,20 @@ def test_only_the_pod_itself_reuses():
     assert masks(made.pod_topology_hints(pod(uid="other", devices=((GPU, 2),)))[GPU]) == {}
 
 
+@pytest.mark.parametrize("between", [wish("b", 1), Container("b")], ids=["with devices", "without"])
+def test_what_init_containers_left_is_forgotten_once_another_pod_has_come(between):
+    """The kubelet remembers reusable devices of the pod only that it allocated for last."""
+    made = provider(0, 0, 0)
+    init, app = wish("i", 1, init=True), wish("a", 1)
+    own = pod(init, app)
+    made.allocate(own, init, on(0))
+    made.allocate(pod(between, uid="other"), between, on(0))
+    made.allocate(own, app, on(0))
+
+    held = [made.devices("u", name)[GPU] for name in "ia"]
+    assert held == [("0",), ("2",) if between.devices else ("1",)]
+
+
 def test_a_device_of_two_containers_is_free_when_both_are_gone():
     """An init container's release leaves to the others what they took over, in either order."""
     for order in ("ia", "ai"):
