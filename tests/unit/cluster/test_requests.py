@@ -73,7 +73,7 @@ def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: 
         machine = machine_of(random.choice([2, 3, 4]), 2)
         pages = random.random() < 0.5
         for one in machine["numaNodes"] if pages else ():
-            one["hugepages"] = {str(1 << 20): random.choice([4, 8])}
+            one["hugepages"] = {"1Gi": random.choice([4, 8])}
         kubelet = {
             "topologyManagerPolicy": random.choice(["best-effort", "restricted", "single-numa-node"]),
             "topologyManagerScope": random.choice(["container", "pod"]),
