@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from alignup.cluster.node_totals import demand_key
 from alignup.cluster.room import fewest_victims, without
 from alignup.errors import AlignupError, InputError
+from alignup.machine.bits import bit_numbers
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import rules_of
 
@@ -33,6 +35,7 @@ _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
 _ASKED_WITHIN: Final = 600.0
 _MOST_KINDS: Final = 100
+_MOST_KEPT: Final = 64
 _MOST_TOLD: Final = 3
 
 
@@ -64,7 +67,9 @@ class Answers:
     def __init__(self, state: ClusterState, *, fails_open: bool = True) -> None:
         self.state = state
         self.fails_open = fails_open
-        self._last: tuple[int, WatchedPod, Judgement] | None = None
+        self._last: tuple[int, object, Judgement] | None = None
+        self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
+        """What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often."""
         self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
         """By uid, pods that no node could take, and when they were asked for last."""
         self.asked: OrderedDict[str, WatchedPod] = OrderedDict()
@@ -77,6 +82,22 @@ class Answers:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         self._remember(pod, now)
+        kept = self._kept.get(demand_key(pod.pod))
+        state = self.state.view.version, self.fails_open, list(self.state.uncertain), names
+        if kept is not None and kept[0] == state:
+            found = kept[1]
+        else:
+            found = self._filtered(pod, names)
+            self._kept[demand_key(pod.pod)] = state, found
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        if not found.passed:
+            self.waiting[pod.pod.uid] = pod, now
+            _forget_oldest(self.waiting)
+        return found
+
+    def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
+        """Return which of some nodes can take a pod."""
         numbers = self.state.view.numbers(names)
         judged = self._judge(pod)
         takes = np.zeros(len(numbers), np.bool_)
@@ -92,9 +113,6 @@ class Answers:
         if uncertain:
             found.passed[:] = [name for name in found.passed if name not in uncertain]
             found.unresolvable.update(dict.fromkeys(uncertain, UNCERTAIN))
-        if not found.passed:
-            self.waiting[pod.pod.uid] = pod, now
-            _forget_oldest(self.waiting)
         return found
 
     def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
@@ -112,6 +130,28 @@ class Answers:
         scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
         whole: list[int] = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64).tolist()
         return whole
+
+    def evaluate(self, pods: Sequence[Pod]) -> dict[str, Any]:
+        """Return what all nodes that are known say to each of some pods, for schedulers of other kinds.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        names = self.state.view.names
+        known = [isinstance(self.state.members[name], ExactMember) for name in names]
+        told = []
+        for pod in pods:
+            judged = self.state.view.judge(pod, self.state.strategy)
+            masks = [int(mask) for one in judged.answers if one is not None for mask in one.affinity]
+            told.append(
+                {
+                    "uid": pod.uid,
+                    "admitted": judged.admitted.tolist(),
+                    "score": np.nan_to_num(judged.score, neginf=0.0).tolist(),
+                    "numaNodes": [list(bit_numbers(mask)) for mask in masks],
+                }
+            )
+        return {"nodes": list(names), "exact": known, "uncertain": sorted(self.state.uncertain), "pods": told}
 
     def preempt(
         self, pod: WatchedPod, victims: Mapping[str, Sequence[str]], budgets: Sequence[Budget] = ()
@@ -205,9 +245,9 @@ class Answers:
 
     def _judge(self, pod: WatchedPod) -> Judgement:
         """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
-        version = self.state.view.version
-        if self._last is None or self._last[0] != version or self._last[1] != pod:
-            self._last = version, pod, self.state.view.judge(pod.pod, self.state.strategy)
+        version, kind = self.state.view.version, demand_key(pod.pod)
+        if self._last is None or self._last[:2] != (version, kind):
+            self._last = version, kind, self.state.view.judge(pod.pod, self.state.strategy)
         return self._last[2]
 
     def _sort_refused(

@@ -12,6 +12,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -19,6 +20,7 @@ from alignup.errors import AlignupError, InputError, one_line
 from alignup.scheduler.extender_service import NOT_LISTED
 from alignup.scheduler.extender_wire import (
     decode_args,
+    decode_batch,
     decode_binding,
     decode_preemption,
     encode_bound,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from alignup.scheduler.extender_service import Extender
-    from alignup.scheduler.extender_wire import Binding, ExtenderArgs, PreemptionArgs
+    from alignup.scheduler.extender_wire import Batch, Binding, ExtenderArgs, PreemptionArgs
 
 _Args = TypeVar("_Args")
 
@@ -95,6 +97,11 @@ class _Handlers:
         found = self._answers.preempt(self._extender.read(args.pod), args.victims, budgets)
         return encode_preemption(found, args.violations)
 
+    async def evaluate(self, args: Batch) -> bytes:
+        """Answer `/evaluate`."""
+        found = self._answers.evaluate([self._extender.read(pod).pod for pod in args.pods])
+        return msgspec.json.encode(found)
+
     async def bind(self, args: Binding) -> bytes:
         """Answer `/bind`."""
         return encode_bound(await self._extender.bind(args))
@@ -150,7 +157,7 @@ class _Handlers:
             self._extender.check_ready()
             return await answer(args)
         except AlignupError as error:
-            if verb in {"prioritize", "preempt"}:  # their answers have no place for an error
+            if verb in {"prioritize", "preempt", "evaluate"}:  # their answers have no place for an error
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
@@ -253,6 +260,7 @@ def make_app(extender: Extender, *, needs_certificate: bool = False, binds: bool
     app.router.add_post("/filter", handlers.handler("filter", decode_args, handlers.filter))
     app.router.add_post("/prioritize", handlers.handler("prioritize", decode_args, handlers.prioritize))
     app.router.add_post("/preempt", handlers.handler("preempt", decode_preemption, handlers.preempt))
+    app.router.add_post("/evaluate", handlers.handler("evaluate", decode_batch, handlers.evaluate))
     app.router.add_post("/bind", handlers.handler("bind", decode_binding, handlers.bind))
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)

@@ -84,6 +84,12 @@ class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
         return {name: one.violations for name, one in self.by_node.items()}
 
 
+class Batch(msgspec.Struct, gc=False):
+    """The question of `evaluate`, which is ours: any number of pods, for all nodes."""
+
+    pods: list[PodObject]
+
+
 class Binding(msgspec.Struct, gc=False):
     """The question of `bind`."""
 
@@ -100,6 +106,8 @@ class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
 
 MOST_NAMES: Final = 20_000
 """Nodes in a question, twice as many as clusters are made for, or victims on one of them."""
+MOST_PODS: Final = 1000
+"""Pods in a question of `evaluate`."""
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
@@ -111,6 +119,7 @@ _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _NODE: Final = msgspec.json.Decoder(NodeObject)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
+_BATCH: Final = msgspec.json.Decoder(Batch)
 _BINDING: Final = msgspec.json.Decoder(Binding)
 _ANY_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -142,6 +151,17 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
     return found
 
 
+def decode_batch(data: bytes) -> Batch:
+    """Return the question of `evaluate`.
+
+    Raises:
+        InputError: it is none, or of too many pods.
+    """
+    found = decode_json(data, 'a JSON object with "pods"', decode=_BATCH.decode)
+    _check_count("pods", len(found.pods), MOST_PODS)
+    return found
+
+
 def decode_binding(data: bytes) -> Binding:
     """Return the question of `bind`.
 
@@ -151,9 +171,9 @@ def decode_binding(data: bytes) -> Binding:
     return _decoded(data, _BINDING, Binding, lambda _: False)
 
 
-def _check_count(what: str, count: int) -> None:
-    if count > MOST_NAMES:
-        raise InputError(f"expected at most {MOST_NAMES} {what}, got {count}")
+def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
+    if count > most:
+        raise InputError(f"expected at most {most} {what}, got {count}")
 
 
 def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]) -> _T:

@@ -385,6 +385,12 @@ class View:
         if cluster is not None:
             cluster.update(member.name, member.known)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all members, by their numbers."""
+        self._settle()
+        return tuple(self._index)
+
     def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""
         self._settle()

@@ -13,7 +13,7 @@ from alignup.scheduler.extender_answers import UNCERTAIN, UNKNOWN, Answers
 from alignup.scheduler.fleet_node import FleetNode
 from alignup.scheduler.objects import decode_budget
 from alignup.scheduler.report import Description, decode_report
-from alignup.scheduler.state import ClusterState
+from alignup.scheduler.state import ClusterState, View
 from watched import description, report, watched
 
 
@@ -39,6 +39,24 @@ def test_nodes_with_room_pass(answers) -> None:
     assert found.passed == ALL
     assert not found.failed
     assert not found.unresolvable
+
+
+def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypatch) -> None:
+    judged: list[str] = []
+    judge = View.judge
+    monkeypatch.setattr(View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how))
+    for name in "pqr":
+        assert answers.filter(watched(name, cpu=4), ALL, 0).passed == ALL
+        assert answers.prioritize(watched(name, cpu=4), ALL) == [8, 8, 8]
+    assert judged == ["p"]
+    assert answers.filter(watched("s", cpu=4), ["exact-a"], 0).passed == ["exact-a"]
+    assert judged == ["p"]
+    assert answers.filter(watched("t", cpu=5), ALL, 0).passed == []
+    answers.filter(watched("u", cpu=5), ALL, 0)
+    assert sorted(answers.waiting) == ["uid-t", "uid-u"]
+    answers.state.pod_seen(watched("v", "exact-a", cpu=4), 0)
+    assert answers.filter(watched("w", cpu=4), ALL, 0).passed == ["exact-b", "amounts"]
+    assert judged[-1] == "w"
 
 
 def test_only_nodes_asked_for_are_answered(answers) -> None:

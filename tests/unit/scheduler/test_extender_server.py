@@ -21,7 +21,7 @@ from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
 from alignup.scheduler.extender_service import WOKEN, Extender
-from alignup.scheduler.extender_wire import MOST_NAMES
+from alignup.scheduler.extender_wire import MOST_NAMES, MOST_PODS
 from alignup.scheduler.report import HOLDINGS, NODE, Description
 from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
@@ -264,6 +264,24 @@ def test_what_is_no_question_gets_400(verb, body) -> None:
         async with extender("a") as asked, asked.session.post(f"{asked.url}/{verb}", data=body) as response:
             assert response.status == 400
             assert "expected the JSON of Extender" in await response.text()
+
+    asyncio.run(scenario())
+
+
+def test_other_schedulers_evaluate_pods_on_all_nodes() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            await asked.stub.put(PODS, pod_object("there", "a", cpu=4))
+            await until(lambda: asked.extender.state.pod_count)
+            found = await asked.ask("evaluate", pods=[pod_object("p", cpu=4), pod_object("q", cpu=3, gpu=1)])
+            assert found["nodes"] == ["a", "b"]
+            assert found["exact"] == [True, True]
+            assert [one["admitted"] for one in found["pods"]] == [[False, True], [True, True]]
+            assert [one["numaNodes"] for one in found["pods"]] == [[[], [1]], [[0], [0]]]
+            assert [one["score"] for one in found["pods"]] == [[0.0, 88.0], [88.0, 88.0]]
+            for wrong in ({}, {"pods": 3}, {"pods": [pod_object("p")] * (MOST_PODS + 1)}):
+                async with asked.session.post(f"{asked.url}/evaluate", json=wrong) as response:
+                    assert response.status == 400
 
     asyncio.run(scenario())
 
