@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.kubernetes.feature_gates import gate_is_on
-from alignup.kubernetes.versions import KubeletVersion
+from alignup.kubernetes.versions import KubeletVersion, release_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +53,11 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     if release not in RELEASES:
         raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
 
+    known = release_of(KubeletVersion(int(release[2:]))).gates
+    is_set = {name: stage.is_on for name, stage in known.items() if name.startswith("DRA")} | dict(features or {})
+
     def is_on(name: str) -> bool:
-        return (features or {}).get(name, gate_is_on(name, {}, KubeletVersion(int(release[2:]))))
+        return is_set.get(name, False)
 
     for name in _UNSUPPORTED:
         if is_on(name):

@@ -145,7 +145,8 @@ class ClaimProvider:
         """The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`."""
         self.attributes: set[str] = set()
         """The attributes by which devices tell their NUMA node."""
-        for pool in gather_pools(resources.slices, node, self._gates):
+        self._slices = resources.slices_near(node.name)
+        for pool in gather_pools(self._slices, node, self._gates):
             for part in pool.slices:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
@@ -204,8 +205,8 @@ class ClaimProvider:
             held = {id(claim): claim for one in self.held.values() for claim in one.values()}
             used = in_use([*self.resources.claims, *held.values()], self._gates)
         excluded = [] if mask is None else [one for one in self.near if self._bits([one]) & ~mask]
-        known = self.resources
-        return Question(self._node, known.slices, known.classes, tuple(claims), used, self._gates, frozenset(excluded))
+        classes = self.resources.classes
+        return Question(self._node, self._slices, classes, tuple(claims), used, self._gates, frozenset(excluded))
 
     def _bits(self, devices: Iterable[DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""

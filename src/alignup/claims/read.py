@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _DEEPEST: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resources:
     """The objects of a cluster that claims are allocated from."""
 
@@ -46,6 +47,23 @@ class Resources:
             self.templates + other.templates,
             self.pods + other.pods,
         )
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, list[Slice]]:
+        """By the name of a node, all slices of the pools that are for it; by no name, those for several nodes."""
+        pools: dict[tuple[str, str], list[Slice]] = {}
+        for one in self.slices:
+            pools.setdefault((one.driver, one.pool.name), []).append(one)
+        found: dict[str, list[Slice]] = {}
+        for parts in pools.values():
+            names = {"" if one.shared_counters else one.node_name for one in parts}
+            for name in ("",) if "" in names else names:
+                found.setdefault(name, []).extend(parts)
+        return found
+
+    def slices_near(self, node: str) -> tuple[Slice, ...]:
+        """Return all slices of the pools that a node may reach; those of other nodes are many, and decide nothing."""
+        return (*self._by_node.get("", ()), *self._by_node.get(node, ()))
 
     @property
     def only_node(self) -> NodeObject:
