@@ -14,6 +14,7 @@ def certificate(folder: Path, name: str, issuer: str = "") -> None:
     subject = ["-subj", f"/CN={name}", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
     signed = ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key", "-addext", "subjectAltName=IP:127.0.0.1"]
-    authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # without which Python 3.13 believes it nothing
+    signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # which Python 3.13 wants of what may sign
     words = ["openssl", "req", "-x509", "-days", "2", *subject, *files, *(signed if issuer else authority)]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603  # of our own making
