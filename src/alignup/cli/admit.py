@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options
-from alignup.cli.claims import meeting_lines
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe
@@ -234,8 +233,11 @@ def show(
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        for line in meeting_lines(meetings.get(pod.uid)):
-            console.print(f"  {safe(line)}")
+        if pod.uid in meetings:
+            from alignup.cli.claims import meeting_lines  # startup counts
+
+            for line in meeting_lines(meetings[pod.uid]):
+                console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")

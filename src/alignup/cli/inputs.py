@@ -8,7 +8,6 @@ import sys
 import warnings
 import zlib
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -51,7 +50,7 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
     """
     try:
         with ExitStack() as stack:
-            file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+            file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123  # pathlib is slow to import
             if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
                 import gzip  # startup counts
 
@@ -537,7 +536,8 @@ def write_text(name: str, text: str) -> None:
         click.echo(text, nl=False)
         return
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
+            file.write(text)
     except OSError as error:
         raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
 

@@ -6,13 +6,14 @@ for completions are click's; see the README.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
@@ -64,9 +65,23 @@ def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
     return value(text, *names, metavar=metavar, shell_complete=complete_files, **how)
 
 
+class PathType(click.Path):
+    """A path, as a `Path`."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path.
+
+        Raises:
+            BadParameter: it is not of the kind that is asked for.
+        """
+        from pathlib import Path  # startup counts
+
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
 def path(text: str, **how: Any) -> Any:
     """Declare an option whose value is a `Path`."""
-    return value(text, type=click.Path(path_type=Path), **how)
+    return value(text, type=PathType(), **how)
 
 
 def seconds(text: str, *, least: float = 0, **how: Any) -> Any:
@@ -330,7 +345,7 @@ kubeconfig: Final = file("How to reach the API server.  [default: the service ac
 state: Final = value(
     "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
     "--state",
-    type=click.Path(dir_okay=False, readable=False, path_type=Path),
+    type=PathType(dir_okay=False, readable=False),
     envvar="ALIGNUP_STATE",
 )
 
