@@ -20,7 +20,7 @@ from alignup.errors import AlignupWarning
 from alignup.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 MOST_SAID = 50
 """A file of many bad lines has no more warnings than a person reads."""
@@ -144,54 +144,6 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
-def show_manual(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Print the man page."""
-    if wanted:
-        click.echo("\n".join(manual(ctx)))
-        ctx.exit()
-
-
-def manual(ctx: click.Context) -> Iterator[str]:
-    """Yield the lines of the man page, in roff: what every help says."""
-    yield f'.TH ALIGNUP 1 "" "alignup {VERSION}"'
-    yield from (
-        ".SH NAME",
-        f"alignup \\- {roff(program.help or '')}",
-        ".SH SYNOPSIS",
-        ".B alignup",
-        "COMMAND [OPTIONS]",
-    )
-    yield from manual_of(program, ctx, ".SH DESCRIPTION")
-    for group, before in ((program, ""), (node, "node ")):
-        for name in group.list_commands(ctx):
-            command = group.get_command(ctx, name)
-            if command is not None:
-                title = f"{before}{name}"
-                yield from manual_of(command, click.Context(command, ctx, title), f".SH {title.upper()}")
-
-
-def manual_of(command: click.Command, ctx: click.Context, heading: str) -> Iterator[str]:
-    """Yield the lines about one command."""
-    usage = " ".join(command.collect_usage_pieces(ctx))
-    yield from (
-        heading,
-        ".B " + roff(f"alignup {'' if command is program else ctx.info_name} {usage}".replace("  ", " ")),
-    )
-    for paragraph in (command.help or "").split("\n\n"):
-        yield from (".PP", roff(" ".join(paragraph.split())))
-    for option in command.get_params(ctx):
-        record = option.get_help_record(ctx)
-        if record is not None:
-            yield from (".TP", f".B {roff(record[0])}", roff(record[1]))
-    yield from (".PP", roff(command.epilog or ""))
-
-
-def roff(text: str) -> str:
-    """Return a text as roff shows it."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
-
-
 @click.group(
     cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -200,9 +152,6 @@ def roff(text: str) -> str:
 )
 @click.option(
     "--version", "-V", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
-)
-@click.option(
-    "--man", is_flag=True, is_eager=True, expose_value=False, callback=show_manual, help="Print the man page (roff)."
 )
 def program() -> None:
     """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
