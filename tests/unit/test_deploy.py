@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shutil
 import ssl
@@ -43,7 +44,7 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
-    others = {"certificates.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
+    others = {"alerts.yaml", "certificates.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
 
 
@@ -120,6 +121,28 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("pods", "patch"),
     }
     assert rights("alignup-publish") == {(topologies, verb) for verb in (*follow, "create", "patch")}
+
+
+def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
+    """By the names under which prometheus_client shows them."""
+    panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
+    rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]] + [rule["expr"] for rule in rules]
+    names = {name for one in asked for name in re.findall(r"(?:alignup|kubelet)_[a-z_]+", one)}
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "alignup").rglob("*.py"))
+    for name in names:
+        stem = re.sub(r"_(total|bucket)$", "", name)
+        kinds = ("alignup_node_resource_", "kubelet_topology_manager_admission")
+        assert stem in sources or any(stem.startswith(kind) and kind in sources for kind in kinds), name
+    assert len({panel["id"] for panel in panels}) == len(panels) > 5
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool plays the alerts")
+def test_the_alerts_ring_when_they_should(tmp_path) -> None:
+    shutil.copy(DEPLOY / "alerts.yaml", tmp_path)
+    test = shutil.copy(ROOT / "tests" / "alerts_test.yaml", tmp_path)
+    done = subprocess.run(["promtool", "test", "rules", test], check=False, capture_output=True, text=True)  # noqa: S603, S607
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_rbac_cannot_say_a_policy_does() -> None:
