@@ -75,7 +75,7 @@ def command(
     if nodes is None:
         from alignup.scheduler.ask import ask, read_cluster
 
-        asked = ask(kubeconfig, read_cluster, usual=True)
+        asked = ask(kubeconfig, read_cluster)
         cluster, by_amounts = asked.cluster(), asked.by_amounts
         say_what_is_unknown(asked)
     else:

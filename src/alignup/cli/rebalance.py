@@ -67,7 +67,7 @@ def command(
         done = not apply or await apply_plan(api, plan, lambda line: click.echo(line, err=as_json), patience)
         return done and not plan.left_out
 
-    return 0 if ask(kubeconfig, work, usual=True) else 1
+    return 0 if ask(kubeconfig, work) else 1
 
 
 def plan_of_files(nodes: str, pods: tuple[str, ...], version: KubeletVersion | None) -> RoomPlan:

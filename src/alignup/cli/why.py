@@ -68,7 +68,7 @@ def why(question: Question) -> int:
         manifest, found = await read_pod(api, namespace or question.namespace or api.namespace, name)
         return manifest, found, await read_cluster(api)
 
-    manifest, found, asked = ask(question.kubeconfig, read, question.context, usual=True)
+    manifest, found, asked = ask(question.kubeconfig, read, question.context)
     say_what_is_unknown(asked)
     name = question.node_name or found.node_name
     if found.node_name and not found.has_ended and question.node_name in {None, found.node_name}:

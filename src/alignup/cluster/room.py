@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from alignup.cluster.cluster import Cluster
 from alignup.cluster.node_totals import Totals, demand_key
@@ -295,6 +295,10 @@ def _width(node: Node, pod: Pod) -> int:
     return held.bit_count() or len(node.machine.numa_nodes)
 
 
+_Going: TypeAlias = "tuple[str, tuple[Pod, ...]]"
+"""A node, and pods that go from it."""
+
+
 class _Greedy:
     """Serves pods one after the other, on copies of all nodes.
 
@@ -333,12 +337,12 @@ class _Greedy:
         self._saved.clear()
         return any(self._try(pod, name, victims) for name, victims in self._candidates(pod))
 
-    def _candidates(self, pod: Pod) -> Iterator[tuple[str, tuple[Pod, ...]]]:
+    def _candidates(self, pod: Pod) -> Iterator[_Going]:
         """Yield nodes with the pods whose end may let the pod in, single ones first, the lesser losses first."""
         singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
         found = [(key[0], (self._less[key],)) for index in singles if (key := self._keys[index]) in self._less]
         yield from self._in_order(pod, found)
-        many: list[tuple[str, tuple[Pod, ...]]] = []
+        many: list[_Going] = []
         for index in self._empty.evaluate(pod).admitted.nonzero()[0][:_MOST_NODES].tolist():
             name, node = self._now.names[index], self._now.nodes[index]
             going = [one for one in node.pods if (name, one.uid) in self._less and self._rules.may_go(one, pod)]
@@ -347,9 +351,7 @@ class _Greedy:
                 many.append((name, tuple(victims)))
         yield from self._in_order(pod, many)
 
-    def _in_order(
-        self, pod: Pod, found: Iterable[tuple[str, tuple[Pod, ...]]]
-    ) -> Iterator[tuple[str, tuple[Pod, ...]]]:
+    def _in_order(self, pod: Pod, found: Iterable[_Going]) -> Iterator[_Going]:
         """Yield sets of pods that may go, the lesser losses first, those last that no other node takes."""
         rules = self._rules
         allowed = [
@@ -358,7 +360,7 @@ class _Greedy:
             if all(rules.may_go(victim, pod) for victim in one[1]) and not rules.violations(one[1], self._spent)
         ]
         moves: dict[object, bool] = {}
-        staying: list[tuple[str, tuple[Pod, ...]]] = []
+        staying: list[_Going] = []
         for one in sorted(allowed, key=lambda one: rules.loss(one[1])):
             for victim in one[1]:
                 kind = demand_key(victim)

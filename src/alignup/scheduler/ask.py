@@ -170,23 +170,20 @@ async def why_rejected(api: Api, found: PodObject) -> str:
 _T = TypeVar("_T")
 
 
-def ask(
-    kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: str | None = None, *, usual: bool = False
-) -> _T:
+def ask(kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: str | None = None) -> _T:
     """Return what a cluster answers.
 
     Args:
-        kubeconfig: how to reach it; None: as the service account of this pod.
+        kubeconfig: how to reach it; None: the file that kubectl would take, or the service account of this pod.
         read: asks it.
         context: of the file; None: its current one.
-        usual: without a file, take the one that kubectl would.
 
     Raises:
         AlignupError: it cannot be asked.
     """
 
     async def answer() -> _T:
-        async with await Api.connect(kubeconfig or (usual_kubeconfig() if usual else None), context) as api:
+        async with await Api.connect(kubeconfig or usual_kubeconfig(), context) as api:
             return await read(api)
 
     return asyncio.run(answer())
