@@ -164,17 +164,20 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw]
 
 
+_LIST: Final = msgspec.json.Decoder(_List)
+
+
 def _documents(text: bytes, source: str) -> Iterable[Any]:
     """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
 
     The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
     """
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(text, type=_List)
+    with suppress(InputError):
+        found = decode_json(text, "a list", decode=_LIST.decode)
         if found.kind.endswith("List"):
             return [found]
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [msgspec.json.decode(text)]
+    with suppress(InputError):
+        return [decode_json(text, "an object")]
     return read_documents(text, source)
 
 

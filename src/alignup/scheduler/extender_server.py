@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from multiprocessing import get_context
+from resource import RLIMIT_AS, setrlimit
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -43,8 +47,10 @@ LARGEST_QUESTION: Final = 64 << 20
 """Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images."""
 _LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
 """Bytes of all questions that are being received or answered."""
-_LARGE: Final = 4 << 20
-"""Bytes from which on questions are answered one at a time, so that others come in between."""
+_LARGE: Final = 256 << 10
+"""Bytes from which on questions are decoded in a process of its own, and answered one at a time."""
+_MOST_MEMORY: Final = 3 << 29
+"""Bytes that this process may have."""
 _BODY_SECONDS: Final = 10.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
@@ -76,7 +82,7 @@ class _Handlers:
     def __init__(self, extender: Extender, *, needs_certificate: bool, binds: bool) -> None:
         self._extender, self._answers = extender, extender.answers
         self._needs_certificate, self._binds = needs_certificate, binds
-        self._counts, self._bodies = _Counts(), _Bodies()
+        self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
 
     async def filter(self, args: ExtenderArgs) -> bytes:
         """Answer `/filter`."""
@@ -122,6 +128,10 @@ class _Handlers:
         counts.lists.set(sum(follower.lists for follower in self._extender.followers))
         return web.Response(body=generate_latest(counts.registry), content_type="text/plain")
 
+    async def close(self, _app: web.Application) -> None:
+        """End what the answers needed."""
+        self._reader.close()
+
     def handler(
         self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -132,10 +142,7 @@ class _Handlers:
                 self._check_caller(request)
                 async with self._bodies.of(request) as body:
                     start = time.perf_counter()
-                    if len(body) < _LARGE:
-                        args = _read(decode, body)
-                    else:  # others are answered while objects are looked at one by one
-                        args = await asyncio.to_thread(_read, decode, body)
+                    args = await self._reader.read(decode, body)
                     text = await self._answered(verb, args, answer)
             except web.HTTPException:
                 self._counts.errors.labels(verb).inc()
@@ -170,16 +177,39 @@ class _Handlers:
             raise web.HTTPForbidden(text="expected a client certificate, got none")
 
 
-def _read(decode: Callable[[bytes], _Args], body: bytes) -> _Args:
-    """Return a question.
+class _Reader:
+    """Decodes questions: large ones in a process of its own, since each takes the interpreter for up to seconds."""
 
-    Raises:
-        HTTPException: it cannot be read.
-    """
-    try:
-        return decode(body)
-    except InputError as error:
-        raise web.HTTPBadRequest(text=str(error)) from error
+    def __init__(self) -> None:
+        self._process: ProcessPoolExecutor | None = None
+
+    async def read(self, decode: Callable[[bytes], _Args], body: bytes) -> _Args:
+        """Return a question.
+
+        Raises:
+            HTTPException: it cannot be read.
+        """
+        try:
+            if len(body) < _LARGE:
+                return decode(body)
+            if self._process is None:
+                self._process = ProcessPoolExecutor(
+                    1, get_context("spawn"), setrlimit, (RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+                )
+            return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
+        except InputError as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        except MemoryError as error:
+            raise _too_long(len(body)) from error
+        except BrokenProcessPool as error:
+            self.close()
+            raise web.HTTPServiceUnavailable(text="the process that reads large questions has ended") from error
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
+            self._process = None
 
 
 class _Bodies:
@@ -264,4 +294,5 @@ def make_app(extender: Extender, *, needs_certificate: bool = False, binds: bool
     app.router.add_post("/bind", handlers.handler("bind", decode_binding, handlers.bind))
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)
+    app.on_cleanup.append(handlers.close)
     return app

@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.scheduler.objects import Metadata, NodeObject, PodObject
-from alignup.text.json_text import decode_json
+from alignup.text.json_text import check_levels, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +108,12 @@ MOST_NAMES: Final = 20_000
 """Nodes in a question, twice as many as clusters are made for, or victims on one of them."""
 MOST_PODS: Final = 1000
 """Pods in a question of `evaluate`."""
+_MOST_VICTIMS: Final = 5 * MOST_NAMES
+"""In a question."""
+LARGEST_POD: Final = 2 << 20
+"""Bytes: an API server stores objects of 1.5 MiB at most."""
+LARGEST_REQUESTS: Final = 256 << 10
+"""Bytes of a pod's containers, as far as they are read: their names and resources."""
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
@@ -115,7 +121,8 @@ _GO_KEYS: Final = {
         *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
     )
 }
-_NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
+_ENCODE: Final = msgspec.json.Encoder().encode
 _NODE: Final = msgspec.json.Decoder(NodeObject)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
@@ -131,6 +138,7 @@ def decode_args(data: bytes) -> ExtenderArgs:
         InputError: it is none, or of too many nodes.
     """
     found = _decoded(data, _ARGS, ExtenderArgs, lambda args: args.node_names is None and args.nodes is None)
+    _check_requests(found.pod)
     items = (found.nodes.items if found.nodes else None) or ()
     _check_count("nodes", max(len(found.node_names or ()), len(items)))
     if found.node_names is None:
@@ -145,9 +153,11 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
         InputError: it is none, or of too many nodes or victims.
     """
     found = _decoded(data, _PREEMPTION, PreemptionArgs, lambda args: not any(args.victims.values()))
-    victims = found.victims
-    _check_count("nodes", len(victims))
-    _check_count("victims of a node", max(map(len, victims.values()), default=0))
+    _check_requests(found.pod)
+    counts = [len(one.pods or ()) for one in found.by_node.values()]
+    _check_count("nodes", len(counts))
+    _check_count("victims of a node", max(counts, default=0))
+    _check_count("victims", sum(counts), _MOST_VICTIMS)
     return found
 
 
@@ -159,6 +169,8 @@ def decode_batch(data: bytes) -> Batch:
     """
     found = decode_json(data, 'a JSON object with "pods"', decode=_BATCH.decode)
     _check_count("pods", len(found.pods), MOST_PODS)
+    for pod in found.pods:
+        _check_requests(pod)
     return found
 
 
@@ -176,6 +188,28 @@ def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
         raise InputError(f"expected at most {most} {what}, got {count}")
 
 
+def _check_requests(pod: PodObject) -> None:
+    spec = pod.spec
+    size = len(_ENCODE((spec.containers, spec.init_containers, spec.resources)))
+    _check_count("bytes of a pod's containers and their resources", size, LARGEST_REQUESTS)
+
+
+def _check_parts(data: bytes) -> None:
+    """Refuse a large question that would be decoded into what takes much longer, and far more memory, than it is worth.
+
+    Raises:
+        InputError: the pod is larger than any, or there are too many names.
+        MsgspecError: it is no JSON object.
+    """
+    for key, value in _ANY_KEYS.decode(data).items():
+        text = memoryview(value)
+        if key.lower() == "pod":
+            _check_count("bytes of a pod", len(text), LARGEST_POD)
+        elif key.lower() == "nodenames":
+            # a name has no commas
+            _check_count("nodes", bytes(text).count(b",") + 1)
+
+
 def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]) -> _T:
     """Return the decoded question, with keys of any case.
 
@@ -185,7 +219,11 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lac
         form: what it makes.
         lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
     """
+    expected = f"the JSON of {_GO_NAMES[form.__name__]}"
+    check_levels(data, expected)
     try:
+        if len(data) > LARGEST_POD:
+            _check_parts(data)
         found = decoder.decode(data)
         if not lacks_all(found):
             return found
@@ -193,8 +231,7 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lac
         try:
             return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
         except _NOT_DECODED:
-            why = "values are nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(f"expected the JSON of {_GO_NAMES[form.__name__]}, got something else: {why}") from error
+            raise InputError(f"expected {expected}, got something else: {error}") from error
     with suppress(*_NOT_DECODED):
         return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
     return found

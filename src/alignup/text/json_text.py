@@ -23,7 +23,10 @@ _SHOWN: Final = 40
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 DEPTH_LIMIT: Final = 500
 """The levels of lists and objects that a JSON text may have, whatever the interpreter could bear."""
-_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_STEPS: Final = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
+_CHUNK: Final = 1 << 20
+"""Bytes that are looked at in one step: the interpreter does other things in between."""
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 
 
 def decode_json(
@@ -57,14 +60,33 @@ def decode_json(
     raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
 
 
+def check_levels(text: bytes, expected: str) -> None:
+    """Refuse a JSON text of more than `DEPTH_LIMIT` levels; `expected` is what an error says should be there.
+
+    Raises:
+        InputError: it has more.
+    """
+    if _is_too_deep(text):
+        raise InputError(f"expected {expected}, got values that are nested more than {DEPTH_LIMIT} levels deep")
+
+
 def _is_too_deep(text: str | bytes) -> bool:
     """Return whether a JSON text has more than `DEPTH_LIMIT` levels."""
     opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(map(text.count, opening)) <= DEPTH_LIMIT:  # type: ignore[arg-type]  # of one type
         return False
     data = text.encode(errors="replace") if isinstance(text, str) else text
-    steps = (_STEPS.get(found[0], 0) for found in _TOKENS.finditer(data))
-    return max(accumulate(steps), default=0) > DEPTH_LIMIT
+    data = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    depth = within_string = 0
+    for start in range(0, len(data), _CHUNK):
+        parts = data[start : start + _CHUNK].split(b'"')
+        brackets = b"".join(parts[within_string::2]).translate(None, _NO_BRACKETS)
+        depths = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
+        if max(depths) > DEPTH_LIMIT:
+            return True
+        depth = depths[-1]
+        within_string ^= len(parts) - 1 & 1
+    return False
 
 
 def _in_our_words(complaint: str) -> str:

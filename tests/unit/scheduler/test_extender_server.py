@@ -13,19 +13,30 @@ from typing import Any
 from urllib.parse import unquote
 
 import aiohttp
+import msgspec
 import pytest
+from aiohttp import web
 
-from alignup.errors import AlignupWarning
+from alignup.errors import AlignupWarning, InputError
 from alignup.scheduler import extender_server
 from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
 from alignup.scheduler.extender_service import WOKEN, Extender
-from alignup.scheduler.extender_wire import MOST_NAMES, MOST_PODS
+from alignup.scheduler.extender_wire import (
+    LARGEST_POD,
+    LARGEST_REQUESTS,
+    MOST_NAMES,
+    MOST_PODS,
+    decode_args,
+    decode_preemption,
+)
+from alignup.scheduler.objects import Container
 from alignup.scheduler.report import HOLDINGS, NODE, Description
 from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import Pauses
+from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
 from watched import description, pod_object, topology
@@ -337,6 +348,78 @@ def test_the_number_of_names_is_bounded(more, status) -> None:
                 async with asked.session.post(f"{asked.url}/{verb}", json=question) as response:
                     assert response.status == status, verb
                     assert status == 200 or f"at most {MOST_NAMES}" in await response.text()
+
+    asyncio.run(scenario())
+
+
+def filled(size: int) -> dict[str, Any]:
+    """Return a pod whose containers are of so many bytes, as far as they are read."""
+    pod = pod_object("p", cpu=1)
+    containers = pod["spec"]["containers"]
+    read = msgspec.json.decode(json.dumps(containers), type=list[Container])
+    containers[0]["resources"]["x"] = ""
+    rest = size - len(msgspec.json.encode((read, None, None))) - len('"x":"",')
+    containers[0]["resources"]["x"] = "x" * rest
+    return pod
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_parts_of_a_question_are_bounded(more) -> None:
+    """Levels, bytes of a pod, and bytes of what is read of its containers."""
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            victims = {"a": {"Pods": [{"UID": "x"}]}}
+            deep = json.loads("[" * (DEPTH_LIMIT + more - 1) + "]" * (DEPTH_LIMIT + more - 1))
+            long = pod_object("p")
+            long["metadata"]["annotations"] = {"x": ""}
+            long["metadata"]["annotations"]["x"] = "x" * (LARGEST_POD + more - len(json.dumps(long)))
+            for fields, words in (
+                ({"Pod": pod_object("p"), "Deep": deep}, f"more than {DEPTH_LIMIT} levels"),
+                ({"Pod": long}, f"at most {LARGEST_POD} bytes of a pod, got {LARGEST_POD + 1}"),
+                ({"Pod": filled(LARGEST_REQUESTS + more)}, f"got {LARGEST_REQUESTS + 1}"),
+            ):
+                for verb, asks in (("filter", {"NodeNames": ["a"]}), ("preempt", {"NodeNameToMetaVictims": victims})):
+                    body = io.BytesIO(json.dumps({**fields, **asks}).encode())
+                    async with asked.session.post(f"{asked.url}/{verb}", data=body) as response:
+                        assert response.status == (400 if more else 200), (verb, await response.text())
+                        assert not more or words in await response.text()
+
+    asyncio.run(scenario())
+
+
+def test_the_number_of_victims_is_bounded() -> None:
+    pods = {"Pods": [{"UID": "x"}] * MOST_NAMES}
+    question = {"Pod": pod_object("p"), "NodeNameToMetaVictims": {str(number): pods for number in range(5)}}
+    assert len(decode_preemption(json.dumps(question).encode()).victims) == 5
+    question["NodeNameToMetaVictims"]["more"] = {"Pods": [{"UID": "y"}]}
+    with pytest.raises(InputError, match=f"at most {5 * MOST_NAMES} victims, got {5 * MOST_NAMES + 1}"):
+        decode_preemption(json.dumps(question).encode())
+
+
+def too_much(_body: bytes) -> None:
+    raise MemoryError
+
+
+def test_large_questions_are_read_by_a_process_that_may_end(monkeypatch) -> None:
+    """It is made anew; what it has no memory for is too large."""
+    monkeypatch.setattr(extender_server, "_LARGE", 1)
+    question = json.dumps({"Pod": pod_object("p"), "Nodes": {"items": [{"metadata": {"name": "a"}}]}}).encode()
+
+    async def scenario() -> None:
+        reader = extender_server._Reader()
+        assert (await reader.read(decode_args, question)).names == ["a"]
+        (process,) = reader._process._processes.values()
+        process.kill()
+        with pytest.raises(web.HTTPServiceUnavailable):
+            await reader.read(decode_args, question)
+        args = await reader.read(decode_args, question)
+        assert {name: bytes(item) for name, item in args.objects.items()} == {"a": b'{"metadata": {"name": "a"}}'}
+        with pytest.raises(web.HTTPRequestEntityTooLarge):
+            await reader.read(too_much, question)
+        with pytest.raises(web.HTTPBadRequest):
+            await reader.read(decode_args, b"[]")
+        reader.close()
 
     asyncio.run(scenario())
 
