@@ -13,7 +13,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from multiprocessing import get_context
-from resource import RLIMIT_AS, setrlimit
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from alignup.errors import AlignupError, InputError, one_line
 from alignup.scheduler.extender_service import NOT_LISTED
 from alignup.scheduler.extender_wire import (
+    begin_process,
     decode_args,
     decode_batch,
     decode_binding,
@@ -193,9 +193,7 @@ class _Reader:
             if len(body) < _LARGE:
                 return decode(body)
             if self._process is None:
-                self._process = ProcessPoolExecutor(
-                    1, get_context("spawn"), setrlimit, (RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-                )
+                self._process = ProcessPoolExecutor(1, get_context("spawn"), begin_process, (_MOST_MEMORY,))
             return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
         except InputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error

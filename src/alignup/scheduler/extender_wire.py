@@ -6,6 +6,9 @@ whole objects go back as they came.
 
 from __future__ import annotations
 
+import ctypes
+import resource
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -122,6 +125,7 @@ _GO_KEYS: Final = {
     )
 }
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
+_PR_SET_PDEATHSIG: Final = 1
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NODE: Final = msgspec.json.Decoder(NodeObject)
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
@@ -129,6 +133,13 @@ _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 _BATCH: Final = msgspec.json.Decoder(Batch)
 _BINDING: Final = msgspec.json.Decoder(Binding)
 _ANY_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def begin_process(memory: int) -> None:
+    """Prepare a process that decodes for another one: it has so many bytes, and ends with that one."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def decode_args(data: bytes) -> ExtenderArgs:
