@@ -69,7 +69,6 @@ setup(
             "wraparound": False,
             "cdivision": True,
             "initializedcheck": False,
-            "freethreading_compatible": True,
             "linetrace": trace,
         },
     ),

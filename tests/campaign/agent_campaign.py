@@ -1,6 +1,6 @@
 """Runs an agent under load, in processes of its own: how fast it is, whether it stays small, whether it can be killed.
 
-    python tests/campaign/agent_campaign.py load|soak|kill SECONDS
+    python tests/campaign/agent_campaign.py load|soak|kill|beside SECONDS
 
 Prints one JSON object; the exit status is 1 if anything was held twice, leaked or forgotten. This process makes no
 thread and no connection of grpc: all others are copies of it, and start at once.
@@ -114,6 +114,17 @@ def exchange(connection, stream, message):
     return decode_reply(stream.read(int.from_bytes(stream.read(4), "big")))
 
 
+def commands(campaign, seconds):
+    """Take and give back leases as commands do, each over a connection of its own; write how long that took."""
+    me, took, source, end = identify(os.getpid()), [], campaign.source(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        start = time.perf_counter()
+        lease = source.acquire(Claim(make_request(cpus=2), me, command="load", name="x")).lease
+        took.append(time.perf_counter() - start)
+        source.give_back(lease)
+    (campaign.folder / f"took-{INNOCENT}").write_text(json.dumps(took))
+
+
 def loading(campaign, number, seconds):
     """Take and give back leases as fast as one can; write how long each took."""
     me, took = identify(os.getpid()), []
@@ -163,6 +174,113 @@ def load(campaign, seconds):
             "placements a second": round(len(took) / seconds),
             "median ms": round(took[len(took) // 2] * 1000, 3),
             "p99 ms": round(took[len(took) * 99 // 100] * 1000, 3),
+        }
+    return found
+
+
+# --- beside neighbours
+
+INNOCENT, NEIGHBOUR = 12_001, 12_002
+"""Users."""
+HANGING = 16
+
+
+def innocent(campaign, seconds):
+    """Take and give back a lease of two CPUs, as one user among others."""
+    if os.geteuid() == 0:
+        os.setuid(INNOCENT)
+    commands(campaign, seconds)
+
+
+def asking(campaign, resources):
+    """Ask for devices of some resources, four times each, and wait for the answers."""
+    me, connections = identify(os.getpid()), []
+    for number, resource in enumerate(4 * resources):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(campaign.folder / "agent.sock"))
+        connection.sendall(frame(Ask(f"hang{number:012}", me, "hang", "x", devices={resource: 1}, wait=-1.0)))
+        connections.append(connection)
+    time.sleep(10 * LONG)
+
+
+def hanging(campaign):
+    """Be plugins that never answer Allocate, and that are asked by many."""
+    resources = [f"example.com/hangs-{number}" for number in range(HANGING)]
+    for resource in resources:
+        plugin = FakePlugin(campaign.folder / "p", resource).serve().register()
+        plugin.hangs.add("Allocate")
+        plugin.reports.put(report("a", "b", "c", "d"))
+    time.sleep(1)
+    asking(campaign, resources)
+
+
+def flapping(campaign):
+    """Be a plugin whose 2,000 devices fall ill and get well 200 times a second."""
+    plugin = FakePlugin(campaign.folder / "p", NIC).serve().register()
+    ids = [f"nic{number}" for number in range(2000)]
+    reports = [report(*ids), report(*ids, healthy=False)]
+    while True:
+        for one in reports:
+            plugin.reports.put(one)
+            time.sleep(0.005)
+
+
+def flooding(campaign):
+    """Open connections as fast as one can, some of which stay, and send little or nonsense."""
+    if os.geteuid() == 0:
+        os.setuid(NEIGHBOUR)
+    chance, kept = random.Random(), []
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        with suppress(OSError):
+            connection.connect(str(campaign.folder / "agent.sock"))
+            connection.sendall(chance.choice([b"", b"\0", b"\0\0\0\x05nope!", b"\xff" * 100]))
+        kept.append(connection)
+        if len(kept) > 1000:
+            kept.pop(chance.randrange(len(kept))).close()
+
+
+def asking_in_vain(campaign):
+    """Wait for more than there is, again and again, with as many requests as a user may have."""
+    if os.geteuid() == 0:
+        os.setuid(NEIGHBOUR)
+    me, number = identify(os.getpid()), 0
+    while True:
+        with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+            connection.connect(str(campaign.folder / "agent.sock"))
+            number += 1
+            connection.sendall(frame(Ask(f"vain{number:012}", me, "vain", "x", cpus=200, wait=0.2)))
+            connection.recv(1000)
+
+
+def beside(campaign, seconds):
+    """Return how long an innocent client waits for a lease, alone and beside each kind of neighbour."""
+    campaign.folder.chmod(0o711)
+    for name in (f"took-{INNOCENT}", "problems"):
+        (campaign.folder / name).touch()
+        (campaign.folder / name).chmod(0o666)
+    neighbours = {
+        "alone": (),
+        f"{HANGING} hanging plugins": (hanging,),
+        "a flapping plugin": (flapping,),
+        "a flood of connections": (flooding, flooding),
+        "a queue that is never met": (asking_in_vain,) * 4,
+    }
+    found = {}
+    for name, works in neighbours.items():
+        agent = campaign.agent(plugins=True, durable=False)
+        pids = [forked(work, campaign) for work in works]
+        time.sleep(2)
+        os.waitpid(forked(innocent, campaign, seconds / len(neighbours)), 0)
+        for pid in pids:
+            ended(pid)
+        ended(agent)
+        took = sorted(json.loads((campaign.folder / f"took-{INNOCENT}").read_text()))
+        found[name] = {
+            "leases": len(took),
+            "median ms": round(took[len(took) // 2] * 1000, 2),
+            "p99 ms": round(took[len(took) * 99 // 100] * 1000, 2),
+            "longest ms": round(took[-1] * 1000, 1),
         }
     return found
 
@@ -361,7 +479,7 @@ def main():
     if mount is not None and os.access(mount, os.W_OK):
         campaign.cgroup = mount / f"alignup-{folder.name}"
     try:
-        found = {"load": load, "soak": soak, "kill": kill}[mode](campaign, seconds)
+        found = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](campaign, seconds)
         problems = campaign.problems.read_text().splitlines()
         sys.stdout.write(f"{json.dumps({**found, 'problems': problems[:20]})}\n")
         sys.exit(bool(problems))

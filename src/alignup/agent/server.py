@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import InputError
 from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, decode_request, frame, length_of
 from alignup.processes.callers import Caller
-from alignup.trusted_files import check_free, make_folders, system_errors
+from alignup.trusted_files import check_free, make_folders, system_errors, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +30,8 @@ _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512
 _PATIENCE: Final = 5.0
 """Seconds for the rest of a message, and for a reply to be taken."""
-_BACKLOG: Final = 512
-_AT_ONCE: Final = 64
+_BACKLOG: Final = 64
+_AT_ONCE: Final = 16
 _LOGGED_EVERY: Final = 1.0
 _MODE: Final = 0o660
 
@@ -49,8 +49,9 @@ class AgentServer:
         self._path = path
         self._group = group
         self._service = service
-        self._server: asyncio.AbstractServer | None = None
+        self._listening: socket.socket | None = None
         self._connections: set[_Connection] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
         self._of_user = Counter[int]()
         self._refused = Counter[int]()
         """Connections by user that were refused since that was logged last."""
@@ -62,31 +63,60 @@ class AgentServer:
             InputError: the socket cannot be made, or there is something else, or somebody serves it.
         """
         with system_errors("cannot serve a socket", self._path, LookupError):
-            listening = self._listening()
-        loop = asyncio.get_running_loop()
-        # so many are accepted in one turn of the loop: a flood of them keeps nobody else waiting for long
-        self._server = await loop.create_unix_server(
-            lambda: _Connection(self, self._service), sock=listening, backlog=_AT_ONCE
-        )
-        listening.listen(_BACKLOG)
+            self._listening = self._listen()
+        asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
 
     async def stop(self) -> None:
         """Serve no longer; the socket stays, so that commands know that there is an agent, which does not answer."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
 
-    def admit(self, connection: _Connection) -> bool:
-        """Count a connection; return whether it may stay. Those of root and of the agent's own user always may."""
-        uid = connection.uid
+    def _accept(self, listening: socket.socket) -> None:
+        """Take connections: so few in one turn of the loop that a flood of them keeps nobody else waiting for long.
+
+        Who is over a limit is turned away before anything is made for them.
+        """
+        loop = asyncio.get_running_loop()
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors are left
+                _LOG.error("no connection can be taken: %s", why(error))  # a sentence is enough
+                loop.remove_reader(listening)
+                loop.call_later(_LOGGED_EVERY, self._accept_again)
+                return
+            caller = Caller(connection)
+            if not self._admits(caller.uid):
+                connection.close()
+                continue
+            connection.setblocking(False)
+            made = _Connection(self, self._service, caller)
+            self._connections.add(made)
+            self._of_user[caller.uid] += 1
+            beginning = loop.create_task(self._begin(made, connection))
+            self._beginning.add(beginning)
+            beginning.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, made: _Connection, connection: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: made, connection)
+
+    def _accept_again(self) -> None:
+        if self._listening is not None:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
+
+    def _admits(self, uid: int) -> bool:
+        """Return whether a user may have one more connection; root and the agent's own user always may."""
         is_full = len(self._connections) >= _MOST_CONNECTIONS or self._of_user[uid] >= _MOST_OF_A_USER
         if is_full and uid not in {0, os.geteuid()}:
             self._note_refused(uid)
             return False
-        self._connections.add(connection)
-        self._of_user[uid] += 1
         return True
 
     def _note_refused(self, uid: int) -> None:
@@ -106,7 +136,7 @@ class AgentServer:
             self._connections.discard(connection)
             self._of_user -= Counter([connection.uid])  # which leaves no zeros
 
-    def _listening(self) -> socket.socket:
+    def _listen(self) -> socket.socket:
         """Return a socket that listens at the path, in the place of one that was left there."""
         check_free(self._path, "--socket")
         make_folder(self._path, self._group)
@@ -143,7 +173,7 @@ class _Connection(asyncio.Protocol):
     Each request has a turn of the event loop of its own, so that others come in between.
     """
 
-    def __init__(self, server: AgentServer, service: Service) -> None:
+    def __init__(self, server: AgentServer, service: Service, caller: Caller) -> None:
         self._server = server
         self._service = service
         self._buffer = bytearray()
@@ -156,18 +186,14 @@ class _Connection(asyncio.Protocol):
         self._give_up: Callable[[], object] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """They end the connection if a message does not become whole (`reading`), or replies are not taken."""
-        self._caller: Caller
-        self.uid = -1
+        self._caller = caller
+        self.uid = caller.uid
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
         self._transport = transport
-        self._caller = Caller(transport.get_extra_info("socket"))
-        self.uid = self._caller.uid
         # one reply is kept for whoever does not read, and no second one is made
         transport.set_write_buffer_limits(high=0)
-        if not self._server.admit(self):
-            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
         self._is_lost = True

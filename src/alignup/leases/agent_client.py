@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import struct
 import sys
 import time
 from pathlib import Path
@@ -57,6 +58,8 @@ _SILENCE: Final = 2.0
 _NAME_IT: Final = f"to ask it all the same, name its socket in {AGENT_VARIABLE}"
 _LONGEST: Final = 1e8
 """Seconds; a socket knows no longer time than some centuries."""
+_TIME: Final = struct.Struct("@ll")
+"""Seconds and microseconds."""
 _R = TypeVar("_R", bound="Reply")
 
 
@@ -198,8 +201,12 @@ class AgentSource:
         """
         soon = time.monotonic() + self._patience
         try:
-            _limit(connection, min(end, soon))
+            left = _limit(connection, min(end, soon))
+            # whoever finds many others before him waits in line with them, as only a call that blocks does
+            connection.settimeout(None)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6)))
             connection.connect(str(self._path))
+            _limit(connection, min(end, soon))
             self._check_server(connection)
             connection.sendall(message)
         except TimeoutError:
@@ -266,8 +273,8 @@ def _received(connection: socket.socket, count: int, end: float) -> bytes:
     return bytes(data)
 
 
-def _limit(connection: socket.socket, end: float) -> None:
-    """Let the next call on a connection fail at a time.
+def _limit(connection: socket.socket, end: float) -> float:
+    """Let the next call on a connection fail at a time; return how many seconds are left.
 
     Raises:
         TimeoutError: it is over.
@@ -276,3 +283,4 @@ def _limit(connection: socket.socket, end: float) -> None:
     if left <= 0:
         raise TimeoutError
     connection.settimeout(None if left > _LONGEST else left)
+    return min(left, _LONGEST)
