@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -14,6 +15,9 @@ import msgspec
 from alignup.errors import InputError
 
 _T = TypeVar("_T")
+_LOCK: Final = Lock()
+_KNOWN_KINDS: Final = set[object]()
+"""The kinds whose fields msgspec has looked at: it lets a second thread use what is half done, and crashes."""
 # msgspec's names for types, as its messages have them: our words, and the Python type
 _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "str": ("a string", str),
@@ -44,6 +48,10 @@ def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = Tru
     Raises:
         InputError: a field is missing or of another type.
     """
+    if kind not in _KNOWN_KINDS:
+        with _LOCK:
+            msgspec.json.Decoder(kind)
+            _KNOWN_KINDS.add(kind)
     try:
         return msgspec.convert(value, kind, strict=strict, dec_hook=_parse)
     except msgspec.ValidationError as error:

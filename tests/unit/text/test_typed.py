@@ -5,6 +5,8 @@ Every form of message of msgspec's that is read has a case here.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated
 
 import msgspec
@@ -86,3 +88,40 @@ def test_long_values_are_cut():
     with pytest.raises(InputError) as caught:
         decode({"inner": "y" * 2000}, Outer, "doc")
     assert len(str(caught.value)) < 150
+
+
+TWO_AT_ONCE = """
+from __future__ import annotations
+from threading import Event, Thread
+import msgspec
+from alignup.text.typed import decode
+
+looking, asked = Event(), Event()
+
+def slow():
+    looking.set()
+    asked.wait(0.5)
+    return int
+
+class Inner(msgspec.Struct):
+    number: slow()
+
+class Kind(msgspec.Struct):
+    first: Inner
+
+def use():
+    assert decode({"first": {"number": 1}}, Kind).first.number == 1
+
+threads = [Thread(target=use), Thread(target=use)]
+threads[0].start()
+looking.wait()
+threads[1].start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_two_threads_may_be_the_first_to_decode_a_kind() -> None:
+    """It crashed the interpreter."""
+    done = subprocess.run([sys.executable, "-c", TWO_AT_ONCE], check=False, timeout=60)  # noqa: S603  # ours
+    assert done.returncode == 0
