@@ -11,9 +11,10 @@ import socket
 import sys
 import threading
 from concurrent.futures import TimeoutError as LateError
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app, start_http_server
 from prometheus_client.core import GaugeMetricFamily
@@ -35,6 +36,8 @@ _LOG: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 _PATIENCE: Final = 5.0
 """Seconds for the event loop to say how things are, and for who connects to ask and to take the answer."""
+_AT_ONCE: Final = 16
+"""Connections that are answered; each takes a thread, and more are closed."""
 _WAITS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600)
 
 
@@ -133,6 +136,7 @@ def serve_metrics(where: str, registry: CollectorRegistry) -> Callable[[], None]
             return _serve_at_socket(Path(where), registry)
         address, _, port = where.rpartition(":")
         server, thread = start_http_server(int(port), address.strip("[]") or _LOOPBACK, registry)
+        assert isinstance(server, ThreadingWSGIServer)  # noqa: S101  # it says so
         return _stopping(server, thread)
     except (OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
@@ -182,7 +186,7 @@ def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], No
     return stop_and_remove
 
 
-def _stopping(server: WSGIServer, thread: threading.Thread) -> Callable[[], None]:
+def _stopping(server: ThreadingWSGIServer, thread: threading.Thread) -> Callable[[], None]:
     """Return how to end a server, in which nobody who comes and goes, or says nothing, is of consequence."""
 
     class Handler(WSGIRequestHandler):
@@ -193,6 +197,24 @@ def _stopping(server: WSGIServer, thread: threading.Thread) -> Callable[[], None
 
     server.RequestHandlerClass = Handler
     server.handle_error = _note_error  # type: ignore[assignment]  # of this one server
+    free = threading.Semaphore(_AT_ONCE)
+
+    def begin(request: socket.socket, address: Any) -> None:
+        if free.acquire(blocking=False):
+            threading.Thread(target=handle, args=(request, address), daemon=True).start()
+        else:
+            server.shutdown_request(request)
+
+    def handle(request: socket.socket, address: Any) -> None:
+        late = threading.Timer(_PATIENCE, _end, (request,))
+        late.start()
+        try:
+            server.process_request_thread(request, address)
+        finally:
+            late.cancel()
+            free.release()
+
+    server.process_request = begin  # type: ignore[assignment]  # as above
 
     def stop() -> None:
         server.shutdown()
@@ -200,6 +222,12 @@ def _stopping(server: WSGIServer, thread: threading.Thread) -> Callable[[], None
         thread.join()
 
     return stop
+
+
+def _end(request: socket.socket) -> None:
+    """End a connection that takes too long, however often something comes."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def _note_error(*_: object) -> None:

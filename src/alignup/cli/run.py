@@ -217,6 +217,8 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
         raise InputError(
             f"a device plugin asks for {asked[0]} of the host, and this container has other files: use --no-mounts"
         )
+    if asked and not grant.is_trusted:
+        raise InputError(f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts")
     from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
 
     needed = needed_mounts(answer)

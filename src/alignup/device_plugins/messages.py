@@ -87,7 +87,7 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
         raise InputError.at("the list of devices", f"up to {_MOST_DEVICES} devices", len(message.devices))
     found: dict[str, Device] = {}
     for index, device in enumerate(message.devices):
-        if not 0 < len(device.ID) <= _LONGEST_ID:
+        if not 0 < len(device.ID) <= _LONGEST_ID or "\0" in device.ID:
             raise InputError.at(f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID)
         nodes = tuple(dict.fromkeys(node.ID for node in device.topology.nodes)) if device.HasField("topology") else None
         found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)

@@ -38,6 +38,7 @@ from alignup.leases.agent_messages import (
     length_of,
 )
 from alignup.leases.evidence import lease_liveness
+from alignup.leases.record import check_amounts
 from alignup.trusted_files import check_path, distrust, peer, why
 
 if TYPE_CHECKING:
@@ -110,9 +111,13 @@ class AgentSource:
         )
         patience = math.inf if endless else wait or 0.0
         found = self._ask(ask, Grant, None if endless else patience + _ANSWER, patience)
+        check_amounts([found.lease], str(self._path), found.memory_nodes)
         if claim.show is not None:
             claim.show(found.lease, found.machine, Path(found.state))
-        return msgspec.structs.replace(found, agent=str(self._path), is_own=self._server == os.geteuid())
+        is_own = self._server == os.geteuid()
+        return msgspec.structs.replace(
+            found, agent=str(self._path), is_own=is_own, is_trusted=is_own or self._server == 0
+        )
 
     def give_back(self, lease: LeaseRecord) -> None:
         """See `FileSource`."""

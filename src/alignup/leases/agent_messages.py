@@ -88,10 +88,12 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
     """The lease is of the machine at hand, so that processes can be bound to it."""
     cuda: dict[str, str] = msgspec.field(default_factory=dict)
     agent: str = ""
-    """The socket of the agent that gave it; whoever asked fills this in, and the next field."""
+    """The socket of the agent that gave it; whoever asked fills this in, and the next fields."""
     is_own: bool = True
     """Given by this user: from a file, or by an agent of this user. Another user's agent may set no variable that
     makes a program run other code."""
+    is_trusted: bool = True
+    """Given by this user or by root: else nothing is mounted for it, since a mount can be another program."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a command that has the lease."""

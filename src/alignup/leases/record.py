@@ -164,8 +164,8 @@ def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
     return msgspec.json.Decoder(kind, dec_hook=_cpu_set)
 
 
-def check_amounts(leases: Iterable[LeaseRecord], where: str) -> None:
-    """Refuse leases of amounts that no machine has; `where` is the place that an error names.
+def check_amounts(leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple[int, ...] = ()) -> None:
+    """Refuse leases of amounts that no machine has, or nodes to bind memory to; `where` is the place of an error.
 
     Raises:
         InputError: there is such a lease.
@@ -175,7 +175,7 @@ def check_amounts(leases: Iterable[LeaseRecord], where: str) -> None:
             all(0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES for one in lease.memory)
             and sum(one.size for one in lease.memory) < _LARGEST
             and int(lease.cpus).bit_length() <= _MOST_CPUS
-            and all(0 <= node < _MOST_NODES for node in lease.numa_nodes)
+            and all(0 <= node < _MOST_NODES for node in (*lease.numa_nodes, *memory_nodes))
         )
         if not fits:
             raise InputError(f"the amounts of lease {lease.name!r} are impossible, at {where}")

@@ -37,6 +37,7 @@ _LOCAL_RANKS: Final = (
     ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
 )
 _CPUS_AT_MOST: Final = 1 << 20
+_DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
 
 
@@ -171,7 +172,7 @@ def make_request(
         raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
     wanted = dict(devices or {})
     for resource, count in wanted.items():
-        if not isinstance(count, int) or count < 0:
+        if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
     counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))

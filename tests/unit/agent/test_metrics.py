@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from contextlib import suppress
 from urllib.request import urlopen
 from wsgiref.simple_server import WSGIRequestHandler
@@ -151,4 +152,32 @@ def test_many_may_come_at_once_and_who_is_silent_is_not_waited_for(monkeypatch):
         assert [one.recv(1) for one in silent] == [b""] * 40
         for one in silent:
             one.close()
+        stop()
+
+
+def test_so_many_connections_are_answered_and_no_more():
+    """Each takes a thread, however many come to a port that everybody on the machine reaches."""
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        silent = [connected(folder / "m.sock") for _ in range(module._AT_ONCE)]
+        for one in silent:
+            one.sendall(b"G")
+        with connected(folder / "m.sock") as more:
+            assert more.recv(1) == b""
+        for one in silent:
+            one.close()
+        with suppress(ConnectionError):
+            eventually(lambda: read(folder / "m.sock") == {})
+        stop()
+
+
+def test_who_sends_little_by_little_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        with connected(folder / "m.sock") as slow, suppress(ConnectionError):
+            for _ in range(1000):
+                slow.sendall(b"G")
+                time.sleep(0.05)
+            pytest.fail("a thousand letters were waited for")
         stop()

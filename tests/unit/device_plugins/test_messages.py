@@ -35,7 +35,7 @@ def test_of_two_devices_with_one_id_the_last_counts():
     assert listed(device("a", nodes=[0]), device("a", nodes=[1])) == (Device("a", (1,)),)
 
 
-@pytest.mark.parametrize("identity", ["", "x" * 1025])
+@pytest.mark.parametrize("identity", ["", "x" * 1025, "a\0b"])
 def test_an_id_has_some_letters_but_not_too_many(identity):
     with pytest.raises(InputError, match=r"an id of up to 1024 letters, .* at devices\[1\].ID"):
         listed(device("a"), device(identity))

@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import leasing
@@ -28,6 +29,7 @@ from alignup.leases.agent_messages import (
     decode_request,
     frame,
 )
+from alignup.leases.record import MemoryShare
 from alignup.leases.request import Claim, PartOf, make_request
 from alignup.processes.identity import identify
 from fake_plugins import LONG, short_folder
@@ -91,6 +93,34 @@ def test_everything_of_a_request_is_asked(folder):
     assert (ask.memory, ask.devices, ask.policy, ask.name) == (1 << 30, {leasing.GPU: 2}, "restricted", "n")
     assert (ask.part, ask.kubelet_version, ask.wait) == ((1, 4), "1.33", 2.5)
     assert (grant.lease, grant.agent) == (leasing.record(), str(folder / "a.sock"))
+
+
+@pytest.mark.parametrize("nodes", [(-1,), (1 << 16,), (10**9,)])
+def test_amounts_that_no_machine_has_are_refused(folder, nodes):
+    """Memory would be bound to a billion nodes."""
+    hostile = msgspec.structs.replace(granted(), memory_nodes=nodes)
+    with agent(folder, hostile), pytest.raises(InputError, match="impossible"):
+        source(folder).acquire(claim(cpus=1))
+
+
+def test_impossible_memory_is_refused(folder):
+    lease = leasing.record(memory=(MemoryShare(0, "memory", -1),))
+    hostile = msgspec.structs.replace(granted(), lease=lease)
+    with agent(folder, hostile), pytest.raises(InputError, match="impossible"):
+        source(folder).acquire(claim(cpus=1))
+
+
+@pytest.mark.parametrize(
+    ("server", "is_own", "is_trusted"), [(1000, True, True), (0, False, True), (12345, False, False)]
+)
+def test_a_grant_says_whose_agent_gave_it(folder, monkeypatch, server, is_own, is_trusted):
+    """Whatever the agent itself says of that."""
+    lies = msgspec.structs.replace(granted(), is_own=True, is_trusted=True, agent="/lies")
+    monkeypatch.setattr(module, "peer", lambda _: (1, server))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with agent(folder, lies):
+        grant = AgentSource(folder / "a.sock", lambda _: None, is_named=True).acquire(claim(cpus=1))
+    assert (grant.is_own, grant.is_trusted, grant.agent) == (is_own, is_trusted, str(folder / "a.sock"))
 
 
 @pytest.mark.parametrize(("wait", "sent"), [(None, 0.0), (0.0, 0.0), (math.inf, -1.0)])

@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import leasing
 from agents import LONG, client, running_agent
 from alignup.cli import run as run_module
 from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import InputError
 from alignup.leases import private_mounts
+from alignup.leases.agent_messages import Grant
 from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts
 from alignup.leases.request import make_request
 from fake_plugins import FakePlugin, report, short_folder, wire
@@ -310,3 +312,11 @@ def test_without_the_right_to_mount_a_command_is_refused(folder, monkeypatch):
     monkeypatch.setattr(private_mounts, "may_mount", lambda: False)
     with pytest.raises(InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"):
         run_module.run(client(folder), make_request(devices={"example.com/nic": 1}), ("true",), binds=False)
+
+
+def test_nothing_is_mounted_for_the_agent_of_another_user():
+    """What it mounts may be another program."""
+    answer = DeviceAnswer(mounts=(Mount("/usr/bin/id", "/bin/sh"),))
+    grant = Grant(leasing.record(answer=answer), leasing.site().identity, "/s.json", (), True, is_trusted=False)
+    with pytest.raises(InputError, match="the agent of another user asks for a mount of /bin/sh: use --no-mounts"):
+        run_module._mounts(grant)

@@ -33,6 +33,8 @@ def test_a_request_is_sorted_and_without_zeros():
         ({"memory": "-1"}, "--memory"),
         ({"memory": "much"}, "--memory"),
         ({"devices": {"a/a": -1}}, "--device a/a"),
+        ({"devices": {"a/a": 10**9 + 1}}, "--device a/a"),
+        ({"devices": {"a/a": 1 << 70}}, "--device a/a"),
         ({"devices": {"a/a": "1"}}, "--device a/a"),
         ({"policy": "strict"}, "one of none, best-effort, restricted, single-numa-node"),
         ({"name": "a b"}, "--name"),
