@@ -45,7 +45,8 @@ def command(
         metavar="NAMESPACE/NAME",
     ),
     nodes: str | None = options.file(
-        "Other nodes, as `alignup rank` takes them: of a refused pod, say which of them would take it now.",
+        "Other nodes, as `alignup rank` takes them: of a pod that is refused, or far from the devices of its claims, "
+        "say which of them would take it now.",
         *("--nodes", "-n"),
     ),
     resizes: bool = options.flag(
@@ -85,7 +86,7 @@ def command(
     for one in explained(loaded.node, asked):
         found.append(one.explanation)
         if not pictures.take_the_output:
-            teller.tell(one, None if others is None or one.explanation.admitted else others)
+            teller.tell(one, others if one.seeks_another_node else None)
     if not pictures.take_the_output:
         teller.end_of_alike()
         if not as_json:
@@ -143,6 +144,11 @@ class Explained(NamedTuple):
     """The pod's document, if its kubelet has rejected it before."""
     meeting: Meeting | None = None
     """What its claims come to."""
+
+    @property
+    def seeks_another_node(self) -> bool:
+        """Whether it is refused, or the devices of its claims are not near its CPUs and memory."""
+        return not self.explanation.admitted or (self.meeting is not None and self.meeting.meet is False)
 
 
 def explained(node: Node, asked: AskedPods) -> Iterator[Explained]:
@@ -252,7 +258,11 @@ class OtherNodes:
 
 def taking_words(taking: dict[str, Any]) -> str:
     """Return the same as a line for people."""
-    names = ", ".join(one["node"] + ("" if one["exact"] else " (only amounts are known)") for one in taking["best"])
+    words = {True: " (near the devices of its claims)", False: " (far from the devices of its claims)"}
+    names = ", ".join(
+        one["node"] + ("" if one["exact"] else " (only amounts are known)") + words.get(one.get("draAligned"), "")
+        for one in taking["best"]
+    )
     more = taking["admitting"] - len(taking["best"])
     where = f": {names}{f' and {more} more' if more else ''}" if names else ""
     return f"{taking['admitting']} of {counted(taking['nodes'], 'other node')} would take it now{where}"

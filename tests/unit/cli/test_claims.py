@@ -293,6 +293,13 @@ def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -
     assert "are ignored" in alignup("admit", "--machine", "xeon-2s", files["pod"]).err
 
 
+def test_another_node_where_they_meet_is_named(alignup, files) -> None:
+    words = ("explain", "--machine", "xeon-2s", "--config", files["config"], "--node-name", "node-a")
+    known = ("--resources", files["resources"], "--resources", files["more"])
+    told = alignup(*words, *known, "--nodes", files["nodes"], files["pod"]).out
+    assert "node-b (near the devices of its claims), node-a (far from the devices of its claims)" in told
+
+
 def test_a_pod_whose_claims_cannot_be_allocated_is_refused(alignup, files, write) -> None:
     empty = write("none.json", {"kind": "List", "items": [*resources(), template()]})
     ended = alignup("admit", "--machine", "xeon-2s", "--config", files["config"], "--resources", empty, files["pod"])

@@ -25,7 +25,7 @@ def test_admitted_pods_fit_the_schema() -> None:
     told = article().explain(wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
 
     VALIDATOR.validate(json.loads(json.dumps(told)))
-    assert told.keys() == SCHEMA["properties"].keys() - {"cluster", "was"}
+    assert told.keys() == SCHEMA["properties"].keys() - {"claims", "cluster", "was"}
     assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
 
 
