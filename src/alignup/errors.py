@@ -46,7 +46,7 @@ class AlignupError(Exception):
 
 
 class AlignupWarning(UserWarning):
-    """Issued when something that was given is passed over, so that the answer is about less than was asked."""
+    """Issued when something that was given is ignored, so that the answer is about less than was asked."""
 
 
 def warn(sentence: str) -> None:

@@ -133,7 +133,7 @@ class PluginConnection:
         try:
             return preferred_of(answer, available, must_include, size)
         except InputError as error:
-            # the kubelet passes over such an answer too
+            # the kubelet ignores such an answer too
             _LOG.warning("the preferred allocation of %s makes no sense and is ignored: %s", self.resource, error)
             return ()
 

@@ -47,7 +47,7 @@ KUBELET_POLICIES: Final = {
     "Restricted": RESTRICTED,
     "SingleNUMANodePodLevel": SINGLE_NUMA_NODE,
 }
-"""The entries of a reported kubelet policy list that count; the scheduler passes over all others."""
+"""The entries of a reported kubelet policy list that count; the scheduler ignores all others."""
 
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"

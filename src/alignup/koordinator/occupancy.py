@@ -152,7 +152,7 @@ def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
     """Return the hints that may stay; the same object if nothing is to be avoided.
 
     Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go
-    too: that policy passes over them anyway. The result may be empty, which a merge reads as "cannot be satisfied".
+    too: that policy ignores them anyway. The result may be empty, which a merge reads as "cannot be satisfied".
     Hints without a mask stay.
     """
     if avoidance == NOTHING_AVOIDED:

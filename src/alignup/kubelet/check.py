@@ -414,7 +414,7 @@ def check_pods(
 ) -> Iterator[Finding]:
     """Yield pods that run and whose files have not what they ask for.
 
-    Init containers are passed over: what they held may be others' by now.
+    Init containers are ignored: what they held may be others' by now.
 
     Args:
         state: what is written.

@@ -22,7 +22,7 @@ def prometheus_text(found: KubeletNode) -> str:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise InputError(
-            "expected prometheus-client for metrics, which is not installed: pip install 'alignup[metrics]'"
+            "metrics need prometheus-client, which is not installed: pip install 'alignup[metrics]'"
         ) from error
     registry = CollectorRegistry()
     holdings = holdings_of(found.node)

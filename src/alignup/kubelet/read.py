@@ -170,7 +170,7 @@ def _read(files: NodeFiles, path: str, read: Any) -> Any:
 
 
 def _of_one_node(pods: tuple[PodDocument, ...], node: NodeObject | None, place: str) -> tuple[PodDocument, ...]:
-    """Return the pods of the node; those that are bound to another one are passed over.
+    """Return the pods of the node; those that are bound to another one are ignored.
 
     Raises:
         InputError: they are bound to several nodes, and the Node's name is not known.

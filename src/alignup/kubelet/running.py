@@ -55,7 +55,7 @@ def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
                 found.append((pid, words))
     if len(found) > 1:
         pids = ", ".join(str(pid) for pid, _ in sorted(found))
-        warn(f"several kubelets run here (processes {pids}); their command lines are passed over")
+        warn(f"several kubelets run here (processes {pids}); their command lines are ignored")
     return kubelet_of(*found[0]) if len(found) == 1 else None
 
 

@@ -115,7 +115,7 @@ def read_archive(
     Args:
         path: the archive.
         tops: the first names of paths from the root; a first folder of another name is left out of the paths.
-        most_bytes: returns how many bytes a file of this path may have; None: it is passed over, unread.
+        most_bytes: returns how many bytes a file of this path may have; None: it is ignored, unread.
         keeps_link: returns whether the target of a link of this path is wanted.
         what: the words of an error for what the archive should be.
 

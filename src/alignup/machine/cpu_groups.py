@@ -21,7 +21,7 @@ def make_cores(groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Ite
     socket 0; one whose CPU shares no L3 cache has none.
 
     Args:
-        groups: the CPUs of each core; empty ones are passed over.
+        groups: the CPUs of each core; empty ones are ignored.
         sockets: the CPUs of each socket, by the number of the socket.
         l3_groups: the CPUs that share each L3 cache.
     """

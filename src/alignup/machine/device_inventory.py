@@ -48,7 +48,7 @@ def decode_inventory(inventory: object, machine: Machine, where: str = "devices"
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
     `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin reported no topology.
-    `healthy` is true when absent. NUMA nodes that the machine lacks are passed over with an `AlignupWarning`.
+    `healthy` is true when absent. NUMA nodes that the machine lacks are ignored with an `AlignupWarning`.
 
     Args:
         inventory: the decoded JSON or YAML; in place of a device's mapping there may be its record.
@@ -130,7 +130,7 @@ def _listed(numa_nodes: tuple[int, ...] | None) -> list[int] | None:
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
     """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
 
-    Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there, this passes over
+    Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there, this ignores
     such nodes, and warns of them. A resource whose devices name no other nodes counts as one that is aligned: no set of
     NUMA nodes can supply it.
 

@@ -85,7 +85,7 @@ def _import_nvml() -> Any:
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
     except ImportError as error:
-        message = "expected nvidia-ml-py for NVIDIA GPUs, which is not installed: pip install nvidia-ml-py"
+        message = "NVIDIA GPUs need nvidia-ml-py, which is not installed: pip install nvidia-ml-py"
         raise InputError(message) from error
     return pynvml
 

@@ -49,7 +49,7 @@ def is_snapshot(head: bytes) -> bool:
 def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     """Return the kernel files that an archive holds, at its top or in one folder named after the machine.
 
-    Other files are passed over, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
+    Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
 
     Raises:
         InputError: the file is no archive, is damaged or too large, or has no kernel files in it.

@@ -238,7 +238,7 @@ def copied_provider(provider: HintProvider) -> HintProvider:
     """
     copy = getattr(provider, "copy", None)
     if not callable(copy):
-        raise TypeError(f"expected providers with a method copy() to copy a node, got {provider!r}")
+        raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
     copied: HintProvider = copy()
     return copied
 

@@ -125,7 +125,7 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
         import xxhash  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise InputError(
-            "expected xxhash for the fingerprint of pods, which is not installed: pip install 'alignup[kubelet]'"
+            "the fingerprint of pods needs xxhash, which is not installed: pip install 'alignup[kubelet]'"
         ) from error
     hashes = sorted(
         xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode())) for namespace, name in pods

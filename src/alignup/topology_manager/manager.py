@@ -158,7 +158,7 @@ class TopologyManager:
 
     def _decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
         if pod.uid in self._pods:
-            raise PodExistsError(f"expected a pod that is not here yet, got uid {pod.uid!r} a second time")
+            raise PodExistsError(f"a pod of uid {pod.uid!r} is admitted already")
         self.lock.begin_change()
         try:
             try:
@@ -189,7 +189,7 @@ class TopologyManager:
         """
         pod = self._pods.get(pod_uid)
         if pod is None:
-            raise UnknownPodError(f"expected the uid of an admitted pod, got {pod_uid!r}")
+            raise UnknownPodError(f"no pod of uid {pod_uid!r} is admitted")
         return pod
 
     def remove(self, pod_uid: str) -> Pod:
@@ -239,7 +239,7 @@ class TopologyManager:
         with self.lock:
             twice = next((uid for uid in restored if uid in self._pods), None)
             if twice is not None:
-                raise PodExistsError(f"expected pods that are not here yet, got uid {twice!r} a second time")
+                raise PodExistsError(f"a pod of uid {twice!r} is admitted already")
             self._pods.update(restored)
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
@@ -313,7 +313,7 @@ class ManagerLock:
             RuntimeError: one is already, so that it is a provider that calls.
         """
         if self._is_changing:
-            raise RuntimeError("expected no call from within a provider, got one while a pod is admitted or removed")
+            raise RuntimeError("a provider must not call the manager while a pod is admitted or removed")
         self._is_changing = True
 
     def end_change(self) -> None:
@@ -326,5 +326,5 @@ class ManagerLock:
             self._lock.release()
         elif self._pid != os.getpid():
             raise RuntimeError(
-                "expected a manager that no other thread used when this process was forked, got one in mid-change"
+                "another thread used the manager when this process was forked, so it may be half changed"
             )

@@ -66,7 +66,7 @@ def test_only_cpus_that_this_process_may_use_are_given(state):
         os.sched_setaffinity(0, before)
     assert done.stdout == f"{last}\n"
     assert refused.returncode == 125
-    assert refused.stderr.startswith("alignup: refused: expected 2 free CPUs, got 1")
+    assert refused.stderr.startswith("alignup: refused: too few CPUs are free: 2 asked, 1 free")
     if len(before) == os.cpu_count() > 1:
         assert f"this process may use only CPUs {last} of " in refused.stderr
 
@@ -148,7 +148,7 @@ def test_what_runs_is_in_the_way_of_others(state):
         (lease,) = leases(state)
         refused = invoke(state, *DGX, "--cpus", "1", "true")
         assert refused.exit_code == 125
-        assert "refused: expected 1 free CPUs, got 0" in refused.output
+        assert "refused: too few CPUs are free: 1 asked, 0 free" in refused.output
         assert f"held now: all (pid {lease.process.pid})" in refused.output
         holder.kill()
         holder.wait()

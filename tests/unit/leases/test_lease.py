@@ -64,7 +64,7 @@ def test_a_lease_says_what_it_has(state):
 
 def test_a_refusal_is_an_error_with_the_reason(state):
     """The same sentence that the command line prints."""
-    with take(state, cpus=16), pytest.raises(AllocationError, match="expected 1 free CPUs, got 0"):
+    with take(state, cpus=16), pytest.raises(AllocationError, match="too few CPUs are free: 1 asked, 0 free"):
         take(state, cpus=1)
     with pytest.raises(InputError, match=r"got 'x' at policy$"):
         take(state, policy="x")

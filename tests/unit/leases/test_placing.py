@@ -60,7 +60,7 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
 @pytest.mark.parametrize(
     ("wishes", "why"),
     [
-        ({"cpus": 11}, "expected 11 free CPUs, got 10: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)"),
+        ({"cpus": 11}, "11 asked, 10 free: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)"),
         ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
         ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
         ({"devices": {leasing.GPU: 5}}, "5 asked, 4 free"),
@@ -83,7 +83,7 @@ def test_nobody_is_named_where_nobody_holds_anything():
     """The machine is too small, that is all."""
     with pytest.raises(AllocationError) as caught:
         place(make_request(cpus=17))
-    assert str(caught.value) == "expected 17 free CPUs, got 16: 8 on NUMA node 0, 8 on NUMA node 1"
+    assert str(caught.value) == "too few CPUs are free: 17 asked, 16 free: 8 on NUMA node 0, 8 on NUMA node 1"
 
 
 def test_nodes_without_memory_to_use_give_none():

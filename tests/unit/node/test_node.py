@@ -419,7 +419,7 @@ def test_only_a_container_of_an_admitted_pod_starts() -> None:
     node = Node.from_dict(description())
     node.admit(pod())
 
-    with pytest.raises(UnknownPodError, match="the uid of an admitted pod, got 'q'"):
+    with pytest.raises(UnknownPodError, match="no pod of uid 'q' is admitted"):
         node.started("q", "c0")
     with pytest.raises(InputError, match=r"a container of the pod \(c0\), got 'c9' at container"):
         node.started("p", "c9")
@@ -438,7 +438,7 @@ def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> No
     refused = node.admit(pod(memory="512m"))
 
     assert (refused.admitted, refused.reason) == (False, "UnexpectedAdmissionError")
-    assert "expected a whole number of bytes of memory, got at most 1 bytes, with a fraction" in refused.message
+    assert "memory is requested with a fraction of a byte: 1 bytes, rounded up" in refused.message
     assert node.admit(pod("q", memory="1000m")).admitted
     burstable = pod("r", memory="1500m")
     burstable["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1", "memory": "1"}

@@ -95,6 +95,6 @@ def test_a_manager_counts_restored_pods_as_admitted_once():
     manager = TopologyManager(make_policy("none", 1))
     manager.restore([Pod("u", "a"), Pod("v", "b")])
     assert [pod.uid for pod in manager.pods] == ["u", "v"]
-    with pytest.raises(PodExistsError, match="'u' a second time"):
+    with pytest.raises(PodExistsError, match="'u' is admitted already"):
         manager.restore([Pod("w", "c"), Pod("u", "a")])
     assert len(manager.pods) == 2

@@ -297,8 +297,8 @@ class CpuProvider:
         given = self.ledger.given
         if cpus & given or container_name in self._held.get(pod_uid, ()):
             raise AllocationError(
-                f"expected CPUs that nobody has yet for container {container_name!r}, "
-                f"got {CPUSet.from_int(cpus)} after {CPUSet.from_int(given)} were given"
+                f"container {container_name!r} cannot have CPUs {CPUSet.from_int(cpus)}: "
+                f"{CPUSet.from_int(given)} are given already"
             )
         self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
         self.ledger.give(cpus)
@@ -311,7 +311,7 @@ class CpuProvider:
         """
         if cpus & self.ledger.given:
             given = CPUSet.from_int(self.ledger.given)
-            raise AllocationError(f"expected CPUs that nobody has yet, got {CPUSet.from_int(cpus)} after {given}")
+            raise AllocationError(f"the pod cannot have CPUs {CPUSet.from_int(cpus)}: {given} are given already")
         self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
         self.ledger.give(cpus)
 
@@ -358,8 +358,8 @@ class CpuProvider:
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
             raise AllocationError(
-                f"expected a multiple of the {capacity.topology.cpus_per_core} CPUs of a core (full-pcpus-only), "
-                f"got a request for {request}",
+                f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core "
+                "(full-pcpus-only)",
                 SMT_ALIGNMENT_ERROR,
             )
         free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
@@ -379,7 +379,7 @@ class CpuProvider:
         return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
 
     def _too_few(self, free: int, request: int) -> str:
-        return f"expected {request} free CPUs, got {free.bit_count()}: {self._places(free)}"
+        return f"too few CPUs are free: {self._asked_and_free(request, free)}"
 
     def _places(self, free: int) -> str:
         """Return how many of the CPUs are on which NUMA node, in words."""

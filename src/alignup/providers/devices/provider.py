@@ -101,7 +101,7 @@ class DeviceProvider:
         """Replace the inventory of a resource by what its plugin reports now.
 
         Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
-        free until it is reported as healthy again. NUMA nodes that the machine lacks are passed over with an
+        free until it is reported as healthy again. NUMA nodes that the machine lacks are ignored with an
         `AlignupWarning`.
 
         Args:

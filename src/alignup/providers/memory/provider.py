@@ -213,7 +213,7 @@ class MemoryProvider:
         if not self._places_nothing(pod):
             return
         if affinity.affinity is None:
-            raise AllocationError("expected NUMA nodes for a container that requests no memory, got none to go by")
+            raise AllocationError("a container that requests no memory has no NUMA nodes to go by")
         self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -350,14 +350,14 @@ class MemoryProvider:
         """Note memory, as `shares` tells it, that the container was given before this provider was made.
 
         Where a node has less left than that (hugepages can be set aside at any time), it counts as full.
-        Nodes and types that the machine does not have are passed over. `called` is the pod's name in words about who
+        Nodes and types that the machine does not have are ignored. `called` is the pod's name in words about who
         holds memory; by default it is the uid.
 
         Raises:
             AllocationError: the container has memory already.
         """
         if (pod_uid, container_name) in self._holdings:
-            raise AllocationError(f"expected no memory of container {container_name!r} yet, got it twice")
+            raise AllocationError(f"container {container_name!r} holds memory already")
         holding = self._adopted(shares)
         if holding is not None:
             self._holdings[pod_uid, container_name] = holding
@@ -442,8 +442,8 @@ def _check_whole_bytes(container: Container) -> None:
     """
     kind = container.fractional_memory
     if kind:
-        asked = f"at most {dict(container.memory)[kind]} bytes, with a fraction"
-        raise AllocationError(f"expected a whole number of bytes of {kind}, got {asked}")
+        asked = dict(container.memory)[kind]
+        raise AllocationError(f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up")
 
 
 def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:

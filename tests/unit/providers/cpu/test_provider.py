@@ -211,7 +211,7 @@ class TestRefusals:
         with pytest.raises(AllocationError) as refusal:
             admit(provider, pod_of(asking("c", 3)), near(0))
         assert refusal.value.reason == "UnexpectedAdmissionError"
-        assert str(refusal.value) == "expected 3 free CPUs, got 2: 1 on NUMA node 0, 1 on NUMA node 7"
+        assert str(refusal.value) == "too few CPUs are free: 3 asked, 2 free: 1 on NUMA node 0, 1 on NUMA node 7"
         assert provider.cpus("u", "c") is None
         assert str(provider.shared_cpus) == "0-2"
 
@@ -222,7 +222,7 @@ class TestRefusals:
 
     def test_cores_with_a_reserved_cpu_do_not_count(self):
         provider = provider_of(grid(1, 4, smt=2), "0,2", full_pcpus_only=True)
-        with pytest.raises(AllocationError, match="expected 6 free CPUs, got 4") as refusal:
+        with pytest.raises(AllocationError, match="too few CPUs are free: 6 asked, 4 free") as refusal:
             admit(provider, pod_of(asking("c", 6)))
         assert refusal.value.reason == "SMTAlignmentError"
         assert admit(provider, pod_of(asking("c", 4))) == ["4-7"]
