@@ -304,11 +304,12 @@ def show_distances(loaded: LoadedMachine, *, as_json: bool) -> None:
         ]
         print_json({"devices": told})
         return
-    headings = ("", *(one.address for one in devices), "kind", "CPUs", "NUMA node")
-    table = Table(*headings)
-    for one, of_device, row in zip(devices, near, rows, strict=True):
-        cells = (one.address, *row, kind_of(one) or "-", of_device or "-", nodes_text(_listed(one.numa_node)))
-        table.add_row(*map(safe, cells))
+    numbered = enumerate(zip(devices, near, rows, strict=True))
+    cells = (
+        (str(number), *row, one.address, kind_of(one) or "-", of_device or "-", nodes_text(_listed(one.numa_node)))
+        for number, (one, of_device, row) in numbered
+    )
+    table = Table("", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=cells)
     print_whole(make_console(), table)
     click.echo(LEGEND)
 

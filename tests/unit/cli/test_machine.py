@@ -302,5 +302,6 @@ def test_distances_are_those_of_nvidias_table(alignup) -> None:
     assert (told[0]["kind"], told[0]["numaNode"], told[0]["cpus"]) == ("GPU", 0, "0-55,112-167")
     assert [first[f"0000:{bus}:00.0"] for bus in ("18", "19", "1b", "3a", "9a")] == ["X", "PIX", "PIX", "NODE", "SYS"]
     shown = alignup("machine", "-m", "dgx-h100", "--distances").out
-    assert "0000:18:00.0 X PIX PIX PIX NODE" in words(shown)
+    assert "2 PIX PIX X PIX NODE NODE NODE NODE" in words(shown)
+    assert "SYS 0000:1a:00.0 InfiniBand 0-55,112-167 0" in words(shown)
     assert "PHB: one host bridge (root)" in shown
