@@ -8,6 +8,7 @@ effective requests are derived in `alignup.kubernetes.pod_requests`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
@@ -16,11 +17,11 @@ from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugep
 from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.qos import QOSClass
-    from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, ResourcesWire
+    from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
 
 WORKLOADS: Final = {
     **dict.fromkeys(
@@ -54,10 +55,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     Raises:
         InputError: it is no Pod, or the API server would refuse it for one of the fields that matter here.
     """
-    from alignup.kubernetes.wire import PodWire  # noqa: PLC0415  # msgspec is slow to import
-    from alignup.text.typed import decode  # noqa: PLC0415  # as above
-
-    wire = decode(manifest, PodWire, place)
+    wire = _decoder()(manifest, place)
     before = f"{place}." if place else ""
     metadata, spec = wire.metadata, wire.spec
     if wire.kind != "Pod" and wire.kind is not None:
@@ -114,6 +112,15 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
         )
         for one in spec.resource_claims or ()
     )
+
+
+@cache
+def _decoder() -> Callable[[object, str], PodWire]:
+    """Return what decodes a manifest; it is imported once, and not before there is one."""
+    from alignup.kubernetes.wire import PodWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    return lambda manifest, place: decode(manifest, PodWire, place)
 
 
 def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...], before: str) -> NodeConstraints:
