@@ -20,110 +20,77 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alignup.cluster import Cluster, Evaluation
-    from alignup.cluster.room import RoomPlan, Standing, plan_room
-    from alignup.errors import (
-        AlignupError,
-        AlignupWarning,
-        AllocationError,
-        ConfigError,
-        InputError,
-        PodExistsError,
-        UnknownPodError,
-    )
-    from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Container, Pod
-    from alignup.kubernetes.qos import QOSClass
-    from alignup.leases.lease import Lease, lease
-    from alignup.machine.cpuset import CPUSet
-    from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
-    from alignup.node import Node
-    from alignup.node.explain.explanation import Explanation, Suggestion
-    from alignup.topology_manager.admission import Admission, ContainerAllocation, MemoryBlock
-    from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
-    from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.policy import Merger, Policy, make_policy
-    from alignup.topology_manager.provider import HintProvider, ResourceHints
-
-__all__ = [
-    "Admission",
-    "AlignupError",
-    "AlignupWarning",
-    "AllocationError",
-    "BitMask",
-    "CPUSet",
-    "Cluster",
-    "ConfigError",
-    "Container",
-    "ContainerAllocation",
-    "Device",
-    "Evaluation",
-    "Explanation",
-    "HintList",
-    "HintProvider",
-    "InputError",
-    "KubeletConfig",
-    "Lease",
-    "Machine",
-    "MemoryBlock",
-    "Merger",
-    "Node",
-    "Pod",
-    "PodExistsError",
-    "Policy",
-    "QOSClass",
-    "ResourceHints",
-    "RoomPlan",
-    "Standing",
-    "Suggestion",
-    "TopologyHint",
-    "TopologyManager",
-    "UnknownPodError",
-    "lease",
-    "make_policy",
-    "plan_room",
-]
+    from alignup.cluster import Cluster as Cluster
+    from alignup.cluster import Evaluation as Evaluation
+    from alignup.cluster.room import RoomPlan as RoomPlan
+    from alignup.cluster.room import Standing as Standing
+    from alignup.cluster.room import plan_room as plan_room
+    from alignup.errors import AlignupError as AlignupError
+    from alignup.errors import AlignupWarning as AlignupWarning
+    from alignup.errors import AllocationError as AllocationError
+    from alignup.errors import ConfigError as ConfigError
+    from alignup.errors import InputError as InputError
+    from alignup.errors import PodExistsError as PodExistsError
+    from alignup.errors import UnknownPodError as UnknownPodError
+    from alignup.kubernetes.kubelet_config import KubeletConfig as KubeletConfig
+    from alignup.kubernetes.pod import Container as Container
+    from alignup.kubernetes.pod import Pod as Pod
+    from alignup.kubernetes.qos import QOSClass as QOSClass
+    from alignup.leases.lease import Lease as Lease
+    from alignup.leases.lease import lease as lease
+    from alignup.machine.cpuset import CPUSet as CPUSet
+    from alignup.machine.device_inventory import Device as Device
+    from alignup.machine.machine import Machine as Machine
+    from alignup.node import Node as Node
+    from alignup.node.explain.explanation import Explanation as Explanation
+    from alignup.node.explain.explanation import Suggestion as Suggestion
+    from alignup.topology_manager.admission import Admission as Admission
+    from alignup.topology_manager.admission import ContainerAllocation as ContainerAllocation
+    from alignup.topology_manager.admission import MemoryBlock as MemoryBlock
+    from alignup.topology_manager.hints import BitMask as BitMask
+    from alignup.topology_manager.hints import HintList as HintList
+    from alignup.topology_manager.hints import TopologyHint as TopologyHint
+    from alignup.topology_manager.manager import TopologyManager as TopologyManager
+    from alignup.topology_manager.policy import Merger as Merger
+    from alignup.topology_manager.policy import Policy as Policy
+    from alignup.topology_manager.policy import make_policy as make_policy
+    from alignup.topology_manager.provider import HintProvider as HintProvider
+    from alignup.topology_manager.provider import ResourceHints as ResourceHints
 
 _HOMES = {
-    "Admission": "topology_manager.admission",
-    "AlignupError": "errors",
-    "AlignupWarning": "errors",
-    "AllocationError": "errors",
-    "BitMask": "topology_manager.hints",
-    "CPUSet": "machine.cpuset",
-    "Cluster": "cluster",
-    "ConfigError": "errors",
-    "Container": "kubernetes.pod",
-    "ContainerAllocation": "topology_manager.admission",
-    "Device": "machine.device_inventory",
-    "Evaluation": "cluster",
-    "Explanation": "node.explain.explanation",
-    "HintList": "topology_manager.hints",
-    "HintProvider": "topology_manager.provider",
-    "InputError": "errors",
-    "KubeletConfig": "kubernetes.kubelet_config",
-    "Lease": "leases.lease",
-    "Machine": "machine.machine",
-    "Merger": "topology_manager.policy",
-    "MemoryBlock": "topology_manager.admission",
-    "Node": "node",
-    "Pod": "kubernetes.pod",
-    "PodExistsError": "errors",
-    "Policy": "topology_manager.policy",
-    "QOSClass": "kubernetes.qos",
-    "ResourceHints": "topology_manager.provider",
-    "RoomPlan": "cluster.room",
-    "Standing": "cluster.room",
-    "Suggestion": "node.explain.explanation",
-    "TopologyHint": "topology_manager.hints",
-    "TopologyManager": "topology_manager.manager",
-    "UnknownPodError": "errors",
-    "lease": "leases.lease",
-    "make_policy": "topology_manager.policy",
-    "plan_room": "cluster.room",
+    name: home
+    for home, names in {
+        "cluster": ("Cluster", "Evaluation"),
+        "cluster.room": ("RoomPlan", "Standing", "plan_room"),
+        "errors": (
+            "AlignupError",
+            "AlignupWarning",
+            "AllocationError",
+            "ConfigError",
+            "InputError",
+            "PodExistsError",
+            "UnknownPodError",
+        ),
+        "kubernetes.kubelet_config": ("KubeletConfig",),
+        "kubernetes.pod": ("Container", "Pod"),
+        "kubernetes.qos": ("QOSClass",),
+        "leases.lease": ("Lease", "lease"),
+        "machine.cpuset": ("CPUSet",),
+        "machine.device_inventory": ("Device",),
+        "machine.machine": ("Machine",),
+        "node": ("Node",),
+        "node.explain.explanation": ("Explanation", "Suggestion"),
+        "topology_manager.admission": ("Admission", "ContainerAllocation", "MemoryBlock"),
+        "topology_manager.hints": ("BitMask", "HintList", "TopologyHint"),
+        "topology_manager.manager": ("TopologyManager",),
+        "topology_manager.policy": ("Merger", "Policy", "make_policy"),
+        "topology_manager.provider": ("HintProvider", "ResourceHints"),
+    }.items()
+    for name in names
 }
 """The module that each public name lives in."""
+
+__all__ = sorted(_HOMES, key=lambda name: (name[0].islower(), name))  # noqa: PLE0605  # the names are above
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.errors import AllocationError
 from alignup.node.inputs import has_policy
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.scope import ANYWHERE, ContainerScope, NoneScope, PodScope, failed, merged
+from alignup.topology_manager.scope import NOTHING_DECIDED, ContainerScope, NoneScope, PodScope, failed, merged
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
@@ -58,7 +58,7 @@ def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[i
         manager.lock.end_change()
     if refusal is not None:
         return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=numa_node_ids)
-    affinity = None if best is ANYWHERE else best
+    affinity = None if best is NOTHING_DECIDED else best
     allocation = ContainerAllocation(affinity, got.get("cpu"), got.get("memory", ()), got.get("devices", {}))
     return Admission(True, containers={container.name: allocation}, numa_node_ids=numa_node_ids)
 
@@ -66,6 +66,6 @@ def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[i
 def _decided(manager: TopologyManager, pod: Pod) -> tuple[TopologyHint, Refusal | None]:
     """Return the affinity of the container, and the refusal of the policy if it is not good enough."""
     if type(manager.scope) is NoneScope:
-        return ANYWHERE, None
+        return NOTHING_DECIDED, None
     container = None if type(manager.scope) is PodScope else pod.all_containers[0]
     return merged(pod, container, manager.policy, manager.providers)

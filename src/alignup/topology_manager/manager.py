@@ -17,7 +17,6 @@ from alignup.errors import PodExistsError, UnknownPodError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.provider import HintProvider
-from alignup.topology_manager.release import release_pod
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ class TopologyManager:
         scope: `container` or `pod`, or a scope object.
         providers: asked, and allocating, in this order.
         observer: told about every admission, if given.
-        in_pod_order: release the containers of a pod in the pod's order, init containers first, instead of in reverse.
+        in_pod_order: release the containers of a pod in the pod's order, init containers first; by default in reverse,
+            so that each provider retraces its states.
     """
 
     __slots__ = ("_in_pod_order", "_observer", "_pods", "_providers", "_store", "lock", "policy", "scope")
@@ -175,11 +175,20 @@ class TopologyManager:
         return refusal
 
     def _release(self, pod: Pod) -> None:
-        """Release all that a pod was given, and forget its affinities."""
-        try:
-            release_pod(pod, self._providers, in_pod_order=self._in_pod_order)
-        finally:
-            self._store.forget_pod(pod.uid)
+        """Release all that a pod was given, of each container the providers in reverse, and forget its affinities.
+
+        If a provider fails, the others are still called; the first error is raised at the end.
+        """
+        failed: BaseException | None = None
+        for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
+            for provider in self._providers[::-1]:
+                try:
+                    provider.release(pod.uid, container.name)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    failed = failed or error
+        self._store.forget_pod(pod.uid)
+        if failed is not None:
+            raise failed
 
     def pod(self, pod_uid: str) -> Pod:
         """Return the admitted pod of a uid.

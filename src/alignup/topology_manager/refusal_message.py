@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import one_line
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.records import Record
+from alignup.records import Record, json_fields
 from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
@@ -72,27 +72,13 @@ def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -
         numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
     """
     accounts = in_words(refusal.accounts)
-    views = [
-        view_of(resource, hints, numa_node_ids, accounts.get(resource, ""))
-        for resources in refusal.hints
-        for resource, hints in sorted((resources or {}).items())
-    ]
+    names = ("resource", "preferred", "other", "anywhere", "preferred_count", "other_count", "account")
     return {
-        "reason": refusal.reason,
-        "policy": refusal.policy,
-        "container": refusal.container,
-        "detail": refusal.detail,
+        **json_fields(refusal, "reason", "policy", "container", "detail"),
         "resources": [
-            {
-                "resource": view.resource,
-                "preferred": [list(nodes) for nodes in view.preferred],
-                "other": [list(nodes) for nodes in view.other],
-                "anywhere": view.anywhere,
-                "preferredCount": view.preferred_count,
-                "otherCount": view.other_count,
-                "account": view.account,
-            }
-            for view in views
+            json_fields(view_of(resource, hints, numa_node_ids, accounts.get(resource, "")), *names)
+            for resources in refusal.hints
+            for resource, hints in sorted((resources or {}).items())
         ],
     }
 
@@ -107,8 +93,10 @@ def view_of(
     if hints is None:
         return ResourceView(resource, (), (), anywhere=True, account=account)
     pairs = mask_pairs(hints)
-    preferred = sorted((mask for mask, is_preferred in pairs if is_preferred and mask), key=narrowness)
-    other = sorted((mask for mask, is_preferred in pairs if not is_preferred and mask), key=narrowness)
+    preferred, other = (
+        sorted((mask for mask, is_preferred in pairs if mask and is_preferred == wanted), key=narrowness)
+        for wanted in (True, False)
+    )
     return ResourceView(
         resource,
         sets_of(preferred, numa_node_ids),
@@ -127,14 +115,11 @@ def narrowness(mask: int) -> tuple[int, int]:
 
 
 def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
-    """Return the first masks as sets of ids; masks without a node of the machine are left out."""
-    return tuple(nodes for mask in masks[:KEPT] if (nodes := ids_of(mask, numa_node_ids)))
-
-
-def ids_of(mask: int, numa_node_ids: Sequence[int] | None) -> NodeSet:
-    """Return the ids of those nodes of a mask that the machine has."""
-    bits = BitMask.from_int(mask).bits()
-    return bits if numa_node_ids is None else tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids))
+    """Return the first masks as sets of those ids that the machine has; masks without any are left out."""
+    found = (BitMask.from_int(mask).bits() for mask in masks[:KEPT])
+    if numa_node_ids is not None:
+        found = (tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids)) for bits in found)
+    return tuple(filter(None, found))
 
 
 class Amounts(NamedTuple):

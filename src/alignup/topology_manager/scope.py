@@ -37,7 +37,8 @@ __all__ = [
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 KUBELET: Final = "kubelet"
 """Stands for a provider's name where the kubelet's own checks refused a pod."""
-ANYWHERE = TopologyHint(None, False)
+NOTHING_DECIDED = TopologyHint(None, False)
+"""Any NUMA node, and not preferred."""
 
 
 class Refusal(Record):
@@ -83,33 +84,6 @@ class Scope(Protocol):
         """
 
 
-def accounts_of(pod: Pod, container: Container | None, providers: Sequence[HintProvider]) -> Accounts:
-    """Return by resource the functions that describe requested and free amounts, from the providers that can.
-
-    Has to be called at the moment of the refusal, before the resources of earlier containers are taken back.
-    """
-    accounts: dict[str, Account | MemoryAccount] = {}
-    for provider in providers:
-        account = getattr(provider, "account", None)
-        if account is not None:
-            accounts.update(account(pod, container))
-    return accounts
-
-
-def refused(
-    pod: Pod,
-    container: Container | None,
-    policy: Policy,
-    best: TopologyHint,
-    hints: Sequence[ResourceHints],
-    providers: Sequence[HintProvider],
-) -> Refusal:
-    """Return a policy's refusal of a container, or with `container` None of the pod as a whole."""
-    name = None if container is None else container.name
-    accounts = accounts_of(pod, container, providers)
-    return Refusal(TOPOLOGY_AFFINITY_ERROR, "", name, policy.name, best, tuple(hints), accounts)
-
-
 def allocate(
     pod: Pod, container: Container | None, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
@@ -147,7 +121,14 @@ def merged(
     else:
         hints = [provider.topology_hints(pod, container) for provider in providers]
     best, admit = policy.merge(hints)
-    return best, None if admit else refused(pod, container, policy, best, hints, providers)
+    if admit:
+        return best, None
+    accounts: dict[str, Account | MemoryAccount] = {}
+    for provider in providers:  # now, before what earlier containers got is taken back
+        if (account := getattr(provider, "account", None)) is not None:
+            accounts.update(account(pod, container))
+    concerned = None if container is None else container.name
+    return best, Refusal(TOPOLOGY_AFFINITY_ERROR, "", concerned, policy.name, best, tuple(hints), accounts)
 
 
 class NoneScope(Record):
@@ -164,7 +145,7 @@ class NoneScope(Record):
     ) -> Refusal | None:
         """Allocate for each container, anywhere."""
         for container in pod.all_containers:
-            refusal = allocate(pod, container, ANYWHERE, providers)
+            refusal = allocate(pod, container, NOTHING_DECIDED, providers)
             if refusal is not None:
                 return refusal
         return None
@@ -217,9 +198,6 @@ def make_scope(name: str, policy: Policy) -> Scope:
     if policy.name == NonePolicy.name:
         return NoneScope()
     return ContainerScope() if name == ContainerScope.name else PodScope()
-
-
-NOTHING_DECIDED = TopologyHint(None, False)
 
 
 class Store:
