@@ -168,15 +168,6 @@ class Merged:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Flattened:
-    """One list for each resource, what cannot be had at all, and a description of the rest (both sorted)."""
-
-    lists: tuple[Sequence[ScoredHint], ...]
-    impossible: tuple[str, ...]
-    described: tuple[str, ...]
-
-
 def merge(
     policy: str,
     providers: Sequence[ProviderHints],
@@ -199,37 +190,37 @@ def merge(
         raise InputError.at("policy", f"one of {', '.join(map(repr, POLICIES))}", policy)
     if not policy:
         return Merged(ScoredHint(None, preferred=False), admitted=True)
-    flattened = _flatten(providers)
+    lists, impossible, described = _flatten(providers)
     if policy == BEST_EFFORT:
-        best = best_in_order(flattened.lists, all_nodes, violates)
+        best = best_in_order(lists, all_nodes, violates)
         # a result that not every resource can be split over is worth less than no affinity at all
         return Merged(ScoredHint(all_nodes, preferred=False) if best.unsatisfied else best, admitted=True)
-    if flattened.impossible:
+    if impossible:
         anywhere = all_nodes if policy == RESTRICTED else None
-        return Merged(ScoredHint(anywhere, preferred=False), admitted=False, reasons=flattened.impossible)
+        return Merged(ScoredHint(anywhere, preferred=False), admitted=False, reasons=tuple(sorted(impossible)))
     if policy == SINGLE_NUMA_NODE:
-        best, separator = _best_single(flattened.lists, all_nodes, violates), ","
+        best, separator = _best_single(lists, all_nodes, violates), ","
     else:
-        best, separator = best_in_order(flattened.lists, all_nodes, violates), " & "
+        best, separator = best_in_order(lists, all_nodes, violates), " & "
     if best.preferred:
         return Merged(best, admitted=True)
-    reason = f"Unaligned NUMA Hint cause {separator.join(flattened.described)}"
+    reason = f"Unaligned NUMA Hint cause {separator.join(sorted(described))}"
     return Merged(best, admitted=False, reasons=(reason,))
 
 
 def _best_single(lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
     """Return the best hint when every resource must come from one node."""
-    narrow = [[hint for hint in hints if hint.preferred and _is_single(hint.mask)] for hints in lists]
+    narrow = [
+        [hint for hint in hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)]
+        for hints in lists
+    ]
     best = best_in_order(narrow, all_nodes, violates)
     # a mask of all nodes binds to none: the machine has one node, or no resource has a preference
     return ScoredHint(None, best.preferred) if best.mask == all_nodes else best
 
 
-def _is_single(mask: int | None) -> bool:
-    return mask is None or mask.bit_count() == 1
-
-
-def _flatten(providers: Sequence[ProviderHints]) -> _Flattened:
+def _flatten(providers: Sequence[ProviderHints]) -> tuple[list[Sequence[ScoredHint]], list[str], list[str]]:
+    """Return one list for each resource, what cannot be had at all, and a description of the rest."""
     lists: list[Sequence[ScoredHint]] = []
     impossible: list[str] = []
     described: list[str] = []
@@ -246,7 +237,7 @@ def _flatten(providers: Sequence[ProviderHints]) -> _Flattened:
             else:
                 lists.append(hints)
                 described.append(_described(resource, hints))
-    return _Flattened(tuple(lists), tuple(sorted(impossible)), tuple(sorted(described)))
+    return lists, impossible, described
 
 
 def _described(resource: str, hints: Sequence[ScoredHint]) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from alignup.koordinator.effective import REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
 from alignup.koordinator.occupancy import (
-    NOTHING_AVOIDED,
     NOTHING_HELD,
     Avoidance,
     Occupancy,
@@ -72,11 +71,10 @@ class ExclusivePolicy:
         Where nothing is bound to NUMA nodes, or a resource cannot be had at all, exclusivity changes nothing.
         """
         offered = list(providers_hints)
-        lists = [hints for resources in offered for hints in (resources or {}).values() if hints is not None]
+        lists = _lists(offered)
         if not lists or not all(lists):
             return self.policy.merge(offered)
         fallback: TopologyHint | None = None
-        best, admit = None, False
         for avoidance in rounds(self.exclusive, self.occupancy, self.all_nodes, single=self.is_single):
             left = [_permitted(resources, avoidance) for resources in offered]
             best, admit = self.policy.merge(left)
@@ -84,7 +82,6 @@ class ExclusivePolicy:
                 return best, admit
             if admit and fallback is None and self._keeps_apart(best, left):
                 fallback = best
-        assert best is not None  # noqa: S101  # there is always at least one round
         if fallback is not None:
             return fallback, True
         return best, admit and self.exclusive != REQUIRED
@@ -95,9 +92,8 @@ class ExclusivePolicy:
 
     def _keeps_apart(self, best: TopologyHint, left: Sequence[ResourceHints]) -> bool:
         """Return whether a result that is not preferred gives every resource nodes that do not mix."""
-        lists = [hints for resources in left for hints in (resources or {}).values() if hints is not None]
         mask = self.all_nodes if best.affinity is None else int(best.affinity)
-        return all(lists) and not self.mixes(mask)
+        return all(_lists(left)) and not self.mixes(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +143,6 @@ class ExclusiveScope:
         return exclusivity_sentence(self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask)))
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """The policy and scope that an annotated pod is judged under."""
-
-    policy: Policy
-    scope: Scope
-
-
 class PodPolicies:
     """The policies that pods bring to one node, and who holds which NUMA nodes there.
 
@@ -199,8 +187,8 @@ class PodPolicies:
                 self._held_by[pod.uid] = self._held(pod, self._manager.policy.name)
         return reduce(or_, self._held_by.values(), NOTHING_HELD)
 
-    def ruling(self, pod: Pod) -> Ruling | Refusal | None:
-        """Return what a pod's annotation asks for; None when it says nothing, a refusal on a mismatch.
+    def ruling(self, pod: Pod) -> ExclusiveScope | Refusal | None:
+        """Return the scope, with the policy, that a pod's annotation asks for; None: nothing, a refusal: a mismatch.
 
         Raises:
             InputError: the annotation cannot be read.
@@ -216,8 +204,11 @@ class PodPolicies:
         if policy == NonePolicy.name:
             return None
         if policy == own.name:
-            return self._exclusive(own, self._manager.scope, wanted.exclusive)
-        return self._exclusive(self._policy(policy), PodScope(), wanted.exclusive)
+            scope, rule = self._manager.scope, own
+        else:
+            scope, rule = PodScope(), self._policy(policy)
+        ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
+        return ExclusiveScope(scope, ruled, self._held, self._holders)
 
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
         """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.
@@ -231,9 +222,9 @@ class PodPolicies:
             return manager.decide(pod, manager.policy, manager.scope, observed=observed)
         if isinstance(ruling, Refusal):
             return manager.refuse(ruling) if observed else ruling
-        refusal = manager.decide(pod, ruling.policy, ruling.scope, observed=observed)
+        refusal = manager.decide(pod, ruling.ruled, ruling, observed=observed)
         if refusal is None:
-            self.admitted(pod, ruling.policy.name)
+            self.admitted(pod, ruling.ruled.name)
         return refusal
 
     def admitted(self, pod: Pod, policy: str) -> None:
@@ -244,16 +235,11 @@ class PodPolicies:
         """Forget a pod; one that was never remembered is no error."""
         self._held_by.pop(pod_uid, None)
 
-    def _exclusive(self, policy: Policy, scope: Scope, exclusive: str) -> Ruling:
-        ruled = ExclusivePolicy(policy, exclusive, self.occupancy, self._all_nodes)
-        return Ruling(ruled, ExclusiveScope(scope, ruled, self._held, self._holders))
-
     def _policy(self, name: str) -> Policy:
         """Return a policy that the node does not have itself; made once."""
         if name not in self._policies:
-            machine = self._machine
-            nodes = len(machine.numa_nodes)
-            self._policies[name] = make_policy(name, nodes, machine.distance_matrix, self._options)
+            nodes, distances = len(self._machine.numa_nodes), self._machine.distance_matrix
+            self._policies[name] = make_policy(name, nodes, distances, self._options)
         return self._policies[name]
 
     @property
@@ -278,11 +264,13 @@ class PodPolicies:
         }
 
 
+def _lists(offered: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:
+    """Return the hints of each resource that has a preference."""
+    return [hints for resources in offered for hints in (resources or {}).values() if hints is not None]
+
+
 def _permitted(resources: ResourceHints, avoidance: Avoidance) -> ResourceHints:
     """Return what is left of a provider's hints."""
-    if avoidance == NOTHING_AVOIDED:
-        return resources
-    left: dict[str, HintList | Sequence[TopologyHint] | None] = {}
-    for resource, hints in (resources or {}).items():
-        left[resource] = None if hints is None else permitted(hints, avoidance)
-    return left
+    return resources and {
+        resource: None if hints is None else permitted(hints, avoidance) for resource, hints in resources.items()
+    }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.koordinator.effective import PREFERRED, REQUIRED
+from alignup.machine.bits import union
 from alignup.topology_manager.hints import HintList
 
 if TYPE_CHECKING:
@@ -53,17 +54,12 @@ def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | No
     """
     parts = list(containers)
     masks = [held | _affinity_mask(hint, held, all_nodes) for held, hint in parts]
-    together = 0
-    for mask in masks:
-        together |= mask
+    together = union(masks)
     if policy == "single-numa-node":
         return Occupancy(single=together)
     if all(hint is None for _, hint in parts):
         masks = [together]
-    multi = 0
-    for mask in masks:
-        multi |= mask if mask.bit_count() > 1 else 0
-    return Occupancy(multi=multi)
+    return Occupancy(multi=union(mask for mask in masks if mask.bit_count() > 1))
 
 
 def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
@@ -158,9 +154,18 @@ def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
     if avoidance == NOTHING_AVOIDED:
         return hints
     packed = hints if isinstance(hints, HintList) else HintList(hints)
-    if avoidance.alone:
-        return HintList([hint for hint in _narrow_hints(packed) if _may_stay(hint, avoidance)])
-    return packed.avoiding(avoidance.across)
+    if not avoidance.alone:
+        return packed.avoiding(avoidance.across)
+    total = packed.total()
+    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
+    narrow = packed.hints() if total is not None and total <= _MOST_LISTED else packed.sample(_MOST_LISTED)
+    return HintList(
+        [
+            hint
+            for hint in narrow
+            if hint.affinity is None or (hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity)))
+        ]
+    )
 
 
 def exclusivity_sentence(holders: Mapping[str, str]) -> str:
@@ -195,18 +200,3 @@ def document_score(numa_nodes: int, requested: float, allocatable: float) -> flo
     """
     utilisation = requested / allocatable if allocatable else 0.0
     return 100 - 10 * numa_nodes + 10 * utilisation
-
-
-def _may_stay(hint: TopologyHint, avoidance: Avoidance) -> bool:
-    if hint.affinity is None:
-        return True
-    return hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity))
-
-
-def _narrow_hints(hints: HintList) -> Sequence[TopologyHint]:
-    """Return hints among which are all that name one node or none; of a description, those of one node."""
-    total = hints.total()
-    if total is not None and total <= _MOST_LISTED:
-        return hints.hints()
-    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
-    return hints.sample(_MOST_LISTED)

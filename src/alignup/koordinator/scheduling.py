@@ -6,7 +6,6 @@ profile of `alignup.koordinator.profiles` answers. The caller says what a node h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ from alignup.koordinator.effective import (
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import exclusivity_sentence, holding_words
 from alignup.koordinator.profiles import Exclusivity, Profile, Utilisations
+from alignup.machine.bits import bit_numbers, bit_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def masks_by_size(nodes: int) -> Iterator[int]:
         raise InputError.at("numa", f"at most {MAX_NODES} NUMA nodes", nodes)
     for size in range(1, nodes + 1):
         for positions in combinations(range(nodes), size):
-            yield sum(1 << position for position in positions)
+            yield bit_set(positions)
 
 
 def split(demands: Sequence[Demand], mask: int) -> Split:
@@ -222,7 +222,7 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
     Each resource goes to its nodes from the least free to the most, ties by position; each node takes an even
     share of what remains (rounded down), or all that it has. A resource of which a rest remains is insufficient.
     """
-    nodes = [position for position in range(mask.bit_length()) if mask >> position & 1]
+    nodes = list(bit_numbers(mask))
     amounts: dict[int, dict[str, int]] = {}
     insufficient = []
     for demand in demands:
@@ -239,7 +239,7 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
 
 def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
     """Return how full the nodes of `mask` would be, for each resource that they have."""
-    nodes = [position for position in range(mask.bit_length()) if mask >> position & 1]
+    nodes = list(bit_numbers(mask))
     found = []
     for demand in demands:
         capacity = sum(demand.capacity[node] for node in nodes)
@@ -273,7 +273,7 @@ def offered_hints(
         InputError: there are more than `MAX_NODES` NUMA nodes.
     """
     requested = [demand for demand in demands if demand.request]
-    without = {demand.resource: _empty_nodes(demand.free) for demand in requested}
+    without = {one.resource: bit_set(node for node, free in enumerate(one.free) if not free) for one in requested}
     offered: dict[str, list[tuple[int, float]]] = {demand.resource: [] for demand in requested}
     for mask in masks_by_size(nodes):
         if skips(mask) or split(requested, mask).insufficient:
@@ -283,10 +283,6 @@ def offered_hints(
             if not mask & without[resource]:
                 masks.append((mask, weight))
     return {resource: _hints(masks, all_preferred=all_preferred) for resource, masks in offered.items()}
-
-
-def _empty_nodes(free: Sequence[int]) -> int:
-    return sum(1 << position for position, amount in enumerate(free) if not amount)
 
 
 def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:

@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.cluster.json_lines import NodeReader
 from alignup.errors import InputError
-from alignup.koordinator.node_policies import Ruling
+from alignup.koordinator.node_policies import ExclusiveScope
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import MEMORY_LIMIT
@@ -247,8 +247,8 @@ def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerH
 def _restore_policy(node: Node, pod: Pod) -> None:
     """Remember under which policy of its own a pod came to hold what it holds."""
     ruling = node.pod_policies.ruling(pod)
-    if isinstance(ruling, Ruling):
-        node.pod_policies.admitted(pod, ruling.policy.name)
+    if isinstance(ruling, ExclusiveScope):
+        node.pod_policies.admitted(pod, ruling.ruled.name)
 
 
 def _by_id(shares: Mapping[str, int]) -> dict[int, int]:

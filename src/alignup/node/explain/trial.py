@@ -123,7 +123,7 @@ def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
     ruling = node.pod_policies.ruling(pod) if has_policy(pod) else None
     if ruling is None or isinstance(ruling, Refusal):
         return node.manager.policy, node.scope_name
-    return ruling.policy, ruling.scope.name
+    return ruling.ruled, ruling.name
 
 
 @dataclass(slots=True)
