@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import leasing
+from alignup.cli import complete_for_kubectl
 from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
 from alignup.leases.file import LeaseFile
 
@@ -90,3 +91,14 @@ def test_every_help_has_its_exit_status(alignup):
 def test_misspelt_commands_of_a_group_are_guessed(alignup):
     assert "Did you mean 'check'?" in alignup("node", "chek").err
     assert alignup("help", "node", "check") == alignup("node", "check", "--help")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["wh"], ["why", ":4"]), (["rebalance", "--cont"], ["--continuous", ":4"]), (["why", "--kubeconfig", ""], [":0"])],
+)
+def test_kubectl_completes_as_its_plugins_do(words, expected, monkeypatch, capsys):
+    """The words that can come, and cobra's directive: no files (4), or files (0)."""
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-alignup", *words])
+    complete_for_kubectl()
+    assert capsys.readouterr().out.splitlines() == expected
