@@ -13,7 +13,7 @@ from alignup.errors import AllocationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.kubernetes.pod import Container, Pod
+    from alignup.kubernetes.pod import Pod
 
 EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
 
@@ -25,34 +25,33 @@ def empty_shared_pool(pod: Pod, total: Mapping[str, int]) -> str:
         pod: a pod with resources of its own.
         total: what the pod has, CPUs or memory by type.
     """
-    held = dict.fromkeys(total, 0)
+    left = dict(total)
     is_shared = False
+
+    def exhausted() -> str | None:
+        return next((resource for resource, amount in left.items() if amount <= 0), None)
+
     for container in pod.all_containers:
-        amounts = _own(container, total)
+        if "cpu" in total:
+            amounts = {"cpu": container.exclusive_cpus} if container.exclusive_cpus else {}
+        else:
+            amounts = dict(container.memory)
         if container.is_init and not container.is_sidecar:
-            exhausted = next((one for one, amount in total.items() if held[one] >= amount), None)
-            if not amounts and exhausted is not None:
-                what = "cpus" if exhausted == "cpu" else exhausted
+            if not amounts and (resource := exhausted()):
+                what = "cpus" if resource == "cpu" else resource
                 return f"pod rejected, pod has shared init containers but no {what} available for them"
             continue
         is_shared = is_shared or not amounts
-        for resource, amount in amounts.items():
-            held[resource] = held.get(resource, 0) + amount
-    exhausted = next((one for one, amount in total.items() if held[one] >= amount), None)
-    if not is_shared or exhausted is None:
+        for resource in left:
+            left[resource] -= amounts.get(resource, 0)
+    resource = exhausted()
+    if not is_shared or resource is None:
         return ""
-    what = "cpus" if exhausted == "cpu" else "memory"
+    what = "cpus" if resource == "cpu" else "memory"
     return (
-        f"pod rejected, sum of exclusive container {exhausted} requests equals pod budget, "
+        f"pod rejected, sum of exclusive container {resource} requests equals pod budget, "
         f"leaving no {what} for shared containers"
     )
-
-
-def _own(container: Container, total: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the CPUs or memory that a container has for itself; nothing if it shares."""
-    if "cpu" not in total:
-        return dict(container.memory)
-    return {"cpu": container.exclusive_cpus} if container.exclusive_cpus else {}
 
 
 def check_shared_pool(pod: Pod, total: Mapping[str, int]) -> None:

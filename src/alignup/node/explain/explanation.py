@@ -226,23 +226,13 @@ class Explanation(Record):
             product: add to each step the cross product of its offers, up to 200 rows.
         """
         ids = self.before.numa_node_ids
-        plain = (
-            "pod",
-            "uid",
-            "admitted",
-            "reason",
-            "cause",
-            "cause_kind",
-            "blamed",
-            "container",
-            "policy",
-            "scope",
-            "qos",
-        )
         return {
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
-            **json_fields(self, *plain, "exact", "preempted", "resources", "neighbours", "suggestions"),
+            **json_fields(self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "blamed", "container"),
+            **json_fields(
+                self, "policy", "scope", "qos", "exact", "preempted", "resources", "neighbours", "suggestions"
+            ),
             "numaNodes": list(ids),
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
             "containers": [one.to_dict(ids) for one in self.containers],

@@ -7,6 +7,7 @@ a container split into several, whole cores, and Guaranteed instead of Burstable
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
@@ -97,13 +98,7 @@ def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
     """Return the last number from `lowest` to `highest` that fits, by binary search; None if the first does not."""
     if lowest > highest or not fits(lowest):
         return None
-    while lowest < highest:
-        middle = (lowest + highest + 1) // 2
-        if fits(middle):
-            lowest = middle
-        else:
-            highest = middle - 1
-    return lowest
+    return lowest + bisect_left(range(lowest + 1, highest + 1), True, key=lambda number: not fits(number))
 
 
 def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:

@@ -12,9 +12,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.refusal_message import mask_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
@@ -89,25 +90,19 @@ def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: t
         numa_node_ids: by position.
     """
     columns = [
-        (resource, _pairs(offered, MOST_ROWS))
+        (resource, offered)
         for resources in hints.values()
         for resource, offered in sorted((resources or {}).items())
         if offered is not None
     ]
     if not columns:
         return None
-    totals = [
-        _total(offered)
-        for resources in hints.values()
-        for _, offered in sorted((resources or {}).items())
-        if offered is not None
-    ]
     single = policy == "single-numa-node"
-    rows = islice(product(*(pairs for _, pairs in columns)), MOST_ROWS)
+    rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
     return Product(
         tuple(name for name, _ in columns),
         tuple(_row(hints, single=single) for hints in rows),
-        prod(totals),
+        prod(_total(offered) for _, offered in columns),
         numa_node_ids,
     )
 
@@ -117,10 +112,13 @@ def _row(hints: tuple[Hint, ...], *, single: bool) -> Row:
     masks = [mask for mask, _ in hints if mask is not None]
     merged = reduce(int.__and__, masks) if masks else None
     preferred = all(is_preferred for _, is_preferred in hints) and len(set(masks)) <= 1
-    considered = not single or all(
-        is_preferred and (mask is None or mask & (mask - 1) == 0) for mask, is_preferred in hints
-    )
-    return Row(hints, merged, preferred, considered)
+    return Row(hints, merged, preferred, not single or all(map(_is_single, hints)))
+
+
+def _is_single(hint: Hint) -> bool:
+    """Return whether single-numa-node considers a hint: it is preferred, and names one NUMA node or none."""
+    mask, preferred = hint
+    return preferred and (mask is None or mask & (mask - 1) == 0)
 
 
 def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | None:
@@ -140,7 +138,7 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | N
             return None
         pairs = _pairs(offered, total)
         if single:
-            pairs = [one for one in pairs if one[1] and (one[0] is None or one[0] & (one[0] - 1) == 0)]
+            pairs = [one for one in pairs if _is_single(one)]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
         best = _agreed(best, {mask for mask, is_preferred in pairs if is_preferred})
     preferred = {None} if best is None else best
@@ -168,21 +166,11 @@ def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int
 
 def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]:
     """Return the first hints by number of NUMA nodes and value; without any, one for an impossible request."""
-    if isinstance(offered, HintList):
-        total = offered.total()
-        seen: Iterable[Hint] = (
-            offered.pairs()
-            if total is not None and total <= max(limit, MOST_ROWS)
-            else [_pair(one) for one in offered.sample(limit)]
-        )
-    else:
-        seen = [_pair(one) for one in offered]
-    found = sorted(seen, key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0))
-    return found or [(None, False)]
-
-
-def _pair(hint: TopologyHint) -> Hint:
-    return None if hint.affinity is None else int(hint.affinity), bool(hint.preferred)
+    total = offered.total() if isinstance(offered, HintList) else len(offered)
+    if isinstance(offered, HintList) and (total is None or total > max(limit, MOST_ROWS)):
+        offered = offered.sample(limit)
+    seen = mask_pairs(offered)
+    return sorted(seen, key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)) or [(None, False)]
 
 
 def _total(offered: HintList | Sequence[TopologyHint]) -> int:

@@ -5,6 +5,7 @@ A pair is ruled out without a trial only where sums, over all pairs at once, sho
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node.explain.attempts import Attempts
-    from alignup.node.holdings import Holdings, PlaceAmounts
+    from alignup.node.holdings import Holdings
 
 MOST_PAIRS_TRIED: Final = 150
 MOST_PAIRED: Final = 256
@@ -151,18 +152,17 @@ def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str
         )
 
     def free(numa_node: int) -> float:
-        places = [(place, total) for name, total in totals.items() for place in _places(holdings, name)]
-        return sum(place.free / total for place, total in places if numa_node in place.numa_nodes)
+        return sum(
+            place.free / totals[amounts.resource]
+            for amounts in holdings.resources
+            if amounts.resource in totals
+            for place in amounts.places
+            if numa_node in place.numa_nodes
+        )
 
     numa_nodes = sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]
     for numa_node in (None, *numa_nodes):
         yield sorted(holders, key=lambda one: (-share(one, numa_node), one.cpus))  # used at once
-
-
-def _places(holdings: Holdings, resource: str) -> tuple[PlaceAmounts, ...]:
-    """Return the places of a resource."""
-    amounts = holdings.amounts(resource)
-    return () if amounts is None else amounts.places
 
 
 def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder]:
@@ -178,14 +178,9 @@ def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder
 
 def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
     """Return the first pods of an order that make room; all of them together do."""
-    low, high = 1, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if attempts.without([one.uid for one in order[:middle]]):
-            high = middle
-        else:
-            low = middle + 1
-    return order[:high]
+    uids = [one.uid for one in order]
+    fewest = 1 + bisect_left(range(1, len(order)), True, key=lambda count: bool(attempts.without(uids[:count])))
+    return order[:fewest]
 
 
 def _suggestion(

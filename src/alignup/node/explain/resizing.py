@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError
@@ -118,15 +119,11 @@ def _removals(
 
 def _smaller(node: Node, pod: Pod, wanted: Pod) -> Iterator[Suggestion]:
     """Yield the largest part of the increase that would be allocated."""
-    low, high = 0, _PARTS
-    while high - low > 1:
-        middle = (low + high) // 2
-        if node.copy().resize(pod.uid, _between(pod, wanted, middle)):
-            low = middle
-        else:
-            high = middle
-    found = _between(pod, wanted, low)
-    if low and found:
+    part = bisect_left(
+        range(1, _PARTS), True, key=lambda part: not node.copy().resize(pod.uid, _between(pod, wanted, part))
+    )
+    found = _between(pod, wanted, part)
+    if part and found:
         parts = [
             f"{amount} {resource} for {name}"
             for name, one in found.items()

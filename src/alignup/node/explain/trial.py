@@ -5,6 +5,7 @@ The decision is the node's own; nothing is decided or put into words here.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from alignup.topology_manager.provider import RecordingProvider, allocate_pod
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from alignup.kubernetes.node_fit import Misfit, NodeLimits
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider, ResourceHints
-    from alignup.topology_manager.refusal_account import Accounts
+    from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
 
 @dataclass(slots=True)
@@ -142,9 +145,10 @@ class _Notes:
             return last
         assert self.node is not None  # noqa: S101  # set before any provider is asked
         self.note_allocations()
-        accounts: Accounts = {}
+        accounts: dict[str, Account | MemoryAccount] = {}
         for provider in self.node.manager.providers:
-            accounts = {**accounts, **(provider.account(self.pod, container) if isinstance(provider, _Watched) else {})}
+            if isinstance(provider, _Watched):
+                accounts |= provider.account(self.pod, container)
         made = Question(container, holdings_of(self.node, self.pod), accounts)
         self.questions.append(made)
         return made
@@ -191,21 +195,21 @@ class _Watched(RecordingProvider):
         assert self.notes is not None  # noqa: S101  # given when it is made
         asked = self.notes.questions
         question = asked[-1] if asked and asked[-1].container is None else self._question(container)
-        try:
+        with self._watching(question, pod, container):
             self.provider.allocate(pod, container, affinity)
-        except AllocationError:
-            question.failed = self.label
-            question.failed_accounts = self.account(pod, container)
-            raise
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Let the provider allocate for the pod as a whole, and note if it fails."""
-        question = self._question(None)
-        try:
+        with self._watching(self._question(None), pod, None):
             allocate_pod(self.provider, pod, affinity)
+
+    @contextmanager
+    def _watching(self, question: Question, pod: Pod, container: Container | None) -> Iterator[None]:
+        """Note if the provider fails."""
+        try:
+            yield
         except AllocationError:
-            question.failed = self.label
-            question.failed_accounts = self.account(pod, None)
+            question.failed, question.failed_accounts = self.label, self.account(pod, container)
             raise
 
     def _question(self, container: Container | None) -> Question:

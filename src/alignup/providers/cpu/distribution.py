@@ -69,7 +69,11 @@ def distribute(
     nodes = topology.node_order(free)
     left = [(free & node.cpus).bit_count() for node in nodes]
     groups = count // group_size
-    sockets = [_sockets_of(topology, node) for node in nodes] if in_one_socket else None
+    sockets = (
+        [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
+        if in_one_socket
+        else None
+    )
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
         plan = plan_distribution(left, size, count, group_size, sockets)
@@ -79,11 +83,6 @@ def distribute(
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
             return _hand_out(topology, free, count, held, nodes, plan, group_size)
     return topology.pack(free, count, held)
-
-
-def _sockets_of(topology: CpuTopology, node: CpuGroup) -> frozenset[int]:
-    """Return the sockets that a NUMA node has CPUs of, as positions."""
-    return frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
 
 
 def plan_distribution(

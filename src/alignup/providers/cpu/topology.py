@@ -15,17 +15,16 @@ from alignup.core.amounts.cpu_ledger import CpuCapacity
 from alignup.core.cpu.cpu_group import CpuGroup
 from alignup.core.cpu.topology import CpuTopology
 from alignup.errors import ConfigError
-from alignup.machine.bits import union
+from alignup.machine.bits import bit_set, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.kubernetes.policy_options import CpuOptions
     from alignup.kubernetes.versions import VersionProfile
     from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import Core
 
 __all__ = ["CpuGroup", "CpuTopology", "cpu_capacity", "cpu_topology"]
 
@@ -75,7 +74,10 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
     core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
-    l3_groups = _groups(_l3_cpus(cores), core_groups)
+    of_l3: defaultdict[int, int] = defaultdict(int)
+    for core in cores:
+        of_l3[core.cache_group] |= core.bits
+    l3_groups = _groups(of_l3, core_groups)
     sockets_outer = len(of_node) > len(of_socket)
     if sockets_outer:
         inner = _groups(of_node, core_groups, l3_groups)
@@ -92,14 +94,6 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         cpus_per_core=per_core,
         cpus_per_l3_group=every.bit_count() // len(l3_groups),
     )
-
-
-def _l3_cpus(cores: Iterable[Core]) -> dict[int, int]:
-    """Return the CPUs of each L3 group, as a kubelet sees them."""
-    found: defaultdict[int, int] = defaultdict(int)
-    for core in cores:
-        found[core.cache_group] |= core.bits
-    return dict(found)
 
 
 def _groups(
@@ -128,10 +122,21 @@ def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, prof
     """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
-        ConfigError: as `_check`.
+        ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.
     """
-    _check(topology, reserved, options)
-    sockets = _socket_nodes(topology) if options.align_by_socket else ()
+    unknown = reserved & ~topology.cpus
+    if unknown:
+        raise ConfigError.at("reservedSystemCPUs", "CPUs of this machine", str(CPUSet.from_int(unknown)))
+    sockets: tuple[int, ...] = ()
+    if options.align_by_socket:
+        if len(topology.socket_cpus) > topology.numa_nodes:
+            raise ConfigError.at(
+                "cpuManagerPolicyOptions[align-by-socket]",
+                f"no more sockets than the {topology.numa_nodes} NUMA nodes that have CPUs",
+                len(topology.socket_cpus),
+            )
+        nodes = topology.node_cpus
+        sockets = tuple(bit_set(i for i, cpus in enumerate(nodes) if cpus & one) for one in topology.socket_cpus)
     return CpuCapacity(
         topology,
         reserved,
@@ -142,7 +147,8 @@ def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, prof
         by_l3=options.prefer_align_cpus_by_uncorecache,
         l3_rounds_down=profile.odd_l3_rest_rounds_down,
         sockets=sockets,
-        irregular=_is_irregular(topology, reserved) or _shares_nodes(sockets),
+        # the sum is larger where a NUMA node has CPUs of two sockets
+        irregular=_is_irregular(topology, reserved) or sum(sockets) != union(sockets),
     )
 
 
@@ -159,37 +165,3 @@ def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
             return True
         groups.extend(group.parts)
     return False
-
-
-def _shares_nodes(sockets: tuple[int, ...]) -> bool:
-    """Return whether a NUMA node has CPUs of two sockets."""
-    seen = 0
-    for mask in sockets:
-        if seen & mask:
-            return True
-        seen |= mask
-    return False
-
-
-def _check(topology: CpuTopology, reserved: int, options: CpuOptions) -> None:
-    """Refuse what the kubelet would not start with.
-
-    Raises:
-        ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.
-    """
-    unknown = reserved & ~topology.cpus
-    if unknown:
-        raise ConfigError.at("reservedSystemCPUs", "CPUs of this machine", str(CPUSet.from_int(unknown)))
-    if options.align_by_socket and len(topology.socket_cpus) > topology.numa_nodes:
-        raise ConfigError.at(
-            "cpuManagerPolicyOptions[align-by-socket]",
-            f"no more sockets than the {topology.numa_nodes} NUMA nodes that have CPUs",
-            len(topology.socket_cpus),
-        )
-
-
-def _socket_nodes(topology: CpuTopology) -> tuple[int, ...]:
-    """Return for each socket the mask of the NUMA nodes that have CPUs of it."""
-    return tuple(
-        sum(1 << i for i, cpus in enumerate(topology.node_cpus) if cpus & socket) for socket in topology.socket_cpus
-    )

@@ -15,6 +15,7 @@ from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, Me
 from alignup.errors import AllocationError
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
+from alignup.machine.bits import bit_numbers
 from alignup.providers.memory.capacity import MEMORY, memory_capacity
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
@@ -404,15 +405,20 @@ class MemoryProvider:
     def _accounts(self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
-        donors = self._init_holdings.get(pod_uid, ())
-        whole = {(uid, ""): held for uid, held in self._pod_holdings.items()}
-        if self._holdings or whole:
-            everything = {**self._holdings, **whole}
+        ledger, donors = self.ledger, self._init_holdings.get(pod_uid, ())
+        everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
+        if everything:
             holders = [(held.mask, self._pods[key]) for key, held in everything.items()]
-            wanted = partial(int, mask) if mask else partial(_wanted_mask, self.ledger.copy(), donors, requests)
-            ties = partial(_ties_around, holders, wanted, self._ids)
-        hints_of = partial(self.ledger.hints, donors=donors)
-        return accounts_of_memory(requests, self.ledger.free_of, self._ids, hints_of, ties)
+            wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
+            ties = partial(_ties, holders, wanted, self._ids)
+        families = {}
+        if len(requests) > 1:
+            sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
+            parts = (part for size in sizes for part in combinations(requests, size))
+            families = {frozenset(kind for kind, _ in part): ledger.hints(part, donors) for part in parts}
+        return {
+            kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties) for kind, amount in requests
+        }
 
     def _sentence(self, got: MemoryShortage, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> str:
         """Return why the memory cannot be had."""
@@ -424,9 +430,11 @@ class MemoryProvider:
                 f"{names} cannot be used together: memory of some of them is already in use on "
                 f"another set of nodes; {account}"
             )
-        within = f" that includes {names}" if got.mask else ""
         smallest = "smallest possible " if got.cause == "not preferred" else ""
-        return shortage(self._accounts(pod_uid, requests), within, smallest)
+        accounts = self._accounts(pod_uid, requests)
+        within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
+        amounts = "; ".join(f"{kind} {words}" for kind, words in in_words(lacking(accounts)).items())
+        return f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
 
     def _names(self, mask: int) -> str:
         """Return the nodes of a mask by their kernel ids, for a message."""
@@ -462,11 +470,6 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
     return {one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest)) for one in pod.all_containers}
 
 
-def _ties_around(holders: list[tuple[int, str]], wanted: Callable[[], int], ids: tuple[int, ...]) -> Ties:
-    """Return the ties that touch the wanted nodes."""
-    return ties_of(holders, wanted(), ids)
-
-
 def _wanted_mask(ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]) -> int:
     """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
     free = ledger.free
@@ -495,83 +498,39 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def accounts_of_memory(
-    requests: Requests,
-    free_of: Callable[[str], tuple[int, ...] | None],
-    numa_node_ids: tuple[int, ...],
-    hints_of: Callable[[Requests], HintList],
-    ties: Callable[[], Ties],
-) -> dict[str, MemoryAccount]:
-    """Return the account of each type.
-
-    Args:
-        requests: what is asked for.
-        free_of: returns what is free of a type, by position; None where the machine has none.
-        numa_node_ids: by position.
-        hints_of: returns the hints for a part of the requests.
-        ties: returns the nodes that can only be used together, with the pods that hold memory there.
-    """
-    families = {}
-    if len(requests) > 1:
-        sizes = range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)
-        parts = (part for size in sizes for part in combinations(requests, size))
-        families = {frozenset(kind for kind, _ in part): hints_of(part) for part in parts}
-        families[frozenset(kind for kind, _ in requests)] = hints_of(requests)
-    return {kind: MemoryAccount(amount, free_of(kind), numa_node_ids, families, ties) for kind, amount in requests}
-
-
-def ties_of(holders: Iterable[tuple[int, str]], mask: int, numa_node_ids: Sequence[int]) -> Ties:
-    """Return the sets of nodes that touch a mask and are in use, each with the pods that hold memory there.
+def _ties(holders: Iterable[tuple[int, str]], wanted: Callable[[], int], numa_node_ids: Sequence[int]) -> Ties:
+    """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
         holders: the mask of each holding, and the pod whose it is.
-        mask: the nodes that would do if nobody held memory there.
+        wanted: returns the mask of the nodes that would do if nobody held memory there.
         numa_node_ids: by position.
     """
     pods: dict[int, dict[str, None]] = {}
+    mask = wanted()
     for used, pod in holders:
         if used & mask:
             pods.setdefault(used, {})[pod] = None
     found = []
     for used, names in sorted(pods.items()):
-        ids = tuple(node for position, node in enumerate(numa_node_ids) if used >> position & 1)
-        shown = list(names)[:_NAMES_SHOWN]
+        ids = tuple(numa_node_ids[position] for position in bit_numbers(used))
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append((ids, (*shown, *more)))
+        found.append((ids, (*list(names)[:_NAMES_SHOWN], *more)))
     return tuple(found)
 
 
-def shortage(accounts: Mapping[str, MemoryAccount], within: str, smallest: str) -> str:
-    """Return that no set of nodes has enough, with the accounts of those types that alone are too much.
+def lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
+    """Return the types that are too much by themselves; all where none is.
 
     Too much is more than is free on all nodes together; where no type is, what no set of nodes that may be used
     together can hold.
-
-    Args:
-        accounts: by type.
-        within: what the set must include, in words; empty: nothing.
-        smallest: what kind of set is meant; empty: any.
     """
-    told = in_words(lacking(accounts))
-    where = "" if any(map(_is_scarce, accounts.values())) else within
-    return f"no {smallest}set of NUMA nodes{where} has enough memory: " + "; ".join(
-        f"{kind} {words}" for kind, words in told.items()
-    )
-
-
-def lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
-    """Return the types that are too much by themselves; all where none is."""
     scarce = {kind: one for kind, one in accounts.items() if _is_scarce(one)}
-    unplaced = {kind: one for kind, one in accounts.items() if _has_no_place(kind, one)}
+    # a lone type has no hints to look at; beyond 16 NUMA nodes there can be too many to count
+    unplaced = {kind: one for kind, one in accounts.items() if one.families and not one.families[frozenset([kind])]}
     return scarce or unplaced or dict(accounts)
 
 
 def _is_scarce(account: MemoryAccount) -> bool:
     """Return whether more is asked for than is free on all nodes together."""
     return account.free is None or sum(account.free) < account.asked
-
-
-def _has_no_place(kind: str, account: MemoryAccount) -> bool:
-    """Return whether this type, if it were the only one, had no hint either; a lone type has no hints to look at."""
-    hints = account.families.get(frozenset([kind]))
-    return hints is not None and not hints  # beyond 16 NUMA nodes there can be too many to count
