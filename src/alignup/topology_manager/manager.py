@@ -48,7 +48,7 @@ class TopologyManager:
             so that each provider retraces its states.
     """
 
-    __slots__ = ("_in_pod_order", "_observer", "_pods", "_providers", "_store", "lock", "policy", "scope")
+    __slots__ = ("_in_pod_order", "_observer", "_pods", "_store", "lock", "policy", "providers", "scope")
 
     def __init__(
         self,
@@ -66,16 +66,12 @@ class TopologyManager:
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = ManagerLock()
-        self._providers = tuple(checked_provider(provider) for provider in providers)
+        self.providers: tuple[HintProvider, ...] = tuple(checked_provider(provider) for provider in providers)
+        """The providers, in the order in which they are asked."""
         self._store = Store()
         self._pods: dict[str, Pod] = {}
         self._observer = observer
         self._in_pod_order = in_pod_order
-
-    @property
-    def providers(self) -> tuple[HintProvider, ...]:
-        """The providers, in the order in which they are asked."""
-        return self._providers
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -95,7 +91,7 @@ class TopologyManager:
         """Return an independent manager of the same pods, with copies of the providers and without an observer."""
         other = TopologyManager.__new__(TopologyManager)
         other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
-        other._providers, other._store = providers, self._store.copy()
+        other.providers, other._store = providers, self._store.copy()
         other._pods, other._observer = self._pods.copy(), None
         other._in_pod_order = self._in_pod_order
         return other
@@ -103,7 +99,7 @@ class TopologyManager:
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
         with self.lock:
-            self._providers = (*self._providers, checked_provider(provider))
+            self.providers = (*self.providers, checked_provider(provider))
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and release all that it was given.
@@ -162,7 +158,7 @@ class TopologyManager:
         self.lock.begin_change()
         try:
             try:
-                refusal = scope.admit(pod, policy, self._providers, self._store)
+                refusal = scope.admit(pod, policy, self.providers, self._store)
             except BaseException:
                 self._release(pod)
                 raise
@@ -181,7 +177,7 @@ class TopologyManager:
         """
         failed: BaseException | None = None
         for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
-            for provider in self._providers[::-1]:
+            for provider in self.providers[::-1]:
                 try:
                     provider.release(pod.uid, container.name)
                 except BaseException as error:  # noqa: BLE001 - raised below

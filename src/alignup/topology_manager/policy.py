@@ -156,22 +156,13 @@ def make_policy(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
             f'raise the policy option "max-allowable-numa-nodes" (up to {MAX_NUMA_NODES}) to allow more'
         )
-    merger = Merger(numa_nodes, checked_distances(numa_nodes, distances) if parsed.prefer_closest_numa_nodes else None)
-    if name == BestEffortPolicy.name:
-        return BestEffortPolicy(merger)
-    return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)
-
-
-def checked_distances(numa_nodes: int, distances: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]]:
-    """Return the distances if there is a full row for each node.
-
-    Raises:
-        ConfigError: a row is missing or too short.
-    """
-    rows = distances or ()
-    if len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows):
+    rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
+    if rows is not None and (len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)):
         raise ConfigError(
             f"expected distances between all {numa_nodes} NUMA nodes for policy option "
             f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'
         )
-    return rows
+    merger = Merger(numa_nodes, rows)
+    if name == BestEffortPolicy.name:
+        return BestEffortPolicy(merger)
+    return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)

@@ -58,11 +58,6 @@ class ResourceView(Record):
         """True if no set of nodes can supply the request now."""
         return not (self.anywhere or self.preferred or self.other)
 
-    @property
-    def single_nodes(self) -> tuple[NodeSet, ...]:
-        """The preferred sets of exactly one node."""
-        return tuple(nodes for nodes in self.preferred if len(nodes) == 1)
-
 
 def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the facts of a refusal in JSON's types, with NUMA node ids instead of masks.
@@ -248,7 +243,8 @@ def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str
     parts = []
     for place, view in enumerate(bound):
         if policy == SINGLE:
-            words = f"{'only' if place else 'can only come'} from {listed(view.single_nodes)}"
+            single = [nodes for nodes in view.preferred if len(nodes) == 1]
+            words = f"{'only' if place else 'can only come'} from {listed(single)}"
         else:
             words = f"prefer{'' if ' and ' in view.resource else 's'} {_preferred(view)}"
         parts.append(f"{view.resource} {words}{_accounted(view) if tells else ''}")
@@ -295,22 +291,17 @@ class Offer(Record):
     def is_impossible(self) -> bool:
         """True if no set of nodes can supply the request now."""
         return self.hints is not None and not any(
-            mask or (mask is None and is_preferred) for mask, is_preferred in self._pairs()
+            mask or (mask is None and is_preferred) for mask, is_preferred in mask_pairs(self.hints)
         )
 
     def good(self, policy: str) -> frozenset[int] | None:
         """Return the masks that would do for the policy; None: any mask would."""
         if self.hints is None:
             return None
-        preferred = {mask for mask, is_preferred in self._pairs() if is_preferred}
+        preferred = {mask for mask, is_preferred in mask_pairs(self.hints) if is_preferred}
         if None in preferred:
             return None
-        single = policy == "single-numa-node"
-        return frozenset(mask for mask in preferred if mask and not (single and mask & (mask - 1)))
-
-    def _pairs(self) -> Sequence[tuple[int | None, bool]]:
-        """Return the mask of each hint that is considered, and whether it is preferred."""
-        return mask_pairs(self.hints or ())
+        return frozenset(mask for mask in preferred if mask and not (policy == SINGLE and mask & (mask - 1)))
 
 
 def mask_pairs(hints: HintList | Sequence[TopologyHint]) -> Sequence[tuple[int | None, bool]]:

@@ -101,28 +101,26 @@ class Attempts:
 def fields_of(config: KubeletConfig) -> dict[str, Any]:
     """Return the configuration as fields of a KubeletConfiguration."""
     reserve, default = config.node_reserve, NodeReserve()
-    topology, cpu = (
-        set_options(config.topology_manager_policy_options),
-        set_options(config.cpu_manager_policy_options),
-    )
     fields: dict[str, Any] = {
         "topologyManagerPolicy": config.topology_manager_policy,
         "topologyManagerScope": config.topology_manager_scope,
-        "topologyManagerPolicyOptions": topology or None,
+        "topologyManagerPolicyOptions": set_options(config.topology_manager_policy_options),
         "cpuManagerPolicy": config.cpu_manager_policy,
-        "cpuManagerPolicyOptions": cpu or None,
-        "reservedSystemCPUs": str(config.reserved_system_cpus) or None,
+        "cpuManagerPolicyOptions": set_options(config.cpu_manager_policy_options),
+        "reservedSystemCPUs": str(config.reserved_system_cpus),
         "kubeReserved": {name: quantity(name, amount) for name, amount in reserve.amounts.items()},
-        "evictionHard": {"memory.available": reserve.eviction_memory or "0"}
-        if reserve.eviction_memory != default.eviction_memory
-        else None,
-        "maxPods": reserve.max_pods if reserve.max_pods != default.max_pods else None,
-        "podsPerCore": reserve.pods_per_core or None,
+        "evictionHard": {"memory.available": reserve.eviction_memory or "0"},
+        "maxPods": reserve.max_pods,
+        "podsPerCore": reserve.pods_per_core,
         "memoryManagerPolicy": config.memory_manager_policy,
         "reservedMemory": [
             {"numaNode": one.numa_node, "limits": {kind: str(size) for kind, size in one.limits}}
             for one in config.reserved_memory
         ],
-        "featureGates": dict(config.feature_gates) or None,
+        "featureGates": dict(config.feature_gates),
     }
+    if reserve.eviction_memory == default.eviction_memory:
+        del fields["evictionHard"]
+    if reserve.max_pods == default.max_pods:
+        del fields["maxPods"]
     return {name: value for name, value in fields.items() if value}

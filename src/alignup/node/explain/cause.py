@@ -152,7 +152,13 @@ def _of_allocation(trial: Trial, question: Question) -> Cause:
         accounts = {name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)}
         return Cause(refusal.detail, "allocation", tuple(lacking(accounts)) or tuple(dict(container.memory)))
     if refusal.reason == SMT_ALIGNMENT_ERROR:
-        return Cause(_whole_cores(trial, refusal.detail, container.exclusive_cpus), "whole cores", ("cpu",))
+        request, words = container.exclusive_cpus, refusal.detail
+        if request % trial.cpus_per_core:
+            words = (
+                f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
+                f"of {trial.cpus_per_core} CPUs"
+            )
+        return Cause(words, "whole cores", ("cpu",))
     if question.failed == "cpu":
         words = in_words(question.failed_accounts).get("cpu", refusal.detail)
         return Cause(f"not enough cpu is free: {words}", "allocation", ("cpu",))
@@ -162,16 +168,6 @@ def _of_allocation(trial: Trial, question: Question) -> Cause:
         sentence = f"not enough {named[0]} is free: {account}" if short and len(named) == 1 else refusal.detail
         return Cause(sentence, "allocation", named or tuple(dict(container.devices)))
     return Cause(refusal.detail, "allocation")
-
-
-def _whole_cores(trial: Trial, detail: str, request: int) -> str:
-    """Return why the CPUs would be no whole cores."""
-    if not request % trial.cpus_per_core:
-        return detail
-    return (
-        f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
-        f"of {trial.cpus_per_core} CPUs"
-    )
 
 
 MOST_CAUSES: Final = 8

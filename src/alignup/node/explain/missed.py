@@ -5,7 +5,6 @@ Nothing is decided here: the offers and the merged hint of each decision are loo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
@@ -28,29 +27,23 @@ MOST_SHOWN: Final = 4
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
     """Return in one sentence how well the pod is aligned; its kind is `aligned`, `missed` or `not aligned`."""
-    found = _admitted_cause(trial, containers)
-    evicted = trial.admission.preempted
-    if not evicted:
-        return found
-    return replace(found, sentence=f"{found.sentence}; the kubelet evicts {', '.join(evicted)} to make room")
-
-
-def _admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
-    """Return how well the pod is aligned, whomever the kubelet evicts for it."""
+    evicted = ", ".join(trial.admission.preempted)
+    room = f"; the kubelet evicts {evicted} to make room" if evicted else ""
     missed = [one for one in containers if one.missed]
     several = len(containers) > 1
     if missed:
         first = missed[0]
         who = f"container {first.name!r}: " if several else ""
         more = f"; and {len(missed) - 1} more" if len(missed) > 1 else ""
-        return Cause(one_line(f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}"), "missed")
+        sentence = one_line(f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}")
+        return Cause(sentence + room, "missed")
     if trial.policy.name == "none":
-        return Cause("admitted; policy none aligns nothing", "not aligned")
+        return Cause(f"admitted; policy none aligns nothing{room}", "not aligned")
     where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
     if not where:
-        return Cause("admitted; it requests nothing that is aligned to NUMA nodes", "not aligned")
+        return Cause(f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned")
     each = ", each container where all its resources prefer to be" if several else ""
-    return Cause(f"admitted, aligned {where}{each}", "aligned")
+    return Cause(f"admitted, aligned {where}{each}{room}", "aligned")
 
 
 def missed_by(trial: Trial, container: Container) -> str:

@@ -258,9 +258,7 @@ class PreferredSets:
         for ids in self.sets:
             if ids <= choice and len(ids | chosen) <= size:
                 chosen |= ids
-        for device in sorted(choice - chosen)[: max(0, size - len(chosen))]:
-            chosen.add(device)
-        return sorted(chosen)
+        return sorted([*chosen, *sorted(choice - chosen)[: max(0, size - len(chosen))]])
 
 
 def preference_of(plugin: DevicePlugin | Preference) -> Preference:

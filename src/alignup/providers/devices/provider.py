@@ -76,7 +76,8 @@ class DeviceProvider:
         self._pairing = pairing
         self._over_all_nodes = profile.device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
-        self._pools: dict[str, DevicePool] = {}
+        self.pools: dict[str, DevicePool] = {}
+        """The devices of each resource."""
         self._pods: dict[str, _PodDevices] = {}
         self._last_pod = ""
         for resource, devices in inventory.items():
@@ -88,14 +89,9 @@ class DeviceProvider:
         other._machine, other._preferences = self._machine, self._preferences
         other._pairing = self._pairing
         other._over_all_nodes = self._over_all_nodes
-        other._pools = {resource: pool.copy() for resource, pool in self._pools.items()}
+        other.pools = {resource: pool.copy() for resource, pool in self.pools.items()}
         other._pods, other._last_pod = self._pods.copy(), self._last_pod
         return other
-
-    @property
-    def pools(self) -> Mapping[str, DevicePool]:
-        """The devices of each resource."""
-        return self._pools
 
     def update(self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None) -> None:
         """Replace the inventory of a resource by what its plugin reports now.
@@ -114,7 +110,7 @@ class DeviceProvider:
             TypeError: the plugin is neither an object nor a function to ask.
         """
         devices = checked_devices(devices, self._machine, f"devices[{resource!r}]")
-        old = self._pools.get(resource)
+        old = self.pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
         gone = [
@@ -125,7 +121,7 @@ class DeviceProvider:
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
-        pool = self._pools[resource] = self._pool(resource, devices, gone)
+        pool = self.pools[resource] = self._pool(resource, devices, gone)
         if old is None:
             return
         pool.ledger.give(pool.bits(old.ids(given)))
@@ -142,7 +138,7 @@ class DeviceProvider:
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
         found: dict[str, HintList | None] = {}
-        pools, entry = self._pools, self._pods.get(pod.uid)
+        pools, entry = self.pools, self._pods.get(pod.uid)
         if entry is None:  # the usual case: nothing is held, and nothing left by earlier containers
             for resource, request in container.devices:
                 if resource in pools:
@@ -160,7 +156,7 @@ class DeviceProvider:
         entry = self._pods.get(pod.uid, _NOTHING)
         found: dict[str, HintList | None] = {}
         for resource, request in pod.devices:
-            pool = self._pools.get(resource)
+            pool = self.pools.get(resource)
             if pool is None:
                 continue
             found[resource] = _hints(pool, entry.held(resource), 0, request)
@@ -184,7 +180,7 @@ class DeviceProvider:
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
         for resource, request in wanted:
-            pool = self._pools.get(resource)
+            pool = self.pools.get(resource)
             if pool is None:
                 continue
             if resource in held:
@@ -194,7 +190,7 @@ class DeviceProvider:
             if bits:
                 chosen[resource] = bits
         if self._pairing is not None:
-            self._pairing.choose(self._pools, chosen, reusable, mask)
+            self._pairing.choose(self.pools, chosen, reusable, mask)
         if chosen:
             self._keep(pod.uid, container, chosen)
 
@@ -215,13 +211,13 @@ class DeviceProvider:
         mask = None if affinity.affinity is None else int(affinity.affinity)
         found: dict[str, int] = {}
         for resource, request in container.devices:
-            pool = self._pools.get(resource)
+            pool = self.pools.get(resource)
             bits = 0 if pool is None else pool.choose(request, 0, mask)
             if bits:
                 found[resource] = bits
         if self._pairing is not None:
-            self._pairing.choose(self._pools, found, {}, mask)
-        return {resource: self._pools[resource].sorted_ids(bits) for resource, bits in found.items()}
+            self._pairing.choose(self.pools, found, {}, mask)
+        return {resource: self.pools[resource].sorted_ids(bits) for resource, bits in found.items()}
 
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
         """Note devices, by resource, that the container was given before this provider was made.
@@ -231,7 +227,7 @@ class DeviceProvider:
         """
         chosen = {resource: self._known(resource, wanted) for resource, wanted in ids.items()}
         for resource, bits in chosen.items():
-            if held := self._pools[resource].ids(bits & self._pools[resource].ledger.given):
+            if held := self.pools[resource].ids(bits & self.pools[resource].ledger.given):
                 raise AllocationError(f"devices of {resource} are held already: {', '.join(held)}")
         self._note(pod_uid, container_name, chosen)
 
@@ -241,7 +237,7 @@ class DeviceProvider:
         Raises:
             AllocationError: one of them is not in the inventory.
         """
-        pool = self._pools.get(resource)
+        pool = self.pools.get(resource)
         strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
         if pool is None or strange:
             raise AllocationError(f"the inventory has no {', '.join(strange) or 'devices'} of {resource}")
@@ -252,7 +248,7 @@ class DeviceProvider:
         entry = self._pods.get(pod_uid, _NOTHING)
         self._pods[pod_uid] = _with(entry, container_name, chosen, entry.reusable)
         for resource, bits in chosen.items():
-            ledger = self._pools[resource].ledger
+            ledger = self.pools[resource].ledger
             ledger.give(bits & ~ledger.given)
 
     def restore(
@@ -269,9 +265,9 @@ class DeviceProvider:
             AllocationError: a device that is held is neither in the inventory nor among those that are gone.
         """
         self._pods = {}
-        for resource in (*self._pools, *(one for one in gone if one not in self._pools)):
-            reported = self._pools[resource].reported if resource in self._pools else ()
-            self._pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
+        for resource in (*self.pools, *(one for one in gone if one not in self.pools)):
+            reported = self.pools[resource].reported if resource in self.pools else ()
+            self.pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
         for uid, containers in held.items():
             for name, resources in containers.items():
                 self._note(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
@@ -300,11 +296,8 @@ class DeviceProvider:
                 elif resource in reusable:
                     reusable[resource] &= ~bits
         for resource, bits in chosen.items():
-            self._pools[resource].ledger.give(bits)
-        if entry is _NOTHING:
-            self._pods[pod_uid] = _PodDevices({container.name: chosen}, reusable)
-        else:
-            self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
+            self.pools[resource].ledger.give(bits)
+        self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, except what another container of its pod holds too."""
@@ -314,13 +307,13 @@ class DeviceProvider:
         if len(entry.containers) == 1:
             del self._pods[pod_uid]
             for resource, bits in entry.containers[container_name].items():
-                self._pools[resource].ledger.take_back(bits)
+                self.pools[resource].ledger.take_back(bits)
             return
         reusable = dict(entry.reusable)
         left = _PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
         for resource, bits in entry.containers[container_name].items():
             freed = bits & ~left.held(resource)
-            self._pools[resource].ledger.take_back(freed)
+            self.pools[resource].ledger.take_back(freed)
             if resource in reusable:
                 reusable[resource] &= ~freed
         self._pods[pod_uid] = left
@@ -331,7 +324,7 @@ class DeviceProvider:
         held = None if entry is None else entry.containers.get(container_name)
         if not held:
             return {}
-        pools = self._pools
+        pools = self.pools
         return {resource: pools[resource].sorted_ids(held[resource]) for resource in sorted(held)}
 
     def numa_nodes(self, pod_uid: str, container_name: str) -> int:
@@ -340,7 +333,7 @@ class DeviceProvider:
         held = {} if entry is None else entry.containers.get(container_name) or {}
         mask = 0
         for resource, bits in held.items():
-            for place, members in self._pools[resource].places:
+            for place, members in self.pools[resource].places:
                 mask |= place if bits & members and place.bit_count() == 1 else 0
         return mask
 
@@ -348,20 +341,20 @@ class DeviceProvider:
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: partial(self._pools[resource].account, count, self._pools[resource].ledger.free, aligned=True)
+            resource: partial(self.pools[resource].account, count, self.pools[resource].ledger.free, aligned=True)
             for resource, count in requests
-            if resource in self._pools
+            if resource in self.pools
         }
 
     @property
     def free(self) -> dict[str, tuple[str, ...]]:
         """The ids of devices that could be given now, by resource, in the order of the inventory."""
-        return {resource: pool.ids(pool.ledger.free) for resource, pool in self._pools.items()}
+        return {resource: pool.ids(pool.ledger.free) for resource, pool in self.pools.items()}
 
     @property
     def given(self) -> dict[str, tuple[str, ...]]:
         """The ids that containers hold, by resource, even of devices that the plugin reports no more."""
-        return {resource: pool.ids(pool.ledger.given) for resource, pool in self._pools.items()}
+        return {resource: pool.ids(pool.ledger.given) for resource, pool in self.pools.items()}
 
 
 def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList | None:
