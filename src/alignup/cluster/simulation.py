@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,6 @@ from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from alignup.cluster.cluster import Cluster
     from alignup.core.amounts.board import Job
+    from alignup.kubernetes.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     template = templates.get(key)
     names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
     if template is not None and all(isinstance(one, str) and one for one in names):
-        return replace(template, uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
+        return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
     templates[key] = pod_from_manifest(
         {
             "apiVersion": wire.api_version,
@@ -154,7 +154,7 @@ def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0, load: float 
     random = Random(seed)  # noqa: S311  # pods, not secrets
     templates = [_template(cluster, part) for part, _ in _PARTS]
     weights = [weight for _, weight in _PARTS]
-    cpus = sum(pod.exclusive_cpus * weight for pod, weight in zip(_plain(templates), weights, strict=True))
+    cpus = sum(pods[0].exclusive_cpus * weight for pods, weight in zip(templates, weights, strict=True))
     capacity = sum(node.machine.cpu_count for node in cluster.nodes)
     rate = load * capacity / (_MEAN_DURATION * cpus / sum(weights))
     time = 0.0
@@ -162,22 +162,9 @@ def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0, load: float 
     for number in range(arrivals):
         time += random.expovariate(rate)
         template = random.choice(random.choices(templates, weights)[0])
-        pod = Pod(
-            uid=f"synthetic-{number}",
-            name=f"synthetic-{number}",
-            containers=template.containers,
-            qos=template.qos,
-            exclusive_cpus=template.exclusive_cpus,
-            memory=template.memory,
-            devices=template.devices,
-        )
+        pod = template.renamed(uid=f"synthetic-{number}", name=f"synthetic-{number}")
         events.append(Arrival(time, pod, random.expovariate(1 / _MEAN_DURATION)))
     return events
-
-
-def _plain(templates: list[list[Pod]]) -> list[Pod]:
-    """Return the first pod of each size."""
-    return [pods[0] for pods in templates]
 
 
 def _template(cluster: Cluster, part: float) -> list[Pod]:
@@ -327,7 +314,9 @@ class Simulation:
             if isinstance(event, Removal):
                 self._remove(event.uid, known)
             else:
-                self._check_new(event.pod, known)
+                if event.pod.uid in self._where:
+                    raise InputError.at("the trace", "a pod that is not there yet", event.pod.uid)
+                known.add(event.pod.uid)
                 demand = self._candidates.of(event.pod)
                 if self._counts["arrivals"] % every == 0:
                     meter.strand(demand.fits, self._candidates.admitted(demand))
@@ -362,11 +351,6 @@ class Simulation:
             if uid in self._where:
                 self._take_away(uid)
                 meter.note()
-
-    def _check_new(self, pod: Pod, known: set[str]) -> None:
-        if pod.uid in self._where:
-            raise InputError.at("the trace", "a pod that is not there yet", pod.uid)
-        known.add(pod.uid)
 
     def _remove(self, uid: str, known: set[str]) -> None:
         """Remove a pod; one that was not placed has nothing to take away."""

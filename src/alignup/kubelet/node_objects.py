@@ -14,7 +14,7 @@ from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.pod_documents import pod_document
-from alignup.kubernetes.pod_requests import wishes_of
+from alignup.kubernetes.pod_requests import source_of
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
@@ -82,7 +82,7 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
     if not isinstance(entry, dict):
         return pod
     containers = {name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()}
-    whole = entry.get("PodLevelResources") if wishes_of(pod)[2] else None
+    whole = entry.get("PodLevelResources") if source_of(pod).pod_wish else None
     return resized_pod(pod, containers, whole and _amounts(whole))
 
 

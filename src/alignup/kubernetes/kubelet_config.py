@@ -24,7 +24,7 @@ from alignup.kubernetes.policy_options import (
     parse_topology_options,
     set_options,
 )
-from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.kubernetes.quantity import in_units, parse_quantity, thousandths, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
@@ -121,7 +121,9 @@ class KubeletConfig(Record):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError.at(name, f"one of {', '.join(known)}", value)
-        _check_together(self)
+        if self.cpu_manager_policy_options.align_by_socket and self.topology_manager_policy == "single-numa-node":
+            expected = "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
+            raise ConfigError.at("topologyManagerPolicy", expected, self.topology_manager_policy)
         version = parse_version(self.version, "version")
         gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
         for family, options in (
@@ -174,6 +176,7 @@ class KubeletConfig(Record):
         # the kubelet looks at neither options nor scope under policy none, but its validation at the scope
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
         cpu_options = wire.cpu_manager_policy_options or {}
+        memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
         check_available(TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions")
         check_available(CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions")
         made = cls(
@@ -184,7 +187,8 @@ class KubeletConfig(Record):
             cpu_manager_policy_options=parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
             reserved_cpu_count=_reserved_cpu_count(wire),
-            memory_manager_policy=_memory_policy(wire.memory_manager_policy, gates),
+            # without the gate there is no such manager
+            memory_manager_policy=memory_policy if gates.get("MemoryManager", True) else "None",
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
             node_reserve=_node_reserve(wire),
@@ -281,12 +285,6 @@ def _check_gates(
         )
 
 
-def _memory_policy(value: str | None, gates: Mapping[str, bool]) -> str:
-    """Return the memory manager's policy; without the gate MemoryManager there is no such manager."""
-    policy = _one_of(_MEMORY_POLICIES, value, "memoryManagerPolicy")
-    return policy if gates.get("MemoryManager", True) else "None"
-
-
 def _one_of(known: Sequence[str], value: str | None, where: str) -> str:
     """Return the value, the first of the known ones if there is none."""
     if value and value not in known:
@@ -321,9 +319,8 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     amounts: dict[str, int] = {}
     for where, reserved in (("kubeReserved", wire.kube_reserved), ("systemReserved", wire.system_reserved)):
         for resource, value in (reserved or {}).items():
-            amount = parse_quantity(value, where, resource)
-            whole = thousandths(amount) if resource == "cpu" else whole_units(amount)
-            amounts[resource] = amounts.get(resource, 0) + whole
+            amount = in_units(resource, parse_quantity(value, where, resource))
+            amounts[resource] = amounts.get(resource, 0) + amount
     default = NodeReserve()
     eviction = default.eviction_memory
     if wire.eviction_hard is not None:
@@ -369,13 +366,6 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
             limits.append((resource, amount))
         made.append(ReservedMemory(node, tuple(limits)))
     return tuple(made)
-
-
-def _check_together(config: KubeletConfig) -> None:
-    """Refuse combinations of fields that are valid by themselves but not together."""
-    if config.cpu_manager_policy_options.align_by_socket and config.topology_manager_policy == "single-numa-node":
-        expected = "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
-        raise ConfigError.at("topologyManagerPolicy", expected, config.topology_manager_policy)
 
 
 def check_fields(names: Iterable[object], known: Iterable[str], source: str = "") -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, PodClaim
-from alignup.kubernetes.pod_requests import Wish, build_pod, is_device, is_hugepages, stored_qos_of, wishes_of
-from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.kubernetes.pod_requests import PodSource, Wish, is_device, is_hugepages, source_of
+from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,18 +81,17 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     namespace = metadata.namespace or "default"
     if spec.resource_claims:
         warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
-    return build_pod(
-        uid=metadata.uid or f"{namespace}/{name}",
-        name=name,
-        namespace=namespace,
-        annotations=metadata.annotations or {},
-        init_wishes=init_wishes,
-        wishes=wishes,
-        pod_wish=None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
-        allocated={} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
-        constraints=_constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), _claims(spec, wire.status), before),
-        stored_qos=stored_qos,
+    uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
+    source = PodSource(
+        {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations},
+        init_wishes,
+        wishes,
+        None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
+        {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
+        _constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), _claims(spec, wire.status), before),
+        stored_qos,
     )
+    return source.pod()
 
 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
@@ -149,9 +148,7 @@ def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...],
         os_label=os_label,
         claims=claims,
         priority=priority,
-        overhead={
-            name: thousandths(amount) if name == "cpu" else whole_units(amount) for name, amount in overhead.items()
-        },
+        overhead={name: in_units(name, amount) for name, amount in overhead.items()},
     )
 
 
@@ -249,34 +246,24 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
         InputError: a container is unknown, something else than CPU and memory changes, or more is requested than the
             limit is.
     """
-    init_wishes, wishes, pod_wish = wishes_of(pod)
-    known = {one.name: one for one in (*init_wishes, *wishes)}
+    source = source_of(pod)
+    known = {one.name: one for one in (*source.init_wishes, *source.wishes)}
     for name, wanted in containers.items():
         if name not in known:
             raise InputError.at("containers", f"containers of the pod ({', '.join(known)})", name)
         _resize(known[name], wanted, f"containers[{name!r}]")
     if resources is not None:
-        if pod_wish is None:
+        if source.pod_wish is None:
             raise InputError.at("pod", "a pod that has resources as a whole (spec.resources)", pod.name)
-        _resize(pod_wish, resources, "pod")
-    return build_pod(
-        uid=pod.uid,
-        name=pod.name,
-        namespace=pod.namespace,
-        annotations=pod.annotations,
-        init_wishes=init_wishes,
-        wishes=wishes,
-        pod_wish=pod_wish,
-        constraints=pod.constraints,
-        stored_qos=stored_qos_of(pod),
-    )
+        _resize(source.pod_wish, resources, "pod")
+    return source.pod()
 
 
 def resources_of(pod: Pod) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the CPU and memory of a pod as `resized_pod` takes them: by container, and of the pod as a whole."""
-    init_wishes, wishes, whole = wishes_of(pod)
-    found = {one.name: _as_resources(one) for one in (*init_wishes, *wishes)}
-    return found, None if whole is None else _as_resources(whole)
+    source = source_of(pod)
+    found = {one.name: _as_resources(one) for one in (*source.init_wishes, *source.wishes)}
+    return found, None if source.pod_wish is None else _as_resources(source.pod_wish)
 
 
 def _as_resources(wish: Wish) -> dict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alignup.errors import InputError
-from alignup.kubernetes.quantity import parse_quantity, thousandths, whole_units
+from alignup.kubernetes.quantity import in_units, parse_quantity
 from alignup.records import Record, field
 
 
@@ -45,14 +45,13 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     metadata = wire.metadata or MetadataWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
-    amounts = {
-        name: parse_quantity(value, f"{where}.status.allocatable", name)
-        for name, value in (status.allocatable or {}).items()
-    }
     return NodeObject(
         metadata.name or "",
         metadata.labels or {},
         info.kubelet_version or None,
-        {name: thousandths(one) if name == "cpu" else whole_units(one) for name, one in amounts.items()},
+        {
+            name: in_units(name, parse_quantity(value, f"{where}.status.allocatable", name))
+            for name, value in (status.allocatable or {}).items()
+        },
         tuple((wire.spec or NodeSpecWire()).taints or ()),
     )

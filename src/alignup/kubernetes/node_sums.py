@@ -5,9 +5,9 @@ NUMA nodes play no part here; `alignup.node` decides what a kubelet would.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from alignup.kubernetes.pod_requests import is_device, peak
+from alignup.kubernetes.pod_requests import is_device, is_pinned_memory, peak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,18 +16,15 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
-_BASIC: Final = ("cpu", "memory")
-
 
 def requested(pod: Pod) -> dict[str, int]:
     """Return the most that the containers of a pod request at one time; CPUs in thousandths, memory in bytes."""
     asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    return {name: amount for name, amount in asked.items() if amount and _is_counted(name)}
-
-
-def _is_counted(resource: str) -> bool:
-    """Return whether nodes are described with this resource at all; disks are not."""
-    return resource in _BASIC or resource.startswith("hugepages-") or is_device(resource)
+    return {
+        name: amount
+        for name, amount in asked.items()
+        if amount and (name == "cpu" or is_pinned_memory(name) or is_device(name))  # nodes are not described with disks
+    }
 
 
 def allocatable_sums(machine: Machine, config: KubeletConfig, devices: Mapping[str, int]) -> dict[str, int]:

@@ -328,7 +328,7 @@ def _generated(found: Iterable[PodDocument]) -> Iterator[PodDocument]:
             seen[one.pod.uid] += 1
         if one.is_generated and number:
             name, uid = (f"{text.removesuffix('0')}{number}" for text in (one.pod.name, one.pod.uid))
-            yield replace(one, pod=replace(one.pod, name=name, uid=uid))
+            yield replace(one, pod=one.pod.renamed(name=name, uid=uid))
         else:
             yield one
 
@@ -388,4 +388,4 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
 
 
 def _copy(pod: Pod, number: int | None) -> Pod:
-    return pod if number is None else replace(pod, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+    return pod if number is None else pod.renamed(name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")

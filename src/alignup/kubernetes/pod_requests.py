@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from alignup.errors import InputError
 from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
 from alignup.kubernetes.qos import QOSClass, qos_class
-from alignup.kubernetes.quantity import LARGEST, is_whole, thousandths, whole_units
+from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
@@ -57,62 +57,43 @@ def is_device(resource: str) -> bool:
     return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
 
 
-def build_pod(
-    *,
-    uid: str,
-    name: str,
-    namespace: str,
-    annotations: Mapping[str, str],
-    init_wishes: Sequence[Wish],
-    wishes: Sequence[Wish],
-    pod_wish: Wish | None,
-    allocated: Mapping[str, Mapping[str, int]] = _NOTHING,
-    constraints: NodeConstraints = ANY_NODE,
-    stored_qos: QOSClass | None = None,
-) -> Pod:
-    """Return the record of a pod as the newest kubelet reads it, and what others make of it where that can differ.
-
-    Args:
-        uid: the pod's uid.
-        name: its name.
-        namespace: its namespace.
-        annotations: its annotations.
-        init_wishes: the resources of its init containers, in their order.
-        wishes: the resources of its other containers, in their order.
-        pod_wish: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
-        allocated: by container, what the pod's status says that it was allocated, where that is not its request.
-        constraints: what it demands of the node as a whole.
-        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it derives it.
-    """
-    identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
-    source = _Source(identity, init_wishes, wishes, pod_wish, allocated, constraints, stored_qos)
-    newest = _read_pod(source, _NEWEST_READING)
-    return newest if newest.made_of is None else replace(newest, readings=source)
-
-
-class _Source(Record):
+class PodSource(Record):
     """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for."""
 
     identity: Mapping[str, Any]
+    """The pod's `uid`, `name`, `namespace` and `annotations`."""
     init_wishes: Sequence[Wish]
+    """The resources of its init containers, in their order."""
     wishes: Sequence[Wish]
+    """The resources of its other containers, in their order."""
     pod_wish: Wish | None
-    allocated: Mapping[str, Mapping[str, int]]
-    constraints: NodeConstraints
+    """The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any."""
+    allocated: Mapping[str, Mapping[str, int]] = _NOTHING
+    """By container, what the pod's status says that it was allocated, where that is not its request."""
+    constraints: NodeConstraints = ANY_NODE
+    """What the pod demands of the node as a whole."""
     stored_qos: QOSClass | None = None
+    """The class that the API server has stored, which every kubelet goes by; None: it derives it."""
     known: dict[PodReading, Pod] = field(default_factory=dict)
 
+    def pod(self) -> Pod:
+        """Return the pod as the newest kubelet reads it, and what others make of it where that can differ."""
+        newest = _read_pod(self, _NEWEST_READING)
+        return newest if newest.made_of is None else replace(newest, readings=self)
+
     def read(self, reading: PodReading) -> Pod:
+        """Return the pod as such a kubelet reads it."""
         found = self.known.get(reading)
         if found is None:
             found = self.known[reading] = _read_pod(self, reading)
         return found
 
-    def renamed(self, identity: Mapping[str, Any]) -> _Source:
+    def renamed(self, identity: Mapping[str, Any]) -> PodSource:
+        """Return what the pod is made of with other values in some fields of its identity."""
         return replace(self, identity={**self.identity, **identity}, known={})
 
 
-def _read_pod(source: _Source, reading: PodReading) -> Pod:
+def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     """Return the record of a pod as some kubelets read it."""
     level = _level(source, reading)
     # resources without an entry can decide the class, and nothing else
@@ -142,7 +123,7 @@ def _read_pod(source: _Source, reading: PodReading) -> Pod:
         memory = () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
     constraints = source.constraints
     if level is not None:
-        as_whole = {name: _amount(name, value) for name, value in level.requests.items()}
+        as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole)
     return Pod(
         **source.identity,
@@ -159,21 +140,17 @@ def _read_pod(source: _Source, reading: PodReading) -> Pod:
     )
 
 
-def stored_qos_of(pod: Pod) -> QOSClass | None:
-    """Return the class that the API server has stored for a pod; None: kubelets derive it."""
-    return pod.made_of.stored_qos if isinstance(pod.made_of, _Source) else None
-
-
-def wishes_of(pod: Pod) -> tuple[list[Wish], list[Wish], Wish | None]:
-    """Return the resources that a pod was made of: of init containers, of other containers, and as a whole."""
+def source_of(pod: Pod) -> PodSource:
+    """Return what a pod was made of, without what its status says; the resources are copies, to be changed."""
+    identity = {"uid": pod.uid, "name": pod.name, "namespace": pod.namespace, "annotations": pod.annotations}
     source = pod.made_of
-    if isinstance(source, _Source):
-        return (
-            [_copied(one) for one in source.init_wishes],
-            [_copied(one) for one in source.wishes],
-            None if source.pod_wish is None else _copied(source.pod_wish),
-        )
-    return [_wish_of(one) for one in pod.init_containers], [_wish_of(one) for one in pod.containers], None
+    if isinstance(source, PodSource):
+        init_wishes, wishes = ([_copied(one) for one in some] for some in (source.init_wishes, source.wishes))
+        whole, stored_qos = source.pod_wish and _copied(source.pod_wish), source.stored_qos
+    else:
+        init_wishes, wishes = ([_wish_of(one) for one in some] for some in (pod.init_containers, pod.containers))
+        whole = stored_qos = None
+    return PodSource(identity, init_wishes, wishes, whole, constraints=pod.constraints, stored_qos=stored_qos)
 
 
 def _copied(wish: Wish) -> Wish:
@@ -194,7 +171,7 @@ def is_guaranteed(wish: Wish) -> bool:
     return qos_class([(wish.requests, wish.limits)]) is QOSClass.GUARANTEED
 
 
-def _level(source: _Source, reading: PodReading) -> Wish | None:
+def _level(source: PodSource, reading: PodReading) -> Wish | None:
     """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
     wish = source.pod_wish
     if wish is None or reading.pod_level is PodLevel.IGNORED:
@@ -211,7 +188,7 @@ def _level(source: _Source, reading: PodReading) -> Wish | None:
     return level
 
 
-def _fill_in_requests(level: Wish, source: _Source, *, by_api_server: bool) -> None:
+def _fill_in_requests(level: Wish, source: PodSource, *, by_api_server: bool) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
     A pod without limits of its own gets requests by `by_api_server` only.
@@ -230,7 +207,7 @@ def _fill_in_requests(level: Wish, source: _Source, *, by_api_server: bool) -> N
         level.requests.setdefault(resource, amount)
 
 
-def _fill_in_limits(level: Wish, source: _Source) -> None:
+def _fill_in_limits(level: Wish, source: PodSource) -> None:
     """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
     everybody = [*source.init_wishes, *source.wishes]
     limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
@@ -258,15 +235,15 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
         is_exclusive: its pod is one whose CPUs and memory are pinned.
         from_status: requests that the managers go by, in billionths; None: those of the spec.
     """
-    requests = {name: _amount(name, value) for name, value in wish.requests.items()}
-    limits = {name: _amount(name, value) for name, value in wish.limits.items()}
+    requests = {name: in_units(name, value) for name, value in wish.requests.items()}
+    limits = {name: in_units(name, value) for name, value in wish.limits.items()}
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
     if is_exclusive:
         asked = requests
         if from_status is not None:
-            asked = {name: _amount(name, value) for name, value in from_status.items()}
+            asked = {name: in_units(name, value) for name, value in from_status.items()}
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
@@ -283,11 +260,6 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
         devices=tuple(sorted([item for item in limits.items() if is_device(item[0])])),
         fractional_memory=fractional_memory,
     )
-
-
-def _amount(resource: str, billionths: int) -> int:
-    """Return the amount as the records have it: CPU in thousandths, all else in units, rounded up."""
-    return thousandths(billionths) if resource == "cpu" else whole_units(billionths)
 
 
 def effective_request(

@@ -73,6 +73,11 @@ def thousandths(billionths: int) -> int:
     return -(-billionths // 10**6)
 
 
+def in_units(resource: str, billionths: int) -> int:
+    """Return an amount as records have it: CPU in thousandths, all else in units, rounded up."""
+    return thousandths(billionths) if resource == "cpu" else whole_units(billionths)
+
+
 def _from_text(text: str) -> int | None:
     """Return the billionths that `text` stands for, finer parts rounded away from zero; None: no quantity."""
     match = _FORM.fullmatch(text)

@@ -12,6 +12,7 @@ from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Arrival, Removal, Simulation, read_trace, synthetic_trace
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.versions import PodLevel, PodReading
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 GIBI = 1 << 30
@@ -55,6 +56,15 @@ def test_a_trace_is_read_in_order():
 def test_a_wrong_line_is_named(lines, message):
     with pytest.raises(InputError, match=message):
         read_trace(lines)
+
+
+def test_pods_of_one_spec_keep_their_names_however_a_kubelet_reads_them():
+    manifests = [pod_manifest(uid) for uid in ("a", "b")]
+    for manifest in manifests:
+        manifest["spec"]["resources"] = {"limits": {"cpu": "64", "memory": "64Gi"}}
+
+    for event in read_trace(json.dumps({"time": 0, "admit": manifest}) for manifest in manifests):
+        assert event.pod.read_as(PodReading(PodLevel.MANAGED)).uid == event.pod.uid
 
 
 def test_totals_are_what_the_default_scheduler_sees():

@@ -12,6 +12,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
 from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import PodLevel, PodReading
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
@@ -66,6 +67,17 @@ def test_replicas_override_what_an_object_says() -> None:
 
     assert [one.name for one in expanded(found, 2)] == ["web-0", "one-0", "web-1", "one-1"]
     assert [one.name for one in expanded(found, 1)] == ["web", "one"]
+
+
+@pytest.mark.parametrize("metadata", [{"name": "web"}, {"generateName": "web-"}])
+def test_copies_keep_their_names_however_a_kubelet_reads_them(metadata: dict[str, Any]) -> None:
+    spec = {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}, "containers": [{"name": "c0"}]}
+    document = {"kind": "Pod", "metadata": metadata, "spec": spec}
+    pods = expanded(read(document, document), 1 if "generateName" in metadata else 2)
+
+    for level in PodLevel:
+        read_so = [one.read_as(PodReading(level)) for one in pods]
+        assert [(one.uid, one.name) for one in read_so] == [(one.uid, one.name) for one in pods]
 
 
 def test_generated_names_are_told_apart() -> None:
