@@ -15,8 +15,9 @@ from alignup.kubelet.findings import finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles
 from alignup.kubelet.memory_state import MemoryTable, NumaNodeState
 from alignup.kubelet.read import config_of, machine_of, read_records, stale_entries
-from alignup.kubelet.state import read_checkpoints, state_of, union_of
+from alignup.kubelet.state import read_checkpoints, state_of
 from alignup.kubernetes.versions import release_of
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
 from alignup.text.byte_sizes import short_bytes
@@ -223,7 +224,7 @@ def _overlaps(state: CpuState, file: str) -> Iterator[Finding]:
 def _changed_cpus(state: CpuState, file: str, cpus: CPUSet) -> Iterator[Finding]:
     """Yield that the machine's CPUs are not those of the state."""
     held = [cpus for containers in state.entries.values() for cpus in containers.values()]
-    written = CPUSet.from_int(union_of([state.shared, *held, *state.pods.values()]))
+    written = CPUSet.from_int(union(map(int, [state.shared, *held, *state.pods.values()])))
     if written == cpus:
         return
     gone, more = CPUSet(written - cpus), CPUSet(cpus - written)

@@ -9,7 +9,6 @@ from alignup.node.holdings import holdings_of
 
 if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
-    from alignup.node.holdings import ContainerHolding
 
 
 def prometheus_text(found: KubeletNode) -> str:
@@ -49,12 +48,9 @@ def prometheus_text(found: KubeletNode) -> str:
     )
     for holding in holdings.containers:
         if holding:
-            spread.labels(*_names(holding)).set(found.node.numa_nodes(holding.pod_uid, holding.container).bit_count())
+            namespace, _, name = holding.pod.partition("/")
+            spread.labels(namespace, name, holding.container).set(
+                found.node.numa_nodes(holding.pod_uid, holding.container).bit_count()
+            )
     text: bytes = generate_latest(registry)
     return text.decode()
-
-
-def _names(holding: ContainerHolding) -> tuple[str, str, str]:
-    """Return namespace, pod and container."""
-    namespace, _, name = holding.pod.partition("/")
-    return namespace, name, holding.container

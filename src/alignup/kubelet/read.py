@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
+    from alignup.kubelet.pod_resources import Allocatable, PodResources
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
@@ -237,9 +237,7 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
     if records.state.cpu is not None and records.state.cpu.policy:
         found["cpuManagerPolicy"] = records.state.cpu.policy
         if records.allocatable is not None and machine is not None:
-            found["reservedSystemCPUs"] = str(
-                type(records.allocatable.cpus).from_int(machine.cpus & ~int(records.allocatable.cpus))
-            )
+            found["reservedSystemCPUs"] = str(CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus)))
     memory = records.state.memory
     if memory is not None and memory.policy == "Static":
         found["memoryManagerPolicy"] = memory.policy
@@ -398,7 +396,8 @@ def pods_by_uid(
     """
     waiting: dict[frozenset[_Holding], list[PodResources]] = {}
     for pod in pods:
-        key = frozenset(filter(None, map(_told, pod.containers)))
+        told = [_holding(one.name, one.cpus, one.memory, one.devices) for one in pod.containers]
+        key = frozenset(filter(None, told))
         if pod.cpus or pod.memory:
             key = _as_whole(pod.cpus, pod.memory, key)
         if key:
@@ -406,9 +405,13 @@ def pods_by_uid(
     devices = state.device_ids()
     found = {}
     for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
-        written = [_written(state, uid, name, devices.get((uid, name), {})) for name in names]
+        written = [
+            _holding(name, state.cpus(uid, name), state.blocks(uid, name), devices.get((uid, name), {}))
+            for name in names
+        ]
         holdings = frozenset(filter(None, written))
-        candidates = list(_candidates(holdings, waiting))
+        # init containers are not in the answers
+        candidates = [holdings] if holdings in waiting else [key for key in waiting if key < holdings]
         if state.is_whole(uid):
             candidates.insert(0, _as_whole(*state.whole(uid), holdings))
         fitting = next((key for key in candidates if waiting.get(key)), None)
@@ -417,37 +420,16 @@ def pods_by_uid(
     return found
 
 
-def _candidates(
-    holdings: frozenset[_Holding], waiting: dict[frozenset[_Holding], list[PodResources]]
-) -> Iterable[frozenset[_Holding]]:
-    """Yield the answers that fit: the same holdings, or fewer, since init containers are not in the answers."""
-    if holdings in waiting:
-        yield holdings
-    else:
-        yield from (key for key in waiting if key < holdings)
-
-
 def _as_whole(cpus: Iterable[int], memory: Iterable[MemoryBlock], holdings: Iterable[_Holding]) -> frozenset[_Holding]:
     """Return the form of a pod that has CPUs or memory as a whole: these, and its containers' devices."""
-    blocks = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in memory))
     devices = {(name, 0, (), held) for name, _, _, held in holdings if held}
-    return frozenset({("", int(CPUSet(cpus)), blocks, ()), *devices})
+    return frozenset({*filter(None, [_holding("", CPUSet(cpus), memory, {})]), *devices})
 
 
-def _told(container: ContainerResources) -> _Holding | None:
-    """Return what an answer says of a container, in a form that can be compared; None: nothing."""
-    memory = tuple(sorted((one.type, one.numa_nodes, one.size) for one in container.memory))
-    devices = tuple(sorted(container.devices.items()))
-    if not (container.cpus or memory or devices):
-        return None
-    return container.name, int(container.cpus), memory, devices
-
-
-def _written(state: KubeletState, uid: str, name: str, devices: dict[str, tuple[str, ...]]) -> _Holding | None:
-    """Return what the files say of a container, in the same form."""
-    cpus = int(state.cpus(uid, name) or 0)
-    memory = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in state.blocks(uid, name)))
+def _holding(
+    name: str, cpus: CPUSet | None, memory: Iterable[MemoryBlock], devices: Mapping[str, tuple[str, ...]]
+) -> _Holding | None:
+    """Return what a container holds in a form that can be compared; None: nothing."""
+    blocks = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in memory))
     held = tuple(sorted((resource, ids) for resource, ids in devices.items() if ids))
-    if not (cpus or memory or held):
-        return None
-    return name, cpus, memory, held
+    return (name, int(cpus or 0), blocks, held) if cpus or blocks or held else None

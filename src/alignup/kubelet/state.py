@@ -17,10 +17,11 @@ from alignup.kubelet.device_checkpoint import DeviceCheckpoint, read_device_chec
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from alignup.kubelet.memory_state import MemoryState, read_memory_state
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.memory_state import NumaNodeState
@@ -154,19 +155,11 @@ def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) 
         if uid in state.pods:  # what a pod has as a whole stays its own until its last container is gone
             freed |= 0 if kept[uid] else int(state.pods[uid])
             continue
-        held = union_of(kept[uid].values())
-        freed |= union_of(cpus for name, cpus in containers.items() if name not in kept[uid]) & ~held
+        held = union(map(int, kept[uid].values()))
+        freed |= union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
     pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
     shared = CPUSet.from_int(int(state.shared) | freed)
     return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
-
-
-def union_of(sets: Iterable[CPUSet]) -> int:
-    """Return the CPUs of all sets together, as bits."""
-    bits = 0
-    for cpus in sets:
-        bits |= int(cpus)
-    return bits
 
 
 def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bool]) -> MemoryState:
