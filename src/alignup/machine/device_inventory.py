@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError, warn
 from alignup.records import Record, replace
+from alignup.text.byte_sizes import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,16 +96,10 @@ def decode_preferred_sets(
             raise InputError.at(place, "a list of lists of device ids", wanted)
         for ids in wanted:
             if not all(isinstance(identity, str) and identity in known for identity in ids):
-                raise InputError.at(place, f"device ids of {resource!r} ({_some(known)})", ids)
+                shown = [identity[:_SHOWN_LETTERS] for identity in sorted(known)]
+                raise InputError.at(place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids)
         found[resource] = tuple(tuple(ids) for ids in wanted)
     return found
-
-
-def _some(ids: Iterable[str]) -> str:
-    """Return a few ids, for an error."""
-    shown = [identity[:_SHOWN_LETTERS] for identity in sorted(ids)]
-    more = f" and {len(shown) - _SHOWN_IDS} more" if len(shown) > _SHOWN_IDS else ""
-    return ", ".join(shown[:_SHOWN_IDS]) + more
 
 
 def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, list[dict[str, Any]]]:
@@ -113,7 +108,9 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
         resource: [
             {
                 "id": device.id,
-                "numa": [NOWHERE] if device.is_astray else _listed(device.numa_nodes),
+                "numa": None
+                if (nodes := (NOWHERE,) if device.is_astray else device.numa_nodes) is None
+                else list(nodes),
                 **({} if device.healthy else {"healthy": False}),
                 **({"pci": device.pci} if device.pci else {}),
             }
@@ -151,20 +148,12 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
             device = replace(device, numa_nodes=known, is_astray=not known)  # noqa: PLW2901
         found[device.id] = device
     if unknown:
-        here = _some_numbers(unknown)
-        there = _some_numbers(nodes)
+        here, there = (some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes))
         warn(
             f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; ignored, as a kubelet does"
             f"{'' if any(one.numa_nodes for one in found.values()) else _NO_HINT}"
         )
     return tuple(found.values())
-
-
-def _some_numbers(numbers: Iterable[int]) -> str:
-    """Return a few numbers, for a warning."""
-    shown = sorted(numbers)
-    more = f" and {len(shown) - _SHOWN_NODES} more" if len(shown) > _SHOWN_NODES else ""
-    return ", ".join(map(str, shown[:_SHOWN_NODES])) + more
 
 
 def _device(entry: object, where: str) -> Device:

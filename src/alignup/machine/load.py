@@ -73,9 +73,10 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
         raise InputError(f"expected a file with a machine, got {error.strerror!r} at {source}") from error
     if len(data) > _MAX_FILE:
         raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
-    from alignup.machine.snapshot import is_snapshot, load_snapshot  # noqa: PLC0415  # see the module
+    from alignup.machine.archive import is_archive  # noqa: PLC0415  # see the module
 
-    if is_snapshot(data[:_HEAD]):
+    if is_archive(data[:_HEAD]):
+        from alignup.machine.snapshot import load_snapshot  # noqa: PLC0415  # see the module
         from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
 
         return LoadedMachine(describe(load_snapshot(path)))

@@ -347,7 +347,7 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
     return NumaNode(
         id=wire.id,
         memory=wire.memory,
-        cores=tuple(sorted(map(_core, wire.cores), key=_first_cpu)),
+        cores=tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0])),
         hugepages=tuple(pages[size] for size in sorted(pages)),
         distances=_row(wire.distances, ids, where),
     )
@@ -355,10 +355,6 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
 
 def _core(wire: CoreWire) -> Core:
     return Core(tuple(sorted(wire.cpus)), wire.socket, wire.l3, wire.uncore_cache)
-
-
-def _first_cpu(core: Core) -> int:
-    return core.cpus[0]
 
 
 def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:

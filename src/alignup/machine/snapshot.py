@@ -10,7 +10,7 @@ import posixpath
 from typing import Final
 
 from alignup.errors import InputError
-from alignup.machine.archive import Archive, check_suffix, is_archive, read_archive, write_archive
+from alignup.machine.archive import Archive, check_suffix, read_archive, write_archive
 from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
 from alignup.machine.sysfs.pci import PCI_FOLDER
 from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree, largest_size
@@ -39,11 +39,6 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     packed = ((name, text.encode("ascii", "replace")) for name, text in files)
     write_archive(path, packed, "a snapshot")
     return len(files)
-
-
-def is_snapshot(head: bytes) -> bool:
-    """Return whether a file is an archive, by its first bytes."""
-    return is_archive(head)
 
 
 def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:

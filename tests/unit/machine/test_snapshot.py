@@ -9,7 +9,8 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine import archive as archive_module
-from alignup.machine.snapshot import is_snapshot, load_snapshot, take_snapshot
+from alignup.machine.archive import is_archive
+from alignup.machine.snapshot import load_snapshot, take_snapshot
 from alignup.machine.sysfs.files import is_kernel_file
 from alignup.machine.sysfs.machine import describe, read_machine
 from kernel_trees import CPU, pci, server, write
@@ -53,7 +54,7 @@ def test_a_snapshot_is_the_same_machine(root, tmp_path, suffix):
 
     assert count == len(FILES) + 1
     assert describe(load_snapshot(path)) == read_machine(root)
-    assert is_snapshot(path.read_bytes()[:512])
+    assert is_archive(path.read_bytes()[:512])
 
 
 def test_a_snapshot_has_nothing_else_in_it(root, tmp_path):
@@ -95,7 +96,7 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
 def test_an_uncompressed_archive_is_one_too(tmp_path):
     path = archive(tmp_path / "machine.tar", server(), "w")
 
-    assert is_snapshot(path.read_bytes()[:512])
+    assert is_archive(path.read_bytes()[:512])
     assert describe(load_snapshot(path)).cpu_count == 8
 
 

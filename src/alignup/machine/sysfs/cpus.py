@@ -12,7 +12,7 @@ from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.cpu_groups import number_groups
 from alignup.machine.cpuset import CPU_LIMIT
 from alignup.machine.sysfs.tree import first_number, number_list, number_mask
-from alignup.records import Record, replace
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,15 +29,8 @@ _CORE: Final = ("core_cpus", "thread_siblings")
 _PACKAGE: Final = ("package_cpus", "core_siblings")
 
 
-class CpuNumbers(Record):
-    """The CPUs that the kernel runs, and those it could but does not."""
-
-    online: int
-    offline: int
-
-
-def cpu_numbers(tree: KernelTree) -> CpuNumbers:
-    """Return the CPUs that have a `cpuN` folder, by whether they are online.
+def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
+    """Return the CPUs that have a `cpuN` folder: those that are online, and the others.
 
     `online` may still name CPUs that were taken away, so only those with a folder count. On old kernels it is
     missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
@@ -50,9 +43,9 @@ def cpu_numbers(tree: KernelTree) -> CpuNumbers:
             present |= 1 << int(matched[1])
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        return CpuNumbers(listed or _cpuinfo_processors(tree), 0)
+        return listed or _cpuinfo_processors(tree), 0
     online = present & listed if listed else _online_one_by_one(tree, present)
-    return CpuNumbers(online, present & ~online)
+    return online, present & ~online
 
 
 def _online_one_by_one(tree: KernelTree, present: int) -> int:
@@ -122,7 +115,7 @@ def _are_modules(tree: KernelTree, group: int) -> bool:
     if len(ids) == 1:
         return False
     # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
-    cpuinfo = tree.head("proc/cpuinfo") or ""
+    cpuinfo = tree.read("proc/cpuinfo", whole=False) or ""
     family = re.search(r"^cpu family\s*:\s*(\d{1,9})\b", cpuinfo, re.MULTILINE)
     is_amd = re.search(r"^vendor_id\s*:\s*AuthenticAMD", cpuinfo, re.MULTILINE)
     return bool(is_amd and family and int(family[1]) in _MODULE_FAMILIES)

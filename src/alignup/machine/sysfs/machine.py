@@ -14,18 +14,9 @@ from alignup.machine.cpuset import CPU_COUNT_LIMIT
 from alignup.machine.machine import Machine, check_node_count
 from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.sysfs.cpus import cores, cpu_numbers, l3_groups, sockets, with_uncore_caches
-from alignup.machine.sysfs.nodes import (
-    NODE_FOLDER,
-    distances,
-    hugepages,
-    machine_hugepages,
-    machine_memory,
-    node_cpus,
-    node_ids,
-    node_memory,
-)
+from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, hugepages, node_cpus, node_ids
 from alignup.machine.sysfs.pci import pci_devices
-from alignup.machine.sysfs.tree import DirectoryTree
+from alignup.machine.sysfs.tree import DirectoryTree, meminfo_bytes
 
 if TYPE_CHECKING:
     import os
@@ -58,32 +49,33 @@ def describe(tree: KernelTree) -> Machine:
     Raises:
         InputError: no CPU is described there, or more than 64 NUMA nodes are.
     """
-    numbers = cpu_numbers(tree)
-    if not numbers.online:
+    online, offline = cpu_numbers(tree)
+    if not online:
         expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
         raise InputError(f"expected {expected}, got none at {tree.source}{_hint(tree)}")
-    count = numbers.online.bit_count()
+    count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(f"expected at most {CPU_COUNT_LIMIT} CPUs that are online, got {count} at {tree.source}")
-    groups = cores(tree, numbers.online)
-    found = make_cores(groups, sockets(tree, numbers.online), l3_groups(tree, numbers.online, groups))
+    groups = cores(tree, online)
+    found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
     check_node_count(len(ids))
     if not ids:
         seen = with_uncore_caches(tree, found)
-        nodes = [NumaNode(0, machine_memory(tree), seen, machine_hugepages(tree))]
-        listed = [numbers.online]
+        pages = hugepages(tree, "sys/kernel/mm/hugepages")  # those of all nodes together
+        nodes = [NumaNode(0, meminfo_bytes(tree.read("proc/meminfo")), seen, pages)]
+        listed = [online]
     else:
-        listed = [node_cpus(tree, numa_id) & numbers.online for numa_id in ids]
+        listed = [node_cpus(tree, numa_id) & online for numa_id in ids]
         nodes = _numa_nodes(tree, ids, listed, found)
     assigned = union(listed)
     if not assigned:
         raise InputError(f"expected a NUMA node with CPUs that are online, got none at {tree.source}")
     return Machine(
         numa_nodes=tuple(nodes),
-        offline_cpus=tuple(bit_numbers(numbers.offline)),
+        offline_cpus=tuple(bit_numbers(offline)),
         pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
-        unassigned_cores=cores_within(found, numbers.online & ~assigned),
+        unassigned_cores=cores_within(found, online & ~assigned),
     )
 
 
@@ -94,6 +86,6 @@ def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tupl
     for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
         folder = f"{NODE_FOLDER}/node{numa_id}"
         seen = with_uncore_caches(tree, cores_within(found, cpus))
-        memory, pages = node_memory(tree, folder), hugepages(tree, f"{folder}/hugepages")
+        memory, pages = meminfo_bytes(tree.read(f"{folder}/meminfo")), hugepages(tree, f"{folder}/hugepages")
         nodes.append(NumaNode(numa_id, memory, seen, pages, row))
     return nodes

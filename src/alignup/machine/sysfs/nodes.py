@@ -1,6 +1,6 @@
 """Reads `sys/devices/system/node`: which NUMA nodes there are, their CPUs, memory and hugepages, and their distances.
 
-Where the kernel knows no nodes, the machine's memory is read. Sets of CPUs and of nodes are ints as bit sets.
+Sets of CPUs and of nodes are ints as bit sets.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.machine.bits import bit_numbers
 from alignup.machine.numa_node import HugePages
-from alignup.machine.sysfs.tree import first_number, meminfo_bytes, number_list, number_mask, number_row
+from alignup.machine.sysfs.tree import first_number, number_list, number_mask, number_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,21 +77,6 @@ def _columns(row: list[int] | None, ids: Sequence[int], online: list[int]) -> tu
 _HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
 
 
-def node_memory(tree: KernelTree, folder: str) -> int:
-    """Return `MemTotal` of the node in `folder`, in bytes; 0: it has no memory."""
-    return meminfo_bytes(tree.read(f"{folder}/meminfo"))
-
-
-def machine_memory(tree: KernelTree) -> int:
-    """Return `MemTotal` of `proc/meminfo`, in bytes."""
-    return meminfo_bytes(tree.read("proc/meminfo"))
-
-
-def machine_hugepages(tree: KernelTree) -> tuple[HugePages, ...]:
-    """Return the pages of `sys/kernel/mm/hugepages`, which are those of all nodes together."""
-    return hugepages(tree, "sys/kernel/mm/hugepages")
-
-
 def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     """Return the pages of each size that `folder` has a `hugepages-<KiB>kB` for, by size.
 
@@ -99,9 +84,6 @@ def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     folders, and the machine's total does not tell which node they are in.
     """
     sizes = sorted(int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found)
-    return tuple(HugePages.of_bytes(size, _count(tree, folder, size)) for size in sizes if size)
-
-
-def _count(tree: KernelTree, folder: str, size_bytes: int) -> int:
-    """Return `nr_hugepages`; a file that cannot be read is no pages."""
-    return max(first_number(tree.read(f"{folder}/hugepages-{size_bytes >> 10}kB/nr_hugepages")) or 0, 0)
+    # a file that cannot be read is no pages
+    counts = (first_number(tree.read(f"{folder}/hugepages-{size >> 10}kB/nr_hugepages")) or 0 for size in sizes)
+    return tuple(HugePages.of_bytes(size, max(count, 0)) for size, count in zip(sizes, counts, strict=True) if size)

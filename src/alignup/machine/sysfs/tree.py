@@ -33,11 +33,8 @@ class KernelTree(Protocol):
     source: str
     """The name of the tree in errors."""
 
-    def read(self, path: str) -> str | None:
-        """Return the whole text of a file, or None."""
-
-    def head(self, path: str) -> str | None:
-        """Return the first few hundred lines of a file that can be long and slow, or None."""
+    def read(self, path: str, *, whole: bool = True) -> str | None:
+        """Return the text of a file, or None; unless `whole`, at least the first few hundred lines of it."""
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, in no order; none if there is no such folder."""
@@ -61,15 +58,8 @@ class DirectoryTree:
             hint = "; Machine.load reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 
-    def read(self, path: str) -> str | None:
-        """Return the whole text of a file, or None."""
-        return self._read(path, whole=True)
-
-    def head(self, path: str) -> str | None:
-        """Return the first 64 KiB of a file, or None."""
-        return self._read(path, whole=False)
-
-    def _read(self, path: str, *, whole: bool) -> str | None:
+    def read(self, path: str, *, whole: bool = True) -> str | None:
+        """Return the text of a file, or None; unless `whole`, the first 64 KiB of it."""
         # os.open, since a file object costs three times the read; O_NONBLOCK for pipes in a copied tree
         try:
             descriptor = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -116,11 +106,7 @@ class MemoryTree:
                 child = folder
         self._folders = folders
 
-    def read(self, path: str) -> str | None:
-        """Return the text of a file, or None."""
-        return self._files.get(path)
-
-    def head(self, path: str) -> str | None:
+    def read(self, path: str, *, whole: bool = True) -> str | None:  # noqa: ARG002  # it is there at no cost
         """Return the text of a file, or None."""
         return self._files.get(path)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from alignup.machine.machine import HugePages
-from alignup.machine.sysfs.nodes import hugepages, machine_hugepages, machine_memory, node_memory
-from alignup.machine.sysfs.tree import MemoryTree
+from alignup.machine.sysfs.machine import describe
+from alignup.machine.sysfs.nodes import hugepages
+from alignup.machine.sysfs.tree import MemoryTree, meminfo_bytes
 
 
 def pages(folder, **counts):
@@ -23,8 +24,8 @@ def test_memory_of_a_node_and_of_the_machine():
         },
     )
 
-    assert [node_memory(tree, folder) for folder in ("n", "m", "x")] == [8192, 0, 0]
-    assert machine_memory(tree) == 409617181966 << 10
+    assert [meminfo_bytes(tree.read(f"{folder}/meminfo")) for folder in ("n", "m", "x")] == [8192, 0, 0]
+    assert meminfo_bytes(tree.read("proc/meminfo")) == 409617181966 << 10
 
 
 def test_any_set_of_sizes_ascending():
@@ -43,6 +44,8 @@ def test_any_set_of_sizes_ascending():
 
 
 def test_pages_of_the_machine():
-    files = pages("sys/kernel/mm/hugepages", kB2048="1")
+    files = {"proc/cpuinfo": "processor : 0\n", "proc/meminfo": "MemTotal: 8192 kB\n"}
+    files |= pages("sys/kernel/mm/hugepages", kB2048="1")
 
-    assert machine_hugepages(MemoryTree("test", files)) == (HugePages("2Mi", 2 << 20, 1),)
+    (node,) = describe(MemoryTree("test", files)).numa_nodes
+    assert (node.memory, node.hugepages) == (8 << 20, (HugePages("2Mi", 2 << 20, 1),))

@@ -22,7 +22,7 @@ def tree(request, tmp_path):
 def test_files_are_read_whole(tree):
     """By path from the root."""
     assert tree.read("sys/a/b") == "1\n"
-    assert tree.head("proc/x") == "3"
+    assert tree.read("proc/x", whole=False) == "3"
 
 
 def test_what_is_not_there_is_none(tree):
@@ -49,7 +49,7 @@ def test_a_long_file_is_read_in_pieces_and_its_head_is_short(tmp_path):
     long = DirectoryTree(write(tmp_path, {"proc/cpuinfo": "x" * 200_000}))
 
     assert len(long.read("proc/cpuinfo")) == 200_000
-    assert 0 < len(long.head("proc/cpuinfo")) < 200_000
+    assert 0 < len(long.read("proc/cpuinfo", whole=False)) < 200_000
 
 
 def test_a_pipe_in_a_copied_tree_does_not_hang(tmp_path):
@@ -76,7 +76,7 @@ def test_a_link_to_what_never_ends_is_no_file(tmp_path):
 
     assert DirectoryTree(tmp_path).read("endless") is None
     assert DirectoryTree(tmp_path).read("large") is None
-    assert DirectoryTree(tmp_path).head("large") is not None
+    assert DirectoryTree(tmp_path).read("large", whole=False) is not None
 
 
 def test_a_file_is_no_tree_and_the_error_says_who_reads_it(tmp_path):
