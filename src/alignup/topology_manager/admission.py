@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.records import Record, field
+from alignup.records import Record, field, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,14 +47,9 @@ class ContainerAllocation(Record):
         return {
             "affinity": affinity_dict(self.affinity, numa_node_ids),
             "cpus": None if self.cpus is None else str(self.cpus),
-            "memory": blocks_list(self.memory),
+            "memory": json_of(self.memory),
             "devices": {resource: list(ids) for resource, ids in sorted(self.devices.items())},
         }
-
-
-def blocks_list(blocks: Sequence[MemoryBlock]) -> list[dict[str, Any]]:
-    """Return blocks of memory in JSON's types."""
-    return [{"numaNodes": list(block.numa_nodes), "type": block.type, "size": block.size} for block in blocks]
 
 
 def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any] | None:
@@ -139,5 +134,5 @@ def admission_dict(admission: Admission, numa_node_ids: Sequence[int] | None) ->
     if admission.pod_cpus is not None:
         described["podCpus"] = str(admission.pod_cpus)
     if admission.pod_memory:
-        described["podMemory"] = blocks_list(admission.pod_memory)
+        described["podMemory"] = json_of(admission.pod_memory)
     return described if admission.exact else {**described, "exact": False}

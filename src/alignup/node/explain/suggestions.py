@@ -43,10 +43,8 @@ def suggestions_for(
         manifest: the pod's manifest, if there is one.
     """
     attempts = _attempts(node, trial, manifest)
-    if trial.admission.admitted:
-        found = list(_for_admitted(attempts, trial))
-    else:
-        found = list(_for_refused(attempts, trial, blamed))
+    admitted = trial.admission.admitted
+    found = _for_admitted(attempts, trial) if admitted else _for_refused(attempts, trial, blamed)
     return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
 
 
@@ -117,8 +115,10 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
     found = 0
     for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
         admission = attempts.with_kubelet(fields)
-        if admission is None or (attempts.aims_higher and not _is_gain(admission, holdings)):
+        if admission is None:
             continue
+        if attempts.aims_higher and not any(numa_nodes_of(holdings, got) for got in admission.containers.values()):
+            continue  # nothing of the pod would be aligned
         lost, words = _alignment(admission, holdings)
         yield (cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields}))
         found += 1
@@ -146,11 +146,6 @@ def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[flo
             yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}"
     if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
         yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory"
-
-
-def _is_gain(admission: Admission, holdings: Holdings) -> bool:
-    """Return whether anything of the pod would be aligned to NUMA nodes."""
-    return any(numa_nodes_of(holdings, got) for got in admission.containers.values())
 
 
 def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:

@@ -116,7 +116,8 @@ def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
     }
     for resource in [*asked, *(one for one in offered if one not in asked)]:
         amounts = question.holdings.amounts(resource)
-        provider, view = offered.get(resource, ("" if amounts is None else _manager_of(resource), None))
+        manager = "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
+        provider, view = offered.get(resource, ("" if amounts is None else manager, None))
         yield ResourcePart(
             resource,
             name,
@@ -125,13 +126,6 @@ def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
             () if amounts is None else tuple(_places(question.holdings, amounts)),
             view,
         )
-
-
-def _manager_of(resource: str) -> str:
-    """Return the name of the built-in provider of a resource."""
-    if resource == "cpu":
-        return "cpu"
-    return "memory" if is_pinned_memory(resource) else "devices"
 
 
 def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:

@@ -146,15 +146,13 @@ def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subje
 def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
     """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
     near = {identity for identity, nodes in resource.devices.items() if nodes == place.numa_nodes}
-    found = {}
+    found, name = {}, resource.resource
     for uid, group in groupby(holdings.containers, key=lambda one: one.pod_uid):
         containers = list(group)
-        amount = (
-            sum(one.memory.get(resource.resource, {}).get(place.numa_nodes[0], 0) for one in containers)
-            if not near
-            else 0
-        )
-        amount += len(near & {identity for one in containers for identity in one.devices.get(resource.resource, ())})
+        if near:
+            amount = len(near & {identity for one in containers for identity in one.devices.get(name, ())})
+        else:
+            amount = sum(one.memory.get(name, {}).get(place.numa_nodes[0], 0) for one in containers)
         if amount:
             found[uid] = containers[0].pod, amount
     return found

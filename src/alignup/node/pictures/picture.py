@@ -144,54 +144,28 @@ def machine_page(scene: Scene) -> str:
 def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Iterator[Element]:
     """Yield the tables of a machine, with their headings."""
     yield heading("NUMA nodes")
-    yield _nodes_table(machine).element()
-    if devices:
-        yield heading("Devices")
-        yield _devices_table(devices).element()
-    if machine.distance_matrix and len(machine.numa_nodes) > 1:
-        yield heading("Distances")
-        yield scrolling(_distances_table(machine).element())
-
-
-def _nodes_table(machine: Machine) -> Table:
     columns = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for node in machine.numa_nodes:
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
         pages = ", ".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
         sockets = CPUSet({core.socket for core in node.cores})
-        rows.append(
-            (
-                str(node.id),
-                str(sockets) or "-",
-                str(len(node.cores)),
-                str(len(cpus)),
-                str(cpus).replace(",", ", ") or "-",
-                short_bytes(node.memory),
-                pages or "-",
-            )
-        )
-    return Table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
-
-
-def _devices_table(devices: Mapping[str, Sequence[Device]]) -> Table:
-    rows = [
-        (
-            resource,
-            one.id,
-            "any" if not one.numa_nodes else ", ".join(map(str, one.numa_nodes)),
-            "yes" if one.healthy else "no",
-        )
-        for resource, found in sorted(devices.items())
-        for one in found
-    ]
-    return Table(("resource", "device", "NUMA nodes", "healthy"), rows)
-
-
-def _distances_table(machine: Machine) -> Table:
-    ids = [str(numa_id) for numa_id in machine.numa_node_ids]
-    rows = [(str(node.id), *map(str, node.distances)) for node in machine.numa_nodes]
-    return Table(("from \\ to", *ids), rows, frozenset(ids))
+        cells = (str(sockets), f"{len(node.cores)}", f"{len(cpus)}", str(cpus).replace(",", ", "))
+        rows.append((f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-"))
+    yield Table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"})).element()
+    if devices:
+        yield heading("Devices")
+        rows = [
+            (resource, one.id, ", ".join(map(str, one.numa_nodes or ())) or "any", "yes" if one.healthy else "no")
+            for resource, found in sorted(devices.items())
+            for one in found
+        ]
+        yield Table(("resource", "device", "NUMA nodes", "healthy"), rows).element()
+    if machine.distance_matrix and len(machine.numa_nodes) > 1:
+        yield heading("Distances")
+        ids = [str(numa_id) for numa_id in machine.numa_node_ids]
+        rows = [(str(node.id), *map(str, node.distances)) for node in machine.numa_nodes]
+        yield scrolling(Table(("from \\ to", *ids), rows, frozenset(ids)).element())
 
 
 def machine_svg(machine: Machine) -> str:
@@ -199,13 +173,8 @@ def machine_svg(machine: Machine) -> str:
     return drawing_of(Scene("Machine", machine))
 
 
-def node_scene(node: Node) -> Scene:
-    """Return the scene of a node with what its containers hold."""
-    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
-    title = f"Node: policy {node.manager.policy.name}, {counted(len(node.pods), 'pod')}"
-    return Scene(title, node.machine, devices, holdings_of(node))
-
-
 def node_svg(node: Node) -> str:
     """Return the picture of a node and of what its containers hold."""
-    return drawing_of(node_scene(node))
+    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
+    title = f"Node: policy {node.manager.policy.name}, {counted(len(node.pods), 'pod')}"
+    return drawing_of(Scene(title, node.machine, devices, holdings_of(node)))
