@@ -25,7 +25,7 @@ MOST_SETS: Final = 4
 def resource_rows(resources: Iterable[ResourcePart]) -> Iterator[tuple[str, ...]]:
     """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it."""
     for one in resources:
-        words = _amounts_in_words(one)
+        words = amounts_in_words(one)
         asked = "" if one.asked is None else words(one.asked)
         cells = (one.resource, asked, offered_in_words(one))
         for names, place in _equal_places(one.places):
@@ -53,7 +53,7 @@ def _places_in_words(names: Sequence[str]) -> str:
     return f"each of nodes {', '.join(names)}" if len(names) > 1 else nodes_in_short(names[0].split("+"))
 
 
-def _amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
+def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
     """Return a function that writes amounts of a resource, bytes in one unit."""
     if resource.unit != "bytes":
         return str

@@ -13,6 +13,7 @@ from alignup.node.explain.words import (
     CONTAINER_COLUMNS,
     RESOURCE_COLUMNS,
     RESOURCE_NUMBERS,
+    amounts_in_words,
     container_rows,
     group_in_words,
     in_common,
@@ -20,7 +21,6 @@ from alignup.node.explain.words import (
 )
 from alignup.node.pictures.page import Table, fragment, heading, holders_table, listed, page, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, draw
-from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,12 +86,9 @@ def _remark(part: ResourcePart, numa_id: int, places: Sequence[PlacePart]) -> st
         sets = [*part.offered.preferred, *part.offered.other]
         with_others = free and any(numa_id in one for one in sets)
         mark = "✓ " if (numa_id,) in sets else "○ " if with_others else "✗ "
-    there = f"{_amount(part, free)} free" if any(place.capacity for place in places) else "none here"
-    return f"{mark}{part.resource}: {_amount(part, part.asked or 0)} asked, {there}"
-
-
-def _amount(part: ResourcePart, amount: int) -> str:
-    return short_bytes(amount) if part.unit == "bytes" else str(amount)
+    in_words = amounts_in_words(part)
+    there = f"{in_words(free)} free" if any(place.capacity for place in places) else "none here"
+    return f"{mark}{part.resource}: {in_words(part.asked or 0)} asked, {there}"
 
 
 def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
