@@ -267,7 +267,7 @@ def test_a_pod_is_admitted_once(alignup, write) -> None:
     """The same manifest twice is an error, not a refusal."""
     manifest = write("p.json", pod())
 
-    assert alignup(*ARTICLE, manifest, manifest).complains("default/web", "second time")
+    assert alignup(*ARTICLE, manifest, manifest).complains("default/web", "admitted already")
 
 
 def test_files_that_cannot_be_read(alignup, tmp_path) -> None:

@@ -246,7 +246,7 @@ def test_a_container_that_starts_is_said(alignup, write) -> None:
         ("[" * 100_000, ["s.jsonl:1", "a JSON object"]),
         ('{"name": 3}', ["s.jsonl:1", '"machine"']),
         (scenario("nobody"), ["s.jsonl:1", "steps[0]", "'nobody'"]),
-        (scenario(manifest("p"), manifest("p")), ["steps[1]", "'p'", "second time"]),
+        (scenario(manifest("p"), manifest("p")), ["steps[1]", "'p'", "admitted already"]),
         (scenario(manifest("p", cpu="two")), ["steps[0]", "'two'", 'limits["cpu"]']),
         (scenario(steps=3), ["a list of steps"]),
         (scenario(steps=[{}]), ["steps[0]", '"admit"']),
