@@ -19,7 +19,7 @@ from alignup.agent.ownership import Ownership
 from alignup.agent.server import AgentServer, make_folder
 from alignup.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.errors import InputError
-from alignup.kubernetes.versions import NEWEST
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.leases.ledger import Ledger, Limits
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
@@ -28,7 +28,6 @@ from alignup.trusted_files import check_free, check_text, system_errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.file import LeaseFile
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseTable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from alignup.errors import InputError
-from alignup.leases.evidence import overlap, with_evidence
+from alignup.leases.evidence import Evidence, overlap, with_evidence
 from alignup.leases.record import (
     Entry,
     Freed,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from alignup.leases.evidence import Evidence
 
 VERSION: Final = 1
 _LARGEST: Final = 8 << 20

@@ -16,8 +16,8 @@ import msgspec
 from alignup.agent.journal import Damage, Reading, read_entries, settled, write_journal
 from alignup.errors import InputError
 from alignup.leases.evidence import find_evidence, living
-from alignup.leases.file import check_machine
-from alignup.leases.record import LeaseTable
+from alignup.leases.file import LeaseFile, check_machine
+from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity
 from alignup.processes.cgroups import remove_cgroup
 from alignup.processes.identity import identify
 from alignup.trusted_files import distrust, make_folders, open_own, set_aside, system_errors
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from alignup.leases.file import LeaseFile
-    from alignup.leases.record import LeaseRecord, MachineIdentity
 
 _NOTE = 121
 """Bytes of the first line of the lock file; the second line is the socket."""

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, decode_request, frame, length_of
+from alignup.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, Reply, decode_request, frame, length_of
 from alignup.processes.callers import Caller
 from alignup.trusted_files import check_free, make_folders, system_errors, why
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.agent.service import Service
-    from alignup.leases.agent_messages import Reply
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 4096

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from alignup.device_plugins.answer import join_answers
+from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import (
     Ask,
+    Cut,
     Done,
     Failed,
     GiveBack,
@@ -30,13 +31,15 @@ from alignup.leases.agent_messages import (
     Parts,
     Refused,
     Release,
+    Reply,
+    Request,
 )
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.evidence import check_release
 from alignup.leases.lease_node import cut
 from alignup.leases.request import Claim, PartOf, Question, check_name, make_request
-from alignup.machine.device_inventory import near_cpu_nodes
+from alignup.machine.device_inventory import Device, near_cpu_nodes
 from alignup.processes.identity import Liveness, ProcessIdentity, ancestors
 
 if TYPE_CHECKING:
@@ -44,13 +47,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.agent.journal import Journal
-    from alignup.device_plugins.answer import DeviceAnswer
     from alignup.device_plugins.plugins import DevicePlugins
-    from alignup.leases.agent_messages import Cut, Reply, Request
     from alignup.leases.ledger import Ledger
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord, Waiter
-    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.processes.callers import Caller
     from alignup.processes.cgroups import Enclosures

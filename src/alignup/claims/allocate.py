@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from alignup.claims.objects import Requirement
-from alignup.claims.problem import AllocationError, make_problem
+from alignup.claims.objects import NodeSelector, Requirement
+from alignup.claims.problem import AllocationError, Candidate, Problem, Question, make_problem
 from alignup.core.claims.search import search
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.claims.objects import NodeSelector
     from alignup.claims.pools import DeviceId
-    from alignup.claims.problem import Candidate, Problem, Question
 
 MOST_STEPS: Final = 20_000_000
 """The bound of one search, in steps: some seconds."""

@@ -11,18 +11,15 @@ import ipaddress
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key, lru_cache
 from itertools import islice, pairwise, product
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from alignup.claims.cel_syntax import CompileError, NotUnderstood, Uint
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class EvaluationError(Exception):

@@ -6,19 +6,16 @@ that an expression ends where the scheduler would end it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from alignup.claims import cel_functions as cel
 from alignup.claims.cel_functions import BOOL, DYN, INT, STRING, EvaluationError, Optional, Type
-from alignup.claims.cel_syntax import CompileError, NotUnderstood, Uint, parse
+from alignup.claims.cel_syntax import CompileError, Node, NotUnderstood, Uint, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from alignup.claims.cel_syntax import Node
     from alignup.claims.objects import AttributeValue, Device
 
 MOST_COST: Final = 1_000_000

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace as changed
 
-from alignup.claims.allocate import results_of, solve
-from alignup.claims.gates import gates_of
-from alignup.claims.objects import Allocated, Amount, Cel, Constraint, Selector
+from alignup.claims.allocate import DeviceResult, results_of, solve
+from alignup.claims.gates import Gates, gates_of
+from alignup.claims.objects import Allocated, Amount, Cel, Claim, Constraint, Device, Selector, Subrequest
 from alignup.claims.pools import DeviceId, gather_pools
 from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use, make_problem
-from alignup.claims.read import claims_of_pod
+from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
@@ -29,10 +29,6 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from alignup.claims.allocate import DeviceResult
-    from alignup.claims.gates import Gates
-    from alignup.claims.objects import Claim, Device, Subrequest
-    from alignup.claims.read import Resources
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine

@@ -14,8 +14,18 @@ from alignup.claims.capacities import CapacityError, consumed
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.cel_syntax import NotUnderstood
-from alignup.claims.objects import ALL
-from alignup.claims.pools import DeviceId, gather_pools, is_for
+from alignup.claims.objects import (
+    ALL,
+    AttributeValue,
+    Claim,
+    Constraint,
+    Device,
+    DeviceClass,
+    Request,
+    Slice,
+    Subrequest,
+)
+from alignup.claims.pools import DeviceId, PoolOnNode, gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
 
@@ -23,17 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from alignup.claims.gates import Gates
-    from alignup.claims.objects import (
-        AttributeValue,
-        Claim,
-        Constraint,
-        Device,
-        DeviceClass,
-        Request,
-        Slice,
-        Subrequest,
-    )
-    from alignup.claims.pools import PoolOnNode
     from alignup.claims.read import Resources
     from alignup.kubernetes.node_object import NodeObject
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.claims.allocate import allocate
+from alignup.claims.allocate import ClaimResult, DeviceResult, allocate
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import program_of, variables_of
 from alignup.claims.cel_syntax import CompileError, NotUnderstood
 from alignup.claims.gates import NEWEST, gates_of
-from alignup.claims.objects import Device
+from alignup.claims.objects import Device, Requirement
 from alignup.claims.problem import AllocationError, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.kubernetes.node_object import node_object
@@ -23,9 +23,6 @@ from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from alignup.claims.allocate import ClaimResult, DeviceResult
-    from alignup.claims.objects import Requirement
 
 
 class _Scenario(msgspec.Struct):

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace as changed
 
 from alignup.claims.allocate import solve
-from alignup.claims.objects import ALL, Toleration
-from alignup.claims.problem import AllocationError, InUse, attribute_of, make_problem
+from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
+from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of, make_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.claims.objects import Claim, Constraint, Request, Subrequest
-    from alignup.claims.problem import Problem, Question
 
 _STEPS: Final = 2_000_000
 """The bound of each question that is asked again."""

@@ -6,7 +6,7 @@ The judging is compiled (`alignup.core.amounts.board`); the other modules of thi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from alignup.cluster.rows import NodeAmounts, one_default, requests_of, row_of_amounts, row_of_node
-from alignup.core.amounts.board import Board, Job
+from alignup.core.amounts.board import Board, Job, Row
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
@@ -28,11 +28,8 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodReading, Vers
 from alignup.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import numpy.typing as npt
 
-    from alignup.core.amounts.board import Row
 
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 """The ways to score placements; see `Cluster.evaluate`."""

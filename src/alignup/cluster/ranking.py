@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Evaluation
-from alignup.cluster.node_totals import Totals
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation
+from alignup.cluster.node_totals import Fit, Shortage, Totals
 from alignup.cluster.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster
-    from alignup.cluster.node_totals import Fit, Shortage
     from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.cluster import REASONS
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation
 from alignup.cluster.rows import request_of
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -21,17 +21,15 @@ from alignup.machine.bits import bit_numbers
 from alignup.node.explain.cause import MOST_CAUSES, cause_of, without_requests
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
-from alignup.topology_manager.refusal_message import kind_of
+from alignup.topology_manager.refusal_message import Offer, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster, Evaluation
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
-    from alignup.topology_manager.refusal_message import Offer
     from alignup.topology_manager.scope import Refusal
 
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Evaluation, flat_views
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation, flat_views
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.errors import InputError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster
     from alignup.core.amounts.board import Job
     from alignup.kubernetes.pod import Pod
 

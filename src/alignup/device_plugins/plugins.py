@@ -27,7 +27,13 @@ from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.device_plugins.connection import Limits, PluginConnection
 from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
-from alignup.device_plugins.messages import SOCKET_NAME, DevicePluginError, registration_of, without_unknown_nodes
+from alignup.device_plugins.messages import (
+    SOCKET_NAME,
+    DevicePluginError,
+    Registration,
+    registration_of,
+    without_unknown_nodes,
+)
 from alignup.errors import InputError
 from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, system_errors
 
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from alignup.device_plugins.messages import Registration
     from alignup.machine.device_inventory import Device
     from alignup.node import Node
 

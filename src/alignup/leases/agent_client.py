@@ -28,24 +28,25 @@ from alignup.leases.agent_messages import (
     GiveBack,
     Grant,
     KnownLease,
+    KnownPart,
     Leases,
     List,
     Parts,
     Refused,
     Release,
+    Reply,
+    Request,
     decode_reply,
     frame,
     length_of,
 )
 from alignup.leases.evidence import lease_liveness
-from alignup.leases.record import check_amounts
+from alignup.leases.record import LeaseRecord, check_amounts
 from alignup.trusted_files import check_path, distrust, peer, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.leases.agent_messages import KnownPart, Reply, Request
-    from alignup.leases.record import LeaseRecord
     from alignup.leases.request import Claim
     from alignup.leases.request import Request as LeaseRequest
 

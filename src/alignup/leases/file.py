@@ -25,14 +25,13 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.leases.evidence import find_evidence, with_evidence
-from alignup.leases.record import LeaseTable, check_amounts, encode_leases, holders, lease_decoder
+from alignup.leases.record import LeaseTable, MachineIdentity, check_amounts, encode_leases, holders, lease_decoder
 from alignup.text.json_text import decode_json
 from alignup.trusted_files import distrust, make_folders, open_own, open_plain, replace_file, set_aside, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from alignup.leases.record import MachineIdentity
 
 VERSION: Final = 1
 AGENT_VERSION: Final = 2

@@ -13,8 +13,8 @@ from alignup.errors import AllocationError
 from alignup.leases.binding import Binding, bind, is_strict, restore
 from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.leases.local_machine import HERE, Site, load_site
-from alignup.leases.request import DEFAULT_POLICY, Claim, check_wait, make_request
-from alignup.leases.source import open_source
+from alignup.leases.request import DEFAULT_POLICY, Claim, Request, check_wait, make_request
+from alignup.leases.source import FileSource, open_source
 from alignup.processes.identity import identify
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from alignup.leases.agent_client import AgentSource
     from alignup.leases.agent_messages import Grant
-    from alignup.leases.request import Request
-    from alignup.leases.source import FileSource
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 

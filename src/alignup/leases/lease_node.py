@@ -16,7 +16,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, Top
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions
 from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.versions import NEWEST, release_of
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
@@ -27,7 +27,6 @@ from alignup.topology_manager.scope import Scope, make_scope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.agent_messages import KnownPart
     from alignup.leases.local_machine import Site
     from alignup.leases.request import Request

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.kubernetes.versions import NEWEST
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.leases.lease_node import LeaseNode, Tenant
 from alignup.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
 from alignup.leases.request import Claim, Question
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.device_plugins.answer import DeviceAnswer
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.local_machine import Site
 
 _NO_RESOURCE: Final = "alignup.invalid/none"

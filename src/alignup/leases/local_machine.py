@@ -15,7 +15,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.leases.record import MachineIdentity
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.load import HERE, load_with_devices
+from alignup.machine.load import HERE, AskDriver, load_with_devices
 from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.processes.identity import host_identity
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
-    from alignup.machine.load import AskDriver
     from alignup.machine.machine import Machine
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]

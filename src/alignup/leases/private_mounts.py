@@ -17,13 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from alignup.device_plugins.answer import Mount
+from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from alignup.device_plugins.answer import DeviceAnswer, DeviceNode
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2

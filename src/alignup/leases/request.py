@@ -15,13 +15,12 @@ from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.leases.record import Waiter
+from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from alignup.leases.record import LeaseRecord, MachineIdentity
     from alignup.processes.identity import ProcessIdentity
 
 DEFAULT_POLICY: Final = "best-effort"

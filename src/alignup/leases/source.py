@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, Leases
+from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
 from alignup.leases.evidence import check_release, lease_liveness, living
 from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from alignup.leases.agent_client import AgentSource
-    from alignup.leases.agent_messages import KnownPart
     from alignup.leases.ledger import Ledger
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseRecord

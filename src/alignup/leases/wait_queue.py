@@ -11,13 +11,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AlignupError
-from alignup.leases.lease_node import Tenant
+from alignup.leases.lease_node import LeaseNode, Tenant
 from alignup.leases.request import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from alignup.leases.lease_node import LeaseNode
     from alignup.leases.record import LeaseRecord, Waiter
 
 _MOST_LEASES: Final = 64

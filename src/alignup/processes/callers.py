@@ -15,14 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.processes.identity import identify, runs_here
-from alignup.trusted_files import peer
+from alignup.processes.identity import ProcessIdentity, identify, runs_here
+from alignup.trusted_files import Connection, peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alignup.processes.identity import ProcessIdentity
-    from alignup.trusted_files import Connection
 
 _SO_PEERPIDFD: Final = 77
 """Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""

@@ -11,20 +11,18 @@ import asyncio
 import logging
 import os
 import select
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.processes.identity import EVENTS, has_processes, runs_here, shows_processes
+from alignup.processes.identity import EVENTS, ProcessIdentity, has_processes, runs_here, shows_processes
 from alignup.trusted_files import system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
-    from concurrent.futures import Future
 
-    from alignup.processes.identity import ProcessIdentity
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"

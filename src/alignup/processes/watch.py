@@ -15,13 +15,12 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.processes.cgroups import CgroupWatch
-from alignup.processes.identity import Liveness, identify, joint_liveness, runs_here
+from alignup.processes.identity import Liveness, ProcessIdentity, identify, joint_liveness, runs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from alignup.processes.callers import Caller
-    from alignup.processes.identity import ProcessIdentity
 
 _LOOK: Final = 5.0
 """Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alignup.cluster.cluster import Cluster
 from alignup.errors import InputError, warn
-from alignup.kubernetes.pod_documents import pod_document
+from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.node_resource_topology.nodes import node_of
 from alignup.scheduler.api_client import (
     BUDGETS,
@@ -26,7 +26,7 @@ from alignup.scheduler.api_client import (
     usual_kubeconfig,
 )
 from alignup.scheduler.members import ExactMember
-from alignup.scheduler.objects import PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
+from alignup.scheduler.objects import PodObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
 from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
 from alignup.scheduler.state import ClusterState
 from alignup.scheduler.watch import list_objects
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from alignup.cluster.room import Rules
-    from alignup.kubernetes.pod_documents import PodDocument
     from alignup.node import Node
-    from alignup.scheduler.objects import PodObject
 
 ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 

@@ -17,7 +17,7 @@ from alignup.cluster.room import fewest_victims, without
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import bit_numbers
 from alignup.scheduler.members import ExactMember
-from alignup.scheduler.objects import rules_of
+from alignup.scheduler.objects import Budget, WatchedPod, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.kubernetes.pod import Pod
-    from alignup.scheduler.objects import Budget, WatchedPod
     from alignup.scheduler.state import ClusterState, Judgement
 
 HIGHEST_SCORE: Final = 10

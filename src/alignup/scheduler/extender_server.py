@@ -20,8 +20,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.errors import AlignupError, InputError, one_line
-from alignup.scheduler.extender_service import NOT_LISTED
+from alignup.scheduler.extender_service import NOT_LISTED, Extender
 from alignup.scheduler.extender_wire import (
+    Batch,
+    Binding,
+    ExtenderArgs,
+    PreemptionArgs,
     begin_process,
     decode_args,
     decode_batch,
@@ -38,8 +42,6 @@ from alignup.scheduler.members import ExactMember
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from alignup.scheduler.extender_service import Extender
-    from alignup.scheduler.extender_wire import Batch, Binding, ExtenderArgs, PreemptionArgs
 
 _Args = TypeVar("_Args")
 

@@ -31,7 +31,16 @@ from alignup.scheduler.api_client import (
     pod_path,
     write_event,
 )
-from alignup.scheduler.objects import Budget, NodeObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod
+from alignup.scheduler.objects import (
+    Budget,
+    Metadata,
+    NodeObject,
+    PodReader,
+    WatchedPod,
+    decode_budget,
+    decode_node,
+    decode_pod,
+)
 from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
 
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.extender_answers import Answers, Filtered
     from alignup.scheduler.extender_wire import Binding
     from alignup.scheduler.leader import Leader
-    from alignup.scheduler.objects import Metadata
 
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from alignup.cluster.room import RoomPlan, plan_room
+from alignup.cluster.room import RoomPlan, Step, plan_room
 from alignup.errors import AlignupError
 from alignup.scheduler.api_client import Api, pod_path
 from alignup.scheduler.ask import read_cluster
@@ -21,7 +21,6 @@ from alignup.scheduler.objects import decode_pod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.cluster.room import Step
 
 _LOOK_SECONDS: Final = 0.5
 _HOUR: Final = 3600.0

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import ssl
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -17,7 +17,6 @@ from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Any
 
 _HIGHEST_PORT = 65535
 
