@@ -271,12 +271,11 @@ def fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, NumaNodeSt
     kept = {(one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits}
     found = {}
     for node in machine.numa_nodes:
-        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in node.hugepages}
         tables: dict[str, MemoryTable | None] = {}
-        for kind, total in (*pages.items(), ("memory", node.memory)):
+        for kind, size in node.memory_by_type.items():
             reserved = kept.get((node.id, kind), 0)
-            there = total - reserved - (sum(pages.values()) if kind == "memory" else 0)
-            tables[kind] = MemoryTable(total, reserved, there, 0, there)
+            total = node.memory if kind == "memory" else size  # the kubelet counts the pages too
+            tables[kind] = MemoryTable(total, reserved, size - reserved, 0, size - reserved)
         found[node.id] = NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
     return found
 

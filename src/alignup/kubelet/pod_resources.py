@@ -12,7 +12,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
+from alignup.machine.device_inventory import Device, devices_near
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 from alignup.topology_manager.admission import MemoryBlock
@@ -84,29 +84,23 @@ class _Memory(msgspec.Struct):
     topology: _Topology | None = None
 
 
-class _Container(msgspec.Struct):
-    name: str = ""
-    devices: list[_Devices] | None = None
-    cpu_ids: list[int] | None = None
-    memory: list[_Memory] | None = None
-
-
-class _Pod(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-    containers: list[_Container] | None = None
-    cpu_ids: list[int] | None = None
-    memory: list[_Memory] | None = None
-
-
-class _List(msgspec.Struct):
-    pod_resources: list[_Pod] | None = None
-
-
 class _Allocatable(msgspec.Struct):
     devices: list[_Devices] | None = None
     cpu_ids: list[int] | None = None
     memory: list[_Memory] | None = None
+
+
+class _Container(_Allocatable):
+    name: str = ""
+
+
+class _Pod(_Container):
+    namespace: str = ""
+    containers: list[_Container] | None = None
+
+
+class _List(msgspec.Struct):
+    pod_resources: list[_Pod] | None = None
 
 
 _NAMES: Mapping[str, str] = {
@@ -215,12 +209,8 @@ def _memory(blocks: Iterable[_Memory] | None) -> tuple[MemoryBlock, ...]:
 
 def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource by id; one that is in several entries is near the NUMA nodes of all."""
-    found: dict[str, dict[str, set[int]]] = {}
-    for entry in entries or ():
-        for identity in entry.device_ids or ():
-            nodes = found.setdefault(entry.resource_name, {}).setdefault(identity, set())
-            nodes.update(_nodes(entry.topology))
-    return {
-        resource: tuple(Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items()))
-        for resource, ids in sorted(found.items())
-    }
+    return devices_near(
+        (entry.resource_name, identity, _nodes(entry.topology))
+        for entry in entries or ()
+        for identity in entry.device_ids or ()
+    )

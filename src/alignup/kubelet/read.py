@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
+from alignup.kubelet.device_checkpoint import NO_NUMA_NODE
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, open_node
 from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from alignup.kubelet.pod_resources_client import find_answers
@@ -22,7 +23,7 @@ from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import config_from_document
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
+from alignup.machine.device_inventory import Device, devices_near
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
@@ -323,16 +324,18 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
         return {**known, **records.allocatable.devices}
     if checkpoint is None:
         return {}
-    near: dict[tuple[str, str], set[int]] = {}
-    for entry in checkpoint.entries:
-        for numa_id, ids in entry.devices.items():
-            for identity in ids:
-                near.setdefault((entry.resource, identity), set()).update({numa_id} - {-1})
+    held = devices_near(
+        (entry.resource, identity, {numa_id} - {NO_NUMA_NODE})
+        for entry in checkpoint.entries
+        for numa_id, ids in entry.devices.items()
+        for identity in ids
+    )
+    known_devices = {(resource, one.id): one for resource, devices in held.items() for one in devices}
     unknown = [
         f"{resource} {identity}"
         for resource, ids in checkpoint.registered.items()
         for identity in ids
-        if (resource, identity) not in near
+        if (resource, identity) not in known_devices
     ]
     if unknown:
         warn(
@@ -340,9 +343,7 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
             "holds are not known, and they count as near none"
         )
     return {
-        resource: tuple(
-            Device(identity, tuple(sorted(near.get((resource, identity), ()))) or None) for identity in sorted(ids)
-        )
+        resource: tuple(known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids))
         for resource, ids in checkpoint.registered.items()
     }
 

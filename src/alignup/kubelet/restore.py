@@ -12,7 +12,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel
-from alignup.machine.device_inventory import Device
+from alignup.machine.device_inventory import devices_near
 from alignup.providers.memory.provider import RestoredMemory
 from alignup.records import replace
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.device_checkpoint import DeviceCheckpoint
     from alignup.kubelet.memory_state import MemoryState
     from alignup.kubelet.state import KubeletState
+    from alignup.machine.device_inventory import Device
     from alignup.node import Node
     from alignup.topology_manager.admission import MemoryBlock
 
@@ -56,20 +57,16 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     node.manager.restore(pods)
 
 
-def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, list[Device]]:
+def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, tuple[Device, ...]]:
     """Return the devices that containers hold and no plugin reports, near the NUMA nodes that the file tells."""
-    found: dict[str, dict[str, set[int]]] = {}
-    for entry in checkpoint.entries:
-        pool = node.devices.pools.get(entry.resource) if node.devices else None
-        for numa_id, ids in entry.devices.items():
-            for identity in ids:
-                if pool is None or not pool.knows(identity):
-                    near = found.setdefault(entry.resource, {}).setdefault(identity, set())
-                    near.update({numa_id} & {*node.machine.numa_node_ids})
-    return {
-        resource: [Device(identity, tuple(sorted(near)) or None) for identity, near in sorted(ids.items())]
-        for resource, ids in found.items()
-    }
+    pools = node.devices.pools if node.devices else {}
+    return devices_near(
+        (entry.resource, identity, {numa_id} & {*node.machine.numa_node_ids})
+        for entry in checkpoint.entries
+        for numa_id, ids in entry.devices.items()
+        for identity in ids
+        if entry.resource not in pools or not pools[entry.resource].knows(identity)
+    )
 
 
 def restored_memory(

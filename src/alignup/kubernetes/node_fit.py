@@ -77,11 +77,8 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     """Return what a kubelet reports as allocatable: what there is less what is reserved."""
     reserve = config.node_reserve
     total = sum(one.memory for one in machine.numa_nodes)
-    pages: dict[str, int] = {}
-    for numa_node in machine.numa_nodes:
-        for one in numa_node.hugepages:
-            name = f"hugepages-{one.size}"
-            pages[name] = pages.get(name, 0) + one.size_bytes * one.count
+    pages = machine.memory_by_type
+    memory = pages.pop("memory")
     kept = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
     if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
         by_node = [size for one in config.reserved_memory for kind, size in one.limits if kind == "memory"]
@@ -90,7 +87,7 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     per_core = reserve.pods_per_core * machine.cpu_count
     return {
         "cpu": max(0, 1000 * machine.cpu_count - cpus),
-        "memory": max(0, total - kept - sum(pages.values())),
+        "memory": max(0, memory - kept),
         "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
         **{name: max(0, size - reserve.amounts.get(name, 0)) for name, size in pages.items()},
     }

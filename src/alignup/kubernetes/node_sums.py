@@ -36,13 +36,7 @@ def allocatable_sums(machine: Machine, config: KubeletConfig, devices: Mapping[s
         devices: how many healthy devices of each resource there are.
     """
     reserved_cpus = len(config.reserved_system_cpus) or config.reserved_cpu_count
-    found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), "memory": 0}
-    for numa_node in machine.numa_nodes:
-        found["memory"] += numa_node.memory
-        for pages in numa_node.hugepages:
-            name, size = f"hugepages-{pages.size}", pages.size_bytes * pages.count
-            found[name] = found.get(name, 0) + size
-            found["memory"] -= size
+    found = {"cpu": 1000 * (machine.cpu_count - reserved_cpus), **machine.memory_by_type}
     for entry in config.reserved_memory:
         for name, amount in entry.limits:
             found[name] = found.get(name, 0) - amount

@@ -191,6 +191,21 @@ def _numa_nodes(value: Any, where: str) -> tuple[int, ...] | None:
     return tuple(value)
 
 
+def devices_near(told: Iterable[tuple[str, str, Iterable[int]]]) -> dict[str, tuple[Device, ...]]:
+    """Return devices by resource, both sorted; one that is told of several times is near the NUMA nodes of all.
+
+    Args:
+        told: resource, id, and kernel ids of NUMA nodes; a device with none has no topology.
+    """
+    found: dict[str, dict[str, set[int]]] = {}
+    for resource, identity, nodes in told:
+        found.setdefault(resource, {}).setdefault(identity, set()).update(nodes)
+    return {
+        resource: tuple(Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items()))
+        for resource, ids in sorted(found.items())
+    }
+
+
 def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     """Return the ids of the nodes with CPUs that are closest to a node, ascending.
 

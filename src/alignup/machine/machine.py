@@ -134,6 +134,15 @@ class Machine(Record):
             known = ", ".join(map(str, self.numa_node_ids))
             raise InputError.at("the machine", f"the id of one of its NUMA nodes ({known})", numa_id) from None
 
+    @property
+    def memory_by_type(self) -> dict[str, int]:
+        """Bytes of `memory` and of `hugepages-<size>` in all NUMA nodes."""
+        found: dict[str, int] = {}
+        for node in self.numa_nodes:
+            for kind, size in node.memory_by_type.items():
+                found[kind] = found.get(kind, 0) + size
+        return found
+
     def disjoint(self) -> Machine:
         """Return this machine with every CPU in one NUMA node only: the first of those that list it.
 

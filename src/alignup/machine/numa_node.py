@@ -95,6 +95,12 @@ class NumaNode(Record):
     distances: tuple[int, ...] = ()
     """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
 
+    @property
+    def memory_by_type(self) -> dict[str, int]:
+        """Bytes of `memory` and of `hugepages-<size>`; pages larger than the node's memory leave none of that."""
+        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in self.hugepages}
+        return {"memory": max(0, self.memory - sum(pages.values())), **pages}
+
 
 class PciDevice(Record):
     """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known."""

@@ -235,15 +235,10 @@ def _memory_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the bytes of each type on each NUMA node, where there is a Static memory policy."""
     if node.memory is None:
         return
-    pages = {f"hugepages-{one.size}" for numa in node.machine.numa_nodes for one in numa.hugepages}
-    capacity: dict[str, list[int]] = {kind: [] for kind in ("memory", *sorted(pages))}
-    for numa in node.machine.numa_nodes:
-        there = {f"hugepages-{one.size}": one.size_bytes * one.count for one in numa.hugepages}
-        there["memory"] = max(0, numa.memory - sum(there.values()))
-        for kind, amounts in capacity.items():
-            amounts.append(there.get(kind, 0))
     allocatable, free = node.memory.allocatable, node.memory.free
-    for kind, amounts in capacity.items():
+    there = [numa.memory_by_type for numa in node.machine.numa_nodes]
+    for kind in ("memory", *sorted(node.machine.memory_by_type.keys() - {"memory"})):
+        amounts = [one.get(kind, 0) for one in there]
         rows = zip(node.machine.numa_node_ids, amounts, allocatable[kind], free[kind], strict=True)
         yield ResourceAmounts(kind, tuple(PlaceAmounts((numa_id,), *row) for numa_id, *row in rows))
 

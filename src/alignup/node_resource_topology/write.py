@@ -92,9 +92,7 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
         counts = [(local & int(cpus)).bit_count() for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)]
         yield "cpu", local.bit_count(), counts[0], counts[1]
     if node.memory is not None:
-        numa_node = machine.numa_nodes[position]
-        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in numa_node.hugepages}
-        capacity = {"memory": numa_node.memory - sum(pages.values()), **pages}
+        capacity = machine.numa_nodes[position].memory_by_type
         for kind, allocatable in node.memory.allocatable.items():
             free = node.memory.free[kind]
             yield kind, capacity.get(kind, 0), allocatable[position], free[position]

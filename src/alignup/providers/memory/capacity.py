@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
     from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import NumaNode
 
 MEMORY: Final = "memory"
-_HUGEPAGES: Final = "hugepages-"
 
 
 def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[str, tuple[int, ...]]:
@@ -42,8 +40,8 @@ def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> 
     kept = _reservations(machine, reserved)
     if not any(kept.get((node.id, MEMORY)) for node in machine.numa_nodes):
         raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
-    types = {_HUGEPAGES + pages.size: 0 for node in machine.numa_nodes for pages in node.hugepages}
-    present = [{MEMORY: 0, **types, **_present(node)} for node in machine.numa_nodes]
+    types = dict.fromkeys(machine.memory_by_type, 0)
+    present = [{**types, **node.memory_by_type} for node in machine.numa_nodes]
     for (node_id, kind), amount in kept.items():
         position = next(i for i, node in enumerate(machine.numa_nodes) if node.id == node_id)
         if kind not in present[position]:
@@ -72,12 +70,6 @@ def memory_capacity(
         ConfigError: as `allocatable_memory`.
     """
     return MemoryCapacity(allocatable_memory(machine, reserved), checks_groups=checks_groups)
-
-
-def _present(node: NumaNode) -> dict[str, int]:
-    """Return the bytes of each type in one node; pages larger than its memory leave none of that."""
-    pages = {_HUGEPAGES + pages.size: pages.size_bytes * pages.count for pages in node.hugepages}
-    return {MEMORY: max(0, node.memory - sum(pages.values())), **pages}
 
 
 def _reservations(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[tuple[int, str], int]:
