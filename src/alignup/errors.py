@@ -9,7 +9,11 @@ from __future__ import annotations
 import reprlib
 import sys
 import warnings
-from typing import Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "AlignupError",
@@ -19,6 +23,7 @@ __all__ = [
     "InputError",
     "PodExistsError",
     "UnknownPodError",
+    "errors_in",
     "one_line",
     "warn",
 ]
@@ -74,6 +79,19 @@ class InputError(AlignupError, ValueError):
         if len(where) > _LONGEST_PLACE or not where.isprintable():  # it may contain a user's key
             where = ascii(where[:_LONGEST_PLACE])[1:-1]
         return cls(f"expected {expected}, got {short.repr(got)} at {where}")
+
+
+@contextmanager
+def errors_in(source: str) -> Iterator[None]:
+    """Put the name of a document at the end of an error's message.
+
+    Raises:
+        InputError: of the same type as the one that the block raises.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{error} in {source}") from None
 
 
 class ConfigError(InputError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_in
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
@@ -89,10 +89,8 @@ def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T
     if not data.strip():
         raise InputError(f"expected {what}, got an empty file at {source}")
     value: object = decode_json(data, what, source)
-    try:
+    with errors_in(source):
         return decode(value, kind)
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
 
 
 _Key = TypeVar("_Key", int, str)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_in
 from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_object import NodeObject, node_object
@@ -41,10 +41,8 @@ def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument,
         items = []  # an empty list may be left out
     if not isinstance(items, list):
         raise InputError.at(f"items in {source}", "a list of Pods", items)
-    try:
+    with errors_in(source):
         return tuple(pod_document(item, f"items[{index}]") for index, item in enumerate(items))
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
 
 
 class _Allocated(msgspec.Struct):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_in
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, devices_near
 from alignup.text.json_text import decode_json
@@ -145,28 +145,29 @@ def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, .
     Raises:
         InputError: it is of another shape.
     """
-    wire = _decoded(answer, _List, where)
-    return tuple(
-        PodResources(
-            pod.namespace,
-            pod.name,
-            tuple(
-                ContainerResources(
-                    one.name,
-                    _cpus(one.cpu_ids, where),
-                    _memory(one.memory),
-                    {
-                        resource: tuple(sorted(device.id for device in devices))
-                        for resource, devices in _devices(one.devices).items()
-                    },
-                )
-                for one in pod.containers or ()
-            ),
-            _cpus(pod.cpu_ids, where),
-            _memory(pod.memory),
+    with errors_in(where):
+        wire = decode(answer, _List, strict=False)  # numbers of 64 bits are texts
+        return tuple(
+            PodResources(
+                pod.namespace,
+                pod.name,
+                tuple(
+                    ContainerResources(
+                        one.name,
+                        CPUSet(one.cpu_ids or ()),
+                        _memory(one.memory),
+                        {
+                            resource: tuple(sorted(device.id for device in devices))
+                            for resource, devices in _devices(one.devices).items()
+                        },
+                    )
+                    for one in pod.containers or ()
+                ),
+                CPUSet(pod.cpu_ids or ()),
+                _memory(pod.memory),
+            )
+            for pod in wire.pod_resources or ()
         )
-        for pod in wire.pod_resources or ()
-    )
 
 
 def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources") -> Allocatable:
@@ -175,22 +176,9 @@ def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources"
     Raises:
         InputError: it is of another shape.
     """
-    wire = _decoded(answer, _Allocatable, where)
-    return Allocatable(_cpus(wire.cpu_ids, where), _memory(wire.memory), _devices(wire.devices))
-
-
-def _decoded(answer: object, kind: type[Any], where: str) -> Any:
-    try:
-        return decode(answer, kind, strict=False)  # numbers of 64 bits are texts
-    except InputError as error:
-        raise type(error)(f"{error} in {where}") from None
-
-
-def _cpus(numbers: Iterable[int] | None, where: str) -> CPUSet:
-    try:
-        return CPUSet(numbers or ())
-    except InputError as error:
-        raise type(error)(f"{error} in {where}") from None
+    with errors_in(where):
+        wire = decode(answer, _Allocatable, strict=False)
+        return Allocatable(CPUSet(wire.cpu_ids or ()), _memory(wire.memory), _devices(wire.devices))
 
 
 def _nodes(topology: _Topology | None) -> tuple[int, ...]:

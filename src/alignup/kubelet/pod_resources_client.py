@@ -6,7 +6,6 @@ Asking needs the extra `kubelet`. What the answers mean is read in `alignup.kube
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from stat import S_ISSOCK
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,18 +90,11 @@ def connected(socket: str | os.PathLike[str]) -> Iterator[PodResourcesClient]:
         channel.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The answers of PodResources; None where it was not asked, or has not answered."""
-
-    listed: tuple[PodResources, ...] | None
-    allocatable: Allocatable | None
-
-
-def find_answers(files: NodeFiles) -> Answers:
+def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, Allocatable | None]:
     """Return the recorded answers of a node; without any, those of the kubelet whose socket is in its folder.
 
-    A kubelet that does not answer, and a missing extra, are warned of.
+    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has not answered. A
+    kubelet that does not answer, and a missing extra, are warned of.
 
     Raises:
         InputError: a recorded answer is damaged.
@@ -111,13 +103,13 @@ def find_answers(files: NodeFiles) -> Answers:
     if listed is None and allocatable is None:
         socket = socket_of(files)
         if socket is None:
-            return Answers(None, None)
+            return None, None
         try:
             listed, allocatable = ask_kubelet(socket)
         except InputError as error:
             warn(f"no PodResources answers: {error}")
-            return Answers(None, None)
-    return Answers(
+            return None, None
+    return (
         None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
         None if allocatable is None else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
     )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from alignup.errors import ConfigError, InputError, warn
+from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.device_checkpoint import NO_NUMA_NODE
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, open_node
@@ -130,20 +130,11 @@ def read_records(
         state = state_of(version)
         with suppress(InputError):  # of containers that are gone
             state = state.named(ids)
-    answers = find_answers(files)
-    if state.is_empty and not configuration.source and answers.listed is None:
+    listed, allocatable = find_answers(files)
+    if state.is_empty and not configuration.source and listed is None:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
     return NodeRecords(
-        files,
-        version,
-        configuration,
-        state,
-        pods,
-        answers.listed,
-        answers.allocatable,
-        node_object,
-        allocated,
-        newer_release(told),
+        files, version, configuration, state, pods, listed, allocatable, node_object, allocated, newer_release(told)
     )
 
 
@@ -226,10 +217,8 @@ def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
         )
         fields = _guessed_fields(records, machine)
     source = records.configuration.source or records.files.source
-    try:
+    with errors_in(source):
         return config_from_document(fields, source, version=records.version, lenient=True)
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
 
 
 def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, Any]:

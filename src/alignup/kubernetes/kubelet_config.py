@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import ConfigError, InputError, warn
+from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
@@ -220,10 +220,8 @@ def load_config(
         ConfigError: a kubelet would refuse to start with it.
     """
     document = configuration_fields(text, source)
-    try:
+    with errors_in(source):
         return config_from_document(document, source, version=version, lenient=lenient)
-    except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
 
 
 def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError, warn
+from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, pod_from_manifest
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
@@ -105,11 +105,8 @@ def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
     found: list[PodDocument] = []
     ignored: Counter[str] = Counter()
     for number, document in enumerate(documents, 1):
-        which = f"document {number} of {source}" if len(documents) > 1 else source
-        try:
+        with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
             found += _found(document, "", ignored)
-        except InputError as error:
-            raise type(error)(f"{error} in {which}") from None
     if ignored:
         kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
         warn(f"{source}: ignored objects that make no pods: {kinds}")

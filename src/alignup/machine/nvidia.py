@@ -67,17 +67,20 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
             count = library.nvmlDeviceGetCount()
             handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
-            nodes = [_numa_node(library, handle, machine) for handle in handles]
+            # the driver writes domains with eight digits, sysfs with four or more
             buses = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
-            pairs = _nvlink_pairs(library, handles, uuids)
+            named = [_driver_node(library, handle) for handle in handles]
+            pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
             raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
-    known = {_address(device.address): device.address for device in machine.pci_devices}
-    devices = tuple(
-        Device(uuid, None if node is None else (node,), pci=known.get(bus, ""))
-        for uuid, node, bus in zip(uuids, nodes, buses, strict=True)
-    )
-    return GpuInventory({resource: devices}, {resource: pairs} if pairs else {})
+    known = {_address(device.address): device for device in machine.pci_devices}
+    devices = []
+    for uuid, node, bus in zip(uuids, named, buses, strict=True):
+        there = known.get(bus)
+        candidates = (node, None if there is None else there.numa_node)
+        near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
+        devices.append(Device(uuid, near, pci="" if there is None else there.address))
+    return GpuInventory({resource: tuple(devices)}, {resource: pairs} if pairs else {})
 
 
 def _import_nvml() -> Any:
@@ -109,14 +112,6 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _numa_node(library: Any, handle: Any, machine: Machine) -> int | None:
-    """Return the node of a GPU, if it is known and the machine has it."""
-    for numa_id in (_driver_node(library, handle), _sysfs_node(library, handle, machine)):
-        if numa_id in machine.numa_node_ids:
-            return numa_id
-    return None
-
-
 def _driver_node(library: Any, handle: Any) -> int | None:
     """Return the node that the driver names: mostly only that of a GPU which is a node of its own."""
     ask = getattr(library, "nvmlDeviceGetNumaNodeId", None)
@@ -128,29 +123,23 @@ def _driver_node(library: Any, handle: Any) -> int | None:
         return None
 
 
-def _sysfs_node(library: Any, handle: Any, machine: Machine) -> int | None:
-    """Return the node of the PCI device that the GPU is."""
-    # the driver writes domains with eight digits, sysfs with four or more
-    wanted = _address(_text(library.nvmlDeviceGetPciInfo(handle).busId))
-    return next((device.numa_node for device in machine.pci_devices if _address(device.address) == wanted), None)
-
-
 def _address(text: str) -> tuple[int, str]:
     """Return a PCI address in a form that is equal however many digits its domain is written with."""
     domain, _, rest = text.lower().partition(":")
     return int(domain, 16), rest
 
 
-def _nvlink_pairs(library: Any, handles: list[Any], uuids: list[str]) -> tuple[tuple[str, ...], ...]:
+def _nvlink_pairs(
+    library: Any, handles: list[Any], buses: list[tuple[int, str]], uuids: list[str]
+) -> tuple[tuple[str, ...], ...]:
     """Return the pairs that reach each other over NVLink, those with the most links of their own first.
 
     GPUs behind an NVSwitch all reach each other and none has links of its own to another.
     """
     links = [_remote_addresses(library, handle) for handle in handles]
-    own = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
     ranked = []
     for one, other in combinations(range(len(handles)), 2):
-        direct = links[one].count(own[other])
+        direct = links[one].count(buses[other])
         if direct or _reaches(library, handles[one], handles[other]):
             ranked.append((-direct, one, other))
     return tuple((uuids[one], uuids[other]) for _, one, other in sorted(ranked))
