@@ -9,9 +9,9 @@ until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go bac
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections import Counter
-from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ from alignup.cluster.reasons import told_by
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.records import Record, field, json_fields
 from alignup.text.json_text import decode_json, errors_at, numbered_lines
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Record):
     """A pod that wants to run."""
 
     time: float
@@ -46,8 +46,7 @@ class Arrival:
     """Seconds from its admission to its end; None: until it is removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(Record):
     """The end of a pod."""
 
     time: float
@@ -192,8 +191,7 @@ _SAMPLES: Final = 100
 """At how many arrivals stranded capacity is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Record):
     """The outcome of a trace."""
 
     arrivals: int
@@ -223,11 +221,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
         return {
-            "arrivals": self.arrivals,
-            "placed": self.placed,
-            "noRoom": self.no_room,
-            "noAlignment": self.no_alignment,
-            "refused": self.refused,
+            **json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused"),
             **({} if self.misaligned is None else {"misaligned": self.misaligned}),
             "refusals": dict(self.refusals),
             "causes": [
@@ -417,7 +411,7 @@ _CHANGES_KEPT: Final = 1 << 20
 """Changes of nodes that are remembered until all demands are forgotten."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Demand:
     """What pods that ask for the same are told by every node."""
 
@@ -438,7 +432,7 @@ class Demand:
     """The arrays of the answer as the compiled board writes them."""
     judged: int
     """The number of changes that the answer takes into account; -1: none was given yet."""
-    causes: dict[int, str] = field(default_factory=dict)
+    causes: dict[int, str] = dataclasses.field(default_factory=dict)
     """By index, why nodes refuse, of those that have not changed since they were asked."""
 
 

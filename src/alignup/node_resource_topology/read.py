@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from alignup.cluster.rows import NodeAmounts
-from alignup.errors import InputError, warn
+from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -87,7 +87,7 @@ def read_topologies(
     found: list[Topology] = []
     nodes: dict[str, NodeObject] = {}
     errors: list[InputError] = []
-    try:
+    with errors_in(where):
         for one, place in _objects(documents):
             try:
                 read = _object(one, place)
@@ -101,8 +101,6 @@ def read_topologies(
                 errors.append(error)
         if errors and not found:
             raise errors[0]
-    except InputError as error:
-        raise type(error)(f"{error} in {where}") from None
     for complaint in errors:
         warn(f"an object is ignored: {complaint} in {where}")
     if not found:
