@@ -6,8 +6,9 @@ distances by value where a matrix would be wider than the terminal.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -22,13 +23,15 @@ from alignup.machine.pci_devices import DISTANCES, PCI_KINDS, VENDORS, PciTree, 
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
     from alignup.machine.numa_node import NumaNode, PciDevice
     from alignup.node.holdings import Holdings
+
+_T = TypeVar("_T")
 
 
 @options.subcommand("machine")
@@ -64,8 +67,9 @@ def command(
     source = (kubelet_node or machine) if root is None else root
     if nvidia and (root is not None or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
+    tree = machine if root is None else Machine.from_sysfs(root)
     loaded = load_with_devices(
-        machine_with_kubelet(kubelet_node) if kubelet_node is not None else source_of(machine, root),
+        tree if kubelet_node is None else machine_with_kubelet(kubelet_node),
         selectors=selectors,
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
@@ -101,11 +105,6 @@ def draw_machine(
 
     scene = Scene(title, machine, devices, holdings)
     pictures.write(lambda: drawing_of(scene), lambda: machine_page(scene))
-
-
-def source_of(machine: str, root: str | None) -> str | Machine:
-    """Return the machine that one of two options names, in a form that `load_with_devices` takes."""
-    return machine if root is None else Machine.from_sysfs(root)
 
 
 def machine_with_kubelet(root: str) -> LoadedMachine:
@@ -191,7 +190,7 @@ def nodes_table(machine: Machine) -> Table:
         "hugepages",
         numbers=("cores", "CPUs", "memory"),
     )
-    for nodes in runs_of_equal(machine.numa_nodes):
+    for nodes in runs(machine.numa_nodes, only_equal_memory):
         node = nodes[0]
         each = " each" if len(nodes) > 1 and node.memory else ""
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
@@ -207,20 +206,21 @@ def nodes_table(machine: Machine) -> Table:
     return table
 
 
-def runs_of_equal(nodes: Iterable[NumaNode]) -> Iterator[list[NumaNode]]:
-    """Yield the nodes one by one, but those without CPUs that follow each other and have equal memory together."""
-    run: list[NumaNode] = []
-    for node in nodes:
-        alike = run and not node.cores and not run[0].cores and _memory(node) == _memory(run[0])
-        if run and not alike:
+def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
+    """Yield items in order, those in a row of which each two are alike together."""
+    run: list[_T] = []
+    for item in items:
+        if run and not all(alike(one, item) for one in run):
             yield run
             run = []
-        run.append(node)
+        run.append(item)
     yield run
 
 
-def _memory(node: NumaNode) -> object:
-    return node.memory, [pages for pages in node.hugepages if pages.count]
+def only_equal_memory(one: NumaNode, other: NumaNode) -> bool:
+    """Return whether two nodes have no CPUs, and equal memory."""
+    first, second = ((node.memory, [pages for pages in node.hugepages if pages.count]) for node in (one, other))
+    return not one.cores and not other.cores and first == second
 
 
 def pci_table(machine: Machine) -> Table:
@@ -363,14 +363,8 @@ def distances_by_value(machine: Machine) -> Table:
 
 
 def runs_of_alike(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield positions in order, those in a row that could change places without changing a distance together."""
-    run: list[int] = []
-    for position in range(len(rows)):
-        if run and not all(_alike(rows, other, position) for other in run):
-            yield run
-            run = []
-        run.append(position)
-    yield run
+    """Return positions in order, those in a row that could change places without changing a distance together."""
+    return runs(range(len(rows)), partial(_alike, rows))
 
 
 def _alike(rows: Sequence[Sequence[int]], one: int, other: int) -> bool:
