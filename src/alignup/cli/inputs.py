@@ -337,10 +337,10 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     Raises:
         InputError: an input is not what it should be.
     """
-    if not source.resources:
-        return load_bare_node(source, version)
     loaded = load_bare_node(source, version)
-    loaded.node.know_claims(read_resources(source.resources), name=source.node_name or "", dra_hints=source.dra_hints)
+    if source.resources:
+        known = read_resources(source.resources)
+        loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
 
@@ -442,17 +442,15 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
         InputError: there are none, a pod is not on the node, or a file is not what it should be.
     """
     from alignup.kubernetes.manifest import resources_of
-    from alignup.kubernetes.pod_documents import live_pods, read_pod_documents
-    from alignup.text.documents import TEXT_LIMIT
+    from alignup.kubernetes.pod_documents import live_pods
 
     if source.kubelet_node is None:
         raise click.UsageError("--resize needs --node, whose pods are resized")
     if not names:
         raise click.UsageError("--resize needs a POD.yaml with the resources that are wanted")
-    found = [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
     known = {one.uid: one for one in loaded.node.pods} | {(one.namespace, one.name): one for one in loaded.node.pods}
     asked = []
-    for one in live_pods(found, source.node_name, one_node=False):
+    for one in live_pods(read_pods(names), source.node_name, one_node=False):
         pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
         if pod is None:
             raise InputError.at("--resize", "pods that are on the node", f"{one.pod.namespace}/{one.pod.name}")

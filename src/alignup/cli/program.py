@@ -177,22 +177,14 @@ def open_standard_streams() -> None:
     A stream that was closed stays closed for those who use it: reading and writing fail, and children find it
     closed. Complaints go nowhere.
     """
-    nothing = os.devnull
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(_opened(0, nothing, os.O_WRONLY), "r", closefd=False)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(_opened(1, nothing, os.O_RDONLY), "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(_opened(2, nothing, os.O_WRONLY), "w", closefd=False)
-
-
-def _opened(number: int, name: str, flags: int) -> int:
-    """Open a file under a number that is free, not to be inherited."""
-    descriptor = os.open(name, flags | os.O_CLOEXEC)
-    if descriptor != number:
-        os.dup2(descriptor, number, inheritable=False)
-        os.close(descriptor)
-    return number
+    streams = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+    for number, (name, mode, flags) in enumerate(streams):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, flags | os.O_CLOEXEC)
+            if descriptor != number:
+                os.dup2(descriptor, number, inheritable=False)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def let_write_anything(stream: object) -> None:
