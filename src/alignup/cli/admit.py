@@ -13,7 +13,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
-from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe, yes_or_no
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
@@ -264,10 +264,9 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(admission.message)}")
         return
     limit = "" if admission.exact else " (the search for the best alignment reached its limit; this is the best found)"
-    evicted = ""
-    if admission.preempted:
-        evicted = f", after {counted(len(admission.preempted), 'pod')} is evicted: {', '.join(admission.preempted)}"
-        evicted = evicted if len(admission.preempted) == 1 else evicted.replace(" is evicted", " are evicted")
+    evicted, gone = "", admission.preempted
+    if gone:
+        evicted = f", after {counted(len(gone), 'pod')} {'is' if len(gone) == 1 else 'are'} evicted: {', '.join(gone)}"
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
     show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
@@ -317,7 +316,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
     hint = got.affinity
     mask = None if hint is None else hint.affinity
     nodes = nodes_text(None if mask is None else [ids[bit] for bit in mask.bits()])
-    preferred = "-" if hint is None else ("yes" if hint.preferred else "no")
+    preferred = "-" if hint is None else yes_or_no(hint.preferred)
     memory = "\n".join(
         f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}"
         for block in got.memory
@@ -365,13 +364,10 @@ def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) 
         for resources in offered.values():
             for resource, listed_hints in (resources or {}).items():
                 seen = view_of(resource, listed_hints, numa_node_ids)
-                preferred = (
-                    "any" if seen.anywhere else listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
-                )
+                preferred = listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
                 other = listed(seen.other, seen.other_count, is_whole=seen.is_whole)
-                table.add_row(
-                    "the whole pod" if name is None else safe(name), safe(resource), preferred or "-", other or "-"
-                )
+                cells = ("any" if seen.anywhere else preferred or "-", other or "-")
+                table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
     if table.rows:
         print_whole(console, table)
     else:

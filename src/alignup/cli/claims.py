@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -190,13 +191,8 @@ def _say_refusal(question: Question, *, as_json: bool) -> int:
 
     refusal = why_not(question)
     if as_json:
-        told = {
-            "claim": refusal.claim,
-            "request": refusal.request,
-            "constraint": refusal.constraint,
-            "reason": refusal.text,
-        }
-        click.echo(json.dumps({"node": question.node.name, "result": None, **told, "helps": list(refusal.helps)}))
+        told = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
+        click.echo(json.dumps({"node": question.node.name, "result": None, **told}))
         return 1
     where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
     click.echo(one_line(f"{question.node.name}: cannot allocate all claims: {where}: {refusal.text}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
+from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe, yes_or_no
 from alignup.node.explain.words import (
     CONTAINER_COLUMNS,
     MOST_NEIGHBOURS,
@@ -129,7 +129,7 @@ def product_table(product: Product) -> Table:
             for mask, preferred in row.hints
         ]
         merged = "nothing" if row.merged == 0 else nodes_in_short(product.ids(row.merged))
-        preferred = "yes" if row.preferred else "no"
+        preferred = yes_or_no(row.preferred)
         table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
     return table
 

@@ -126,12 +126,8 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     aligned: bool | None = len(own) == 1 and near <= {*own}
     text = "aligned: all of it is on one NUMA node"
     if not own or (len(own) == 1 and None in near and near <= {*own, None}):
-        aligned, text = (
-            None,
-            "it cannot be told: the NUMA node of a device is not known"
-            if own
-            else "it cannot be told: no CPU of a NUMA node may be used",
-        )
+        missing = "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
+        aligned, text = None, f"it cannot be told: {missing}"
     elif len(own) > 1:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:

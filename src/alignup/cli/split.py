@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import PartSource
-from alignup.cli.terminal import devices_text, nodes_text, print_table
+from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def command(
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
         for known in cut:
-            click.echo(json.dumps(part_dict(known), separators=(",", ":")))
+            print_json(part_dict(known))
     elif as_env:
         for known in cut:
             click.echo(env_line(known, parts))
