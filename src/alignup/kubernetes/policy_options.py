@@ -72,29 +72,25 @@ def check_available(
     if options and not gates[family.gate]:
         given = " ".join(f"{name}:{options[name]}" for name in sorted(options, key=str))
         raise ConfigError(f"{family.requirement.format(f'map[{given}]')} ({where} of kubelet {version})")
-    for name in sorted(options, key=str):
-        _check_one(family, name, version, gates, where)
-
-
-def _check_one(family: OptionFamily, name: str, version: KubeletVersion, gates: Mapping[str, bool], where: str) -> None:
     stages = option_stages(family, version)
-    since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
-    if since is None:
-        raise ConfigError(
-            f'unknown {family.words} Policy option: "{one_line(str(name))}" '
-            f"(expected options among {', '.join(stages)}, got {name!r} at {where})"
-        )
-    if name not in stages:
-        raise ConfigError(
-            f'unknown {family.words} Policy option: "{name}" '
-            f"({where}: kubelet {version} does not know it, {since} and later do)"
-        )
-    stage = stages[name]
-    if stage != "GA" and not gates[family.gate_of(stage)]:
-        raise ConfigError(
-            f'{family.words} Policy {stage.title()}-level Options not enabled, but option "{name}" provided '
-            f"({where}: the feature gate {family.gate_of(stage)} of kubelet {version} is off)"
-        )
+    for name in sorted(options, key=str):
+        since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
+        if since is None:
+            raise ConfigError(
+                f'unknown {family.words} Policy option: "{one_line(str(name))}" '
+                f"(expected options among {', '.join(stages)}, got {name!r} at {where})"
+            )
+        if name not in stages:
+            raise ConfigError(
+                f'unknown {family.words} Policy option: "{name}" '
+                f"({where}: kubelet {version} does not know it, {since} and later do)"
+            )
+        stage = stages[name]
+        if stage != "GA" and not gates[family.gate_of(stage)]:
+            raise ConfigError(
+                f'{family.words} Policy {stage.title()}-level Options not enabled, but option "{name}" provided '
+                f"({where}: the feature gate {family.gate_of(stage)} of kubelet {version} is off)"
+            )
 
 
 DEFAULT_MAXIMUM: Final = 8

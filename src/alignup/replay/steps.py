@@ -146,24 +146,19 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
         else:
             refused.add(step.pod.uid)
         return admission
-    if isinstance(step, Start | Resize):
-        return None if step.uid in refused else _changed(node, step)
     if step.uid in refused:
-        refused.discard(step.uid)
-    else:
+        if isinstance(step, Remove):
+            refused.discard(step.uid)
+    elif isinstance(step, Remove):
         node.remove(step.uid)
-    return None
-
-
-def _changed(node: Node, step: Start | Resize) -> Admission | None:
-    """Let a container start, or resize a pod, and return the kubelet's answer; None: a container has started."""
-    if isinstance(step, Start):
+    elif isinstance(step, Resize):
+        return resized(node, step.uid, step.containers, step.pod)
+    else:
         try:
             node.started(step.uid, step.container)
         except AllocationError as error:  # it does not start; its pod stays
             return Admission(True, refusal=Refusal("", str(error), provider=KUBELET))
-        return None
-    return resized(node, step.uid, step.containers, step.pod)
+    return None
 
 
 def resized(node: Node, uid: str, containers: Mapping[str, Any], whole: Mapping[str, Any] | None) -> Admission:
