@@ -94,10 +94,12 @@ def collect(
     found = dict(_kubelet_files(files, config, config_dir))
     if not found.keys() & {CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST}:
         raise InputError(f"expected files of a kubelet, got none at {files.source}")
-    for path, given, shape in ((PODS, pods, _POD), (NODE, node, _NODE)):
-        document = given if given is not None else _document(files, path)
+    for path, given in ((PODS, pods), (NODE, node)):
+        document: Any = given
+        if document is None and (data := files.read(path)) is not None:
+            document = decode_json(data, "JSON of the API", files.place(path))
         if document is not None:
-            found[path] = _json(_pods(document) if path == PODS else kept(document, shape))
+            found[path] = _json(_pods(document) if path == PODS else kept(document, _NODE))
     kernel = files.kernel
     if kernel is not None:
         for name, text in find_kernel_files(kernel):
@@ -126,12 +128,6 @@ def _kubelet_files(
             return
         yield LIST, _json(listed)
         yield ALLOCATABLE, _json(allocatable)
-
-
-def _document(files: NodeFiles, path: str) -> Any:
-    """Return an object of the API in the files; None: there is none."""
-    data = files.read(path)
-    return None if data is None else decode_json(data, "JSON of the API", files.place(path))
 
 
 def _pods(document: Any) -> Any:

@@ -31,19 +31,9 @@ class _Catalog(Mapping[str, LoadedMachine]):
             for name in sorted(os.listdir(folder))  # noqa: PTH208
             if name.endswith(_SUFFIX)
         }
-        self._read: dict[str, LoadedMachine] = {}
 
     def __getitem__(self, name: str) -> LoadedMachine:
-        entry = self._read.get(name)
-        if entry is None:
-            import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
-
-            with open(self._files[name], "rb") as file:  # noqa: PTH123  # as above
-                data = msgspec.json.decode(file.read())
-            machine = machine_from_dict(data["machine"], f"{name}: machine")
-            entry = LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
-            self._read[name] = entry
-        return entry
+        return _read_entry(name, self._files[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
@@ -53,6 +43,17 @@ class _Catalog(Mapping[str, LoadedMachine]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._files
+
+
+@cache
+def _read_entry(name: str, path: str) -> LoadedMachine:
+    """Return the entry of a name, which is in this file."""
+    import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
+
+    with open(path, "rb") as file:  # noqa: PTH123  # as above
+        data = msgspec.json.decode(file.read())
+    machine = machine_from_dict(data["machine"], f"{name}: machine")
+    return LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
 
 
 class _Machines(Mapping[str, "Machine"]):
