@@ -313,12 +313,6 @@ kubelet_dir: Final = file(
 # ---- pods, clusters and services
 
 
-nodes: Final = file(
-    "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
-    "kubelets' releases.",
-    *("--nodes", "-n"),
-    required=True,
-)
 nodes_or_cluster: Final = file(
     "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
     "kubelets' releases. In place of --kubeconfig.",
