@@ -15,7 +15,17 @@ from alignup.cli.admit import claims_dict, meeting_on, same_refusal, say_what_is
 from alignup.cli.claims import meeting_lines
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
 from alignup.cli.failures import need_extra
-from alignup.cli.inputs import HERE, NodeSource, Pictures, asked_pods, asked_resizes, load_node
+from alignup.cli.inputs import (
+    HERE,
+    AskedPods,
+    AskedResize,
+    LoadedNode,
+    NodeSource,
+    Pictures,
+    asked_pods,
+    asked_resizes,
+    load_node,
+)
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.text.byte_sizes import counted
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from alignup.claims.on_node import Meeting
-    from alignup.cli.inputs import AskedPods, AskedResize, LoadedNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion

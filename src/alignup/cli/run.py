@@ -18,7 +18,7 @@ from alignup.cli import options
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import PartSource
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.leases.request import DEFAULT_POLICY, check_wait, make_request, parse_device_counts, parse_part
+from alignup.leases.request import DEFAULT_POLICY, Request, check_wait, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
     from alignup.device_plugins.answer import Mount
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from alignup.leases.agent_messages import Grant
     from alignup.leases.child_process import WaitingCommand
     from alignup.leases.record import LeaseRecord
-    from alignup.leases.request import Request
     from alignup.leases.source import FileSource
 
 _SHOWN_COMMAND = 100

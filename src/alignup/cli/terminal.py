@@ -12,7 +12,7 @@ import re
 import sys
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
@@ -21,7 +21,6 @@ from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from rich.console import Console as RichConsole
     from rich.measure import Measurement

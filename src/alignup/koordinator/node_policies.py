@@ -25,7 +25,7 @@ from alignup.koordinator.occupancy import (
     rounds,
 )
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
-from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
-    from alignup.topology_manager.scope import Scope, Store
 
 
 @dataclass(frozen=True, slots=True)

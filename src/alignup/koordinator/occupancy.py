@@ -7,17 +7,14 @@ The design document's rules are functions over masks here; the policies of one n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.koordinator.effective import PREFERRED, REQUIRED
 from alignup.machine.bits import union
-from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import TypeAlias
-
-    from alignup.topology_manager.hints import TopologyHint
 
     Hints: TypeAlias = HintList | Sequence[TopologyHint]
 

@@ -24,14 +24,12 @@ from alignup.koordinator.effective import (
     joined_policy,
 )
 from alignup.koordinator.merging import ScoredHint, merge
-from alignup.koordinator.occupancy import exclusivity_sentence, holding_words
+from alignup.koordinator.occupancy import Occupancy, exclusivity_sentence, holding_words
 from alignup.koordinator.profiles import Exclusivity, Profile, Utilisations
 from alignup.machine.bits import bit_numbers, bit_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from alignup.koordinator.occupancy import Occupancy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.findings import finding
-from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles
-from alignup.kubelet.memory_state import MemoryTable, NumaNodeState
-from alignup.kubelet.read import config_of, machine_of, read_records, stale_entries
-from alignup.kubelet.state import read_checkpoints, state_of
-from alignup.kubernetes.versions import release_of
+from alignup.kubelet.findings import Finding, finding
+from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
+from alignup.kubelet.memory_state import MemoryState, MemoryTable, NumaNodeState
+from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
+from alignup.kubelet.state import KubeletState, read_checkpoints, state_of
+from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
@@ -27,15 +27,9 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.cpu_state import CpuState
     from alignup.kubelet.device_checkpoint import DeviceCheckpoint
-    from alignup.kubelet.findings import Finding
-    from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.memory_state import MemoryState
     from alignup.kubelet.pod_resources import Allocatable
-    from alignup.kubelet.read import KubeletOptions, NodeRecords
-    from alignup.kubelet.state import KubeletState
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
 
 _KINDS: Final = {CPU_STATE: "cpu", MEMORY_STATE: "memory", DEVICE_CHECKPOINT: "device"}

@@ -21,6 +21,7 @@ from alignup.kubelet.layout import (
     MEMORY_STATE,
     NODE,
     PODS,
+    NodeFiles,
 )
 from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
 from alignup.kubernetes.pod_documents import STATIC_UID
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from alignup.kubelet.layout import NodeFiles
 
 WHAT: Final = "a node's archive"
 

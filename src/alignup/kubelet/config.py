@@ -5,20 +5,18 @@ The result is plain fields; their meaning is decided by `alignup.kubernetes.kube
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, read_file
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, NodeFiles, read_file
 from alignup.kubernetes.kubelet_config import configuration_fields
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
-    from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.running import RunningKubelet
 
 _DROP_IN: Final = ".conf"

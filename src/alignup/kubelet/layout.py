@@ -22,12 +22,11 @@ from alignup.errors import InputError
 from alignup.kubelet.running import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
-from alignup.machine.sysfs.tree import DirectoryTree
+from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.machine.sysfs.tree import KernelTree
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"

@@ -13,14 +13,13 @@ from alignup.errors import InputError, errors_in
 from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_object import NodeObject, node_object
-from alignup.kubernetes.pod_documents import pod_document
+from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.kubernetes.pod_requests import source_of
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
-    from alignup.kubernetes.pod_documents import PodDocument
 
 
 def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubelet import layout
-from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources import Allocatable, PodResources, allocatable_from_wire, pods_from_wire, read_answer
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.pod_resources import Allocatable, PodResources
 
 LIST: Final = "List"
 ALLOCATABLE: Final = "GetAllocatableResources"

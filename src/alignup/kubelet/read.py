@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
 from alignup.kubelet.device_checkpoint import NO_NUMA_NODE
-from alignup.kubelet.layout import ALLOCATED, NODE, PODS, open_node
+from alignup.kubelet.layout import ALLOCATED, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
 from alignup.kubelet.state import KubeletState, read_state
-from alignup.kubernetes.kubelet_config import config_from_document
+from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, devices_near
@@ -32,9 +32,7 @@ from alignup.records import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
-    from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.pod_resources import Allocatable, PodResources
-    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument

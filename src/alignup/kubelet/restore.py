@@ -12,7 +12,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel
-from alignup.machine.device_inventory import devices_near
+from alignup.machine.device_inventory import Device, devices_near
 from alignup.providers.memory.provider import RestoredMemory
 from alignup.records import replace
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.device_checkpoint import DeviceCheckpoint
     from alignup.kubelet.memory_state import MemoryState
     from alignup.kubelet.state import KubeletState
-    from alignup.machine.device_inventory import Device
     from alignup.node import Node
     from alignup.topology_manager.admission import MemoryBlock
 

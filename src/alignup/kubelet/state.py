@@ -14,8 +14,8 @@ from msgspec import structs
 from alignup.errors import InputError
 from alignup.kubelet.cpu_state import CpuState, read_cpu_state
 from alignup.kubelet.device_checkpoint import DeviceCheckpoint, read_device_checkpoint
-from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
-from alignup.kubelet.memory_state import MemoryState, read_memory_state
+from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, NodeFiles
+from alignup.kubelet.memory_state import MemoryState, NumaNodeState, read_memory_state
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
@@ -23,8 +23,6 @@ from alignup.machine.cpuset import CPUSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from alignup.kubelet.layout import NodeFiles
-    from alignup.kubelet.memory_state import NumaNodeState
     from alignup.topology_manager.admission import MemoryBlock
 
 _DAMAGED = "; alignup node check tells what a kubelet does about it"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.processes import device_file
+from alignup.kubelet.processes import Process, device_file
 from alignup.machine.cpuset import CPUSet
 from alignup.text.byte_sizes import short_bytes
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from alignup.kubelet.processes import Process
     from alignup.kubelet.read import KubeletNode
     from alignup.leases.record import LeaseRecord
 

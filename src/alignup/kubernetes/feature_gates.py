@@ -10,13 +10,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import ConfigError
-from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.kubernetes.versions import GateStage, KubeletVersion, release_of
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from alignup.kubernetes.versions import GateStage
 
 OPTION_GATES: Final = (
     "CPUManagerPolicyAlphaOptions",

@@ -6,7 +6,7 @@ providers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
@@ -32,8 +32,6 @@ from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
 
 __all__ = [

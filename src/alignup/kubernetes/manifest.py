@@ -7,19 +7,16 @@ effective requests are derived in `alignup.kubernetes.pod_requests`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, PodClaim
+from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.pod_requests import PodSource, Wish, is_device, is_hugepages, source_of
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.qos import QOSClass
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.versions import PodLevel
+from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.kubernetes.versions import PodReading
 
 __all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
 

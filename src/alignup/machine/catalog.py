@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.machine.loaded import LoadedMachine
-from alignup.machine.machine import machine_from_dict
-
-if TYPE_CHECKING:
-    from alignup.machine.machine import Machine
+from alignup.machine.machine import Machine, machine_from_dict
 
 _SUFFIX: Final = ".json"
 

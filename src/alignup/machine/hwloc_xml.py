@@ -19,12 +19,11 @@ from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores, number_groups
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import Machine
-from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within
+from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alignup.machine.numa_node import Core
 
 _MIN_HUGEPAGE: Final = 64 << 10
 _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os  # evaluated by whoever asks for the types of the options
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError
@@ -19,7 +19,6 @@ from alignup.machine.machine import Machine, machine_from_dict
 from alignup.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 HERE: Final = "/"

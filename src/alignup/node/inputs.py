@@ -12,20 +12,17 @@ from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
-from alignup.machine.device_inventory import decode_inventory
+from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.machine.machine import Machine, machine_from_dict
-from alignup.providers.devices.inventory import PreferredSets
+from alignup.providers.devices.inventory import DevicePlugin, PreferredSets
 from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys
-from alignup.topology_manager.policy import make_policy
+from alignup.topology_manager.policy import Policy, make_policy
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.machine.device_inventory import Device
-    from alignup.providers.devices.inventory import DevicePlugin
     from alignup.providers.devices.pairs import Pairing
-    from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import HintProvider
 
 POLICIES: Final = "alignup.dev/policies"

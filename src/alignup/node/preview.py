@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.errors import AllocationError
 from alignup.node.inputs import has_policy
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.scope import NOTHING_DECIDED, ContainerScope, NoneScope, PodScope, failed, merged
+from alignup.topology_manager.scope import NOTHING_DECIDED, ContainerScope, NoneScope, PodScope, Refusal, failed, merged
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from alignup.providers.memory.provider import MemoryProvider
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.scope import Refusal
 
 _SCOPES: Final = (NoneScope, ContainerScope, PodScope)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import misfit_of, requests_of
+from alignup.kubernetes.node_fit import NodeLimits, misfit_of, requests_of
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.node_fit import NodeLimits
     from alignup.kubernetes.pod import Container, Pod
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider

@@ -9,7 +9,7 @@ from alignup.errors import ConfigError
 from alignup.node.pictures.boxes import fitted, text_width
 from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
 from alignup.node.pictures.svg import add, picture, svg_text
-from alignup.replay.report import STRANDED
+from alignup.replay.report import STRANDED, NodeReport, Report, Use
 from alignup.replay.steps import read_steps, steps_of
 from alignup.replay.timeline import STYLE, timeline
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.replay.report import NodeReport, Report, Use
 
 MOST_SCENARIOS: Final = 20
 """Scenarios whose timeline a page has; it says how many more there are."""

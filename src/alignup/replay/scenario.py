@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.errors import ConfigError, InputError
 from alignup.node import Node
-from alignup.replay.steps import Admit, apply_step, errors_of_step, read_step, steps_of
+from alignup.replay.steps import Admit, Step, apply_step, errors_of_step, read_step, steps_of
+from alignup.topology_manager.admission import Admission, affinity_dict
 from alignup.topology_manager.admission import admission_dict as verdict_dict
-from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import HintList
-from alignup.topology_manager.provider import RecordingProvider
+from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.replay.steps import Step
-    from alignup.topology_manager.admission import Admission
-    from alignup.topology_manager.provider import HintProvider, ResourceHints
 
 __all__ = ["RecordingProvider", "replay", "replay_steps"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +13,6 @@ from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 

@@ -15,7 +15,7 @@ from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.replay.report import Counts, NodeReport, Place, Use
-from alignup.replay.steps import Admit, apply_step, errors_of_step
+from alignup.replay.steps import Admit, Step, apply_step, errors_of_step
 from alignup.topology_manager.refusal_message import blamed
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.replay.steps import Step
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.scope import Refusal
 

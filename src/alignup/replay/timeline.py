@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element
 
 from alignup.node import Node
-from alignup.node.holdings import holdings_of
+from alignup.node.holdings import ContainerHolding, holdings_of
 from alignup.node.pictures.layout import lay_out
-from alignup.node.pictures.overlay import Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
+from alignup.node.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
 from alignup.node.pictures.page import containers_table, heading, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
 from alignup.replay.scenario import admission_dict
-from alignup.replay.steps import Admit, Resize, Start, apply_step, errors_of_step
+from alignup.replay.steps import Admit, Resize, Start, Step, apply_step, errors_of_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.node.holdings import ContainerHolding
     from alignup.node.pictures.boxes import Box, Key
-    from alignup.node.pictures.overlay import Layer
-    from alignup.replay.steps import Step
 
 MOST_STEPS: Final = 400
 """Steps that a timeline shows; it says how many more there are."""

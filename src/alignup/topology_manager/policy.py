@@ -5,7 +5,7 @@ A policy knows no provider and no resource. The merge itself is compiled (`align
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from alignup.core.merge import Merger
@@ -15,8 +15,6 @@ from alignup.records import Record
 from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from alignup.topology_manager.provider import ResourceHints
 
 __all__ = [

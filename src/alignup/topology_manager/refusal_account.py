@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.records import Record, field
-from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.byte_sizes import ByteUnit, amount_in, shared_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from alignup.text.byte_sizes import ByteUnit
     from alignup.topology_manager.hints import HintList, TopologyHint
 
 _GIBI: Final = 1 << 30

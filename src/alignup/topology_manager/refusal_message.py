@@ -14,13 +14,11 @@ from alignup.records import Record, json_fields
 from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
-from alignup.topology_manager.scope import KUBELET
+from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from alignup.topology_manager.hints import TopologyHint
-    from alignup.topology_manager.scope import Refusal
 
 __all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
 

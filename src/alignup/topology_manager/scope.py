@@ -13,13 +13,12 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
 from alignup.records import Record, field
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
-from alignup.topology_manager.provider import allocate_pod
+from alignup.topology_manager.provider import HintProvider, ResourceHints, allocate_pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
 __all__ = [

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.cpu_groups import number_groups
 from alignup.machine.cpuset import CPU_LIMIT
-from alignup.machine.sysfs.tree import first_number, number_list, number_mask
+from alignup.machine.sysfs.tree import KernelTree, first_number, number_list, number_mask
 from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from alignup.machine.numa_node import Core
-    from alignup.machine.sysfs.tree import KernelTree
 
 CPU_FOLDER: Final = "sys/devices/system/cpu"
 

@@ -12,17 +12,14 @@ from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpu_groups import make_cores
 from alignup.machine.cpuset import CPU_COUNT_LIMIT
 from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import NumaNode, cores_within
+from alignup.machine.numa_node import Core, NumaNode, cores_within
 from alignup.machine.sysfs.cpus import cores, cpu_numbers, l3_groups, sockets, with_uncore_caches
 from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, hugepages, node_cpus, node_ids
 from alignup.machine.sysfs.pci import pci_devices
-from alignup.machine.sysfs.tree import DirectoryTree, meminfo_bytes
+from alignup.machine.sysfs.tree import DirectoryTree, KernelTree, meminfo_bytes
 
 if TYPE_CHECKING:
     import os
-
-    from alignup.machine.numa_node import Core
-    from alignup.machine.sysfs.tree import KernelTree
 
 
 def read_machine(root: str | os.PathLike[str] = "/") -> Machine:

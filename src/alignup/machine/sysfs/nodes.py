@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.machine.bits import bit_numbers
 from alignup.machine.numa_node import HugePages
-from alignup.machine.sysfs.tree import first_number, number_list, number_mask, number_row
+from alignup.machine.sysfs.tree import KernelTree, first_number, number_list, number_mask, number_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.machine.sysfs.tree import KernelTree
 
 NODE_FOLDER: Final = "sys/devices/system/node"
 

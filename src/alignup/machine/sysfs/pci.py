@@ -6,12 +6,11 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.numa_node import PciDevice
-from alignup.machine.sysfs.tree import first_number, hex_number, number_list, number_mask
+from alignup.machine.sysfs.tree import KernelTree, first_number, hex_number, number_list, number_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.machine.sysfs.tree import KernelTree
 
 PCI_FOLDER: Final = "sys/bus/pci/devices"
 

@@ -12,13 +12,12 @@ from alignup.errors import AlignupError
 from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.policy_options import set_options
-from alignup.node.explain.manifests import quantity
+from alignup.node.explain.manifests import Manifest, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from alignup.kubernetes.pod import Pod
-    from alignup.node.explain.manifests import Manifest
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
-from alignup.kubernetes.node_fit import is_critical, requests_of
+from alignup.kubernetes.node_fit import NodeLimits, is_critical, requests_of
 from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
 from alignup.node.explain.manifests import asked_by
-from alignup.node.explain.trial import tried
+from alignup.node.explain.trial import Question, Trial, tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.provider import lacking
 from alignup.providers.pod_pool import empty_shared_pool
@@ -25,9 +25,7 @@ from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cau
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from alignup.kubernetes.node_fit import NodeLimits
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
     from alignup.topology_manager.scope import Refusal

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.records import Record, field, json_fields, json_of
-from alignup.topology_manager.admission import affinity_dict
+from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.node.explain.product import Product
     from alignup.node.holdings import ContainerHolding, Holdings
-    from alignup.topology_manager.admission import ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.refusal_message import ResourceView
 

@@ -14,14 +14,13 @@ from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.manifests import asked_by, changed, in_units, lowered, quantity
+from alignup.node.explain.manifests import Manifest, asked_by, changed, in_units, lowered, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.explain.attempts import Attempts
-    from alignup.node.explain.manifests import Manifest
 
 Reduction = tuple[float, Suggestion]
 """The share of the requests that is given up, from 0 to 1, and the suggestion."""

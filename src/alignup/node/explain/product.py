@@ -11,13 +11,12 @@ from itertools import islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.refusal_message import mask_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 
 MOST_ROWS: Final = 200

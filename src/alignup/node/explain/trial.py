@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
-from alignup.node.holdings import holdings_of
+from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
-from alignup.topology_manager.admission import Admission
-from alignup.topology_manager.provider import RecordingProvider, allocate_pod
+from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.node_fit import Misfit, NodeLimits
     from alignup.kubernetes.pod import Container, Pod
-    from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
-    from alignup.topology_manager.provider import HintProvider, ResourceHints
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
 

@@ -15,14 +15,13 @@ from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.missed import admitted_cause, missed_by
 from alignup.node.explain.product import product_of, reachable
 from alignup.node.explain.suggestions import suggestions_for
-from alignup.node.explain.trial import tried
+from alignup.node.explain.trial import Question, Trial, tried
 from alignup.topology_manager.refusal_message import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alignup.kubernetes.pod import Pod
-    from alignup.node.explain.trial import Question, Trial
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
 

@@ -14,6 +14,7 @@ from alignup.node.pictures.boxes import (
     CELL_FONT,
     GAP,
     Box,
+    Key,
     drawable,
     fitted,
     framed,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import Core, NumaNode
-    from alignup.node.pictures.boxes import Key
 
     Places = dict[tuple[int, ...], dict[str, list[Box]]]
     """The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement
 
-from alignup.node.pictures.boxes import CELL_FONT, Box, drawable, fitted, framed, in_rows, text_width, walk
+from alignup.node.pictures.boxes import CELL_FONT, Box, Key, drawable, fitted, framed, in_rows, text_width, walk
 from alignup.node.pictures.svg import add, svg_text
 from alignup.text.byte_sizes import short_bytes
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
-    from alignup.node.pictures.boxes import Key
 
 
 _SIGN_FONT: Final = 10

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.machine import summary
-from alignup.node.holdings import holdings_of
+from alignup.machine.machine import Machine, summary
+from alignup.node.holdings import ContainerHolding, Holdings, holdings_of
 from alignup.node.pictures.boxes import FONT, Box, fitted, framed, group, stacked, wrapped
 from alignup.node.pictures.layout import lay_out
 from alignup.node.pictures.overlay import (
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
-    from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.node.node import Node
 
 _TITLE_FONT: Final = 14

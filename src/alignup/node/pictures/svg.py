@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from alignup.node.pictures.boxes import CELL_FONT, FONT, HEADER, PADDING, drawable, walk
+from alignup.node.pictures.boxes import CELL_FONT, FONT, HEADER, PADDING, Box, drawable, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alignup.node.pictures.boxes import Box
 
 _STYLE: Final = f"""
 .au text{{font:{FONT}px "Liberation Sans",Arial,Helvetica,sans-serif;fill:#111}}

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.device_inventory import Device, checked_devices
-from alignup.providers.devices.inventory import DevicePlugin, DevicePool, preference_of
-from alignup.topology_manager.hints import HintList
+from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
+from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
-    from alignup.providers.devices.inventory import Preference
     from alignup.providers.devices.pairs import Pairing
-    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import ResourceHints
 
 __all__ = ["Device", "DevicePlugin", "DeviceProvider"]

@@ -21,7 +21,7 @@ from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
-from alignup.topology_manager.refusal_account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, Ties, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
     from alignup.topology_manager.provider import ResourceHints
-    from alignup.topology_manager.refusal_account import Accounts, Ties
 
 _NEWEST_PROFILE = VersionProfile()
 
