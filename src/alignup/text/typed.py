@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -16,8 +17,6 @@ from alignup.errors import InputError
 
 _T = TypeVar("_T")
 _LOCK: Final = Lock()
-_KNOWN_KINDS: Final = set[object]()
-"""The kinds whose fields msgspec has looked at: it lets a second thread use what is half done, and crashes."""
 # msgspec's names for types, as its messages have them: our words, and the Python type
 _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "str": ("a string", str),
@@ -48,14 +47,18 @@ def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = Tru
     Raises:
         InputError: a field is missing or of another type.
     """
-    if kind not in _KNOWN_KINDS:
-        with _LOCK:
-            msgspec.json.Decoder(kind)
-            _KNOWN_KINDS.add(kind)
+    _prepare(kind)  # type: ignore[arg-type]  # a class is hashable, which mypy does not see of a type variable
     try:
         return msgspec.convert(value, kind, strict=strict, dec_hook=_parse)
     except msgspec.ValidationError as error:
         raise _input_error(str(error), value, where) from None
+
+
+@cache
+def _prepare(kind: object) -> None:
+    """Let msgspec look at the fields of a kind: it lets a second thread use what is half done, and crashes."""
+    with _LOCK:
+        msgspec.json.Decoder(kind)
 
 
 def _parse(kind: Any, value: object) -> object:
