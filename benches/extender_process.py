@@ -48,7 +48,7 @@ async def main(nodes: int) -> None:
     state = made_state(nodes)
     extender = SimpleNamespace(
         answers=Answers(state), state=state, clock=time.monotonic, is_synced=True, followers=(),
-        check_ready=lambda: None,
+        check_ready=lambda: None, tell=lambda *_: None,
         read=PodDecoder().reader.read,
     )  # fmt: skip
     keep_from_collection()  # as the command does
