@@ -11,6 +11,7 @@ from alignup.cli.inputs import read_bytes
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import Table, make_console, number_in, print_json, print_whole, progress, safe
 from alignup.errors import InputError
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
@@ -82,7 +83,7 @@ def show(report: dict[str, Any]) -> None:
     """Print what a person reads at a glance."""
     console = make_console()
     sight = "node totals only" if report["blind"] else "NUMA nodes"
-    console.print(f"{report['nodes']} nodes, {report['strategy']}, a scheduler that sees {sight}")
+    console.print(f"{counted(report['nodes'], 'node')}, {report['strategy']}, a scheduler that sees {sight}")
     arrivals = max(1, report["arrivals"])
     for key, words in (
         ("placed", "placed"),

@@ -133,7 +133,7 @@ def _found(  # noqa: C901  # a kind of objects each
             yield from _found(item, f"{where}[{index}]", ignored)
     elif kind is None or kind == "Pod":
         metadata = _mapping(document, "metadata")
-        _warn_of_keys(document, place, f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}")
+        _warn_of_keys(document, place, _named(metadata))
         yield pod_document(document, place)
     elif not isinstance(kind, str):
         raise InputError.at(f"{place}.kind" if place else "kind", "a string", kind)
@@ -235,6 +235,12 @@ def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Templa
     return _Template(template, where, "", 1)
 
 
+def _named(metadata: Mapping[str, Any]) -> str:
+    """Return namespace and name as warnings have them."""
+    name = metadata.get("name") or metadata.get("generateName") or "?"
+    return f"{metadata.get('namespace') or 'default'}/{name}"
+
+
 def _name_of(key: str) -> str:
     """Return a key as a part of a pod's name: `Worker` as worker, `leaderTemplate` as leader."""
     stem = key.removesuffix("Template")
@@ -274,7 +280,7 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     manifest = {"metadata": {**metadata, **names, "uid": None}, "spec": template.manifest.get("spec")}
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
-    whose = f"{kind} {own.get('namespace') or 'default'}/{own.get('name') or '?'}"
+    whose = f"{kind} {_named(own)}"
     _warn_of_keys(template.manifest, template.place, whose)
     pod = pod_from_manifest(manifest, template.place)
     return PodDocument(

@@ -306,3 +306,13 @@ def test_what_no_api_server_has_stored_does_not_count() -> None:
     for manifest in (stored("BestEffort", None), static, stored("Nonsense")):
         (found,) = read_pod_documents(json.dumps(manifest), "pods.json")
         assert found.pod.qos is QOSClass.GUARANTEED
+
+
+def test_a_warning_names_a_pod_that_has_no_name_yet():
+    document = {
+        "kind": "Pod",
+        "metadata": {"generateName": "web-"},
+        "spec": {"containers": [{"name": "c", "imagee": "i"}]},
+    }
+    with pytest.warns(AlignupWarning, match=r"default/web-: the key spec.containers\[0\].imagee"):
+        read_pod_documents(json.dumps(document), "p.yaml")
