@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 __all__ = [
     "AlignupError",
@@ -23,6 +24,7 @@ __all__ = [
     "InputError",
     "PodExistsError",
     "UnknownPodError",
+    "errors_at",
     "errors_in",
     "one_line",
     "warn",
@@ -82,8 +84,8 @@ class InputError(AlignupError, ValueError):
 
 
 @contextmanager
-def errors_in(source: str) -> Iterator[None]:
-    """Put the name of a document at the end of an error's message.
+def errors_at(where: str, form: str = "{where}: {error}") -> Iterator[None]:
+    """Put a place before the message of an error, or where the form has it.
 
     Raises:
         InputError: of the same type as the one that the block raises.
@@ -91,7 +93,12 @@ def errors_in(source: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise type(error)(f"{error} in {source}") from None
+        raise type(error)(form.format(where=where, error=error)) from error
+
+
+def errors_in(source: str) -> AbstractContextManager[None]:
+    """Put the name of a document at the end of an error's message, as `errors_at` does."""
+    return errors_at(source, "{error} in {where}")
 
 
 class ConfigError(InputError):

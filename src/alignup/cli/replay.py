@@ -24,9 +24,9 @@ from alignup.cli.terminal import (
     progress,
     safe,
 )
-from alignup.errors import InputError, one_line
+from alignup.errors import InputError, errors_at, one_line
 from alignup.text.byte_sizes import counted
-from alignup.text.json_text import errors_at, numbered_lines
+from alignup.text.json_text import numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

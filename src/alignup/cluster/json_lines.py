@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from alignup.errors import InputError, warn
+from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.versions import KubeletVersion, parse_version
@@ -18,7 +18,7 @@ from alignup.machine.device_inventory import Device, decode_inventory, decode_pr
 from alignup.machine.load import described_machine
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
-from alignup.text.json_text import decode_json, errors_at, numbered_lines
+from alignup.text.json_text import decode_json, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -21,11 +21,11 @@ import numpy as np
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation, flat_views
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.records import Record, field, json_fields
-from alignup.text.json_text import decode_json, errors_at, numbered_lines
+from alignup.text.json_text import decode_json, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import web
 
-from alignup.errors import AlignupError, InputError, warn
+from alignup.errors import AlignupError, InputError, errors_at, warn
 from alignup.scheduler.api_client import (
     CONFLICT,
     MERGE,
@@ -35,7 +35,7 @@ from alignup.scheduler.leader import moment
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import Description, decode_holdings, decode_report, holdings_of
 from alignup.scheduler.watch import Backoff, Follower, Pauses, list_objects
-from alignup.text.json_text import decode_json, errors_at, numbered_lines
+from alignup.text.json_text import decode_json, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping

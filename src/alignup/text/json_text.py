@@ -6,7 +6,6 @@ The meaning of the values is left to the caller.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -129,19 +128,6 @@ def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | 
         number += text.count(newline, counted, line.start())  # type: ignore[arg-type]  # of one type
         counted = line.start()
         yield f"{source}:{number}", line[0].strip()
-
-
-@contextmanager
-def errors_at(where: str) -> Iterator[None]:
-    """Put a place before the message of an error.
-
-    Raises:
-        InputError: of the same type as the one that the block raises.
-    """
-    try:
-        yield
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from error
 
 
 def without_depths(text: bytes, levels: int) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.errors import ConfigError, InputError
-from alignup.text.json_text import errors_at, numbered_lines
+from alignup.errors import ConfigError, InputError, errors_at
+from alignup.text.json_text import numbered_lines
 
 
 @pytest.mark.parametrize(

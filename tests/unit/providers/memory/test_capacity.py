@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.providers.memory.capacity`."""
+"""The memory that a machine has to give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.providers.memory.capacity import allocatable_memory
+from alignup.providers.memory.provider import allocatable_memory
 
 GI = 1 << 30
 MACHINE = Machine(
