@@ -5,7 +5,6 @@ Debug information is left out, which is four fifths of the size, unless ALIGNUP_
 for it.
 """
 
-import ast
 import os
 import sys
 from pathlib import Path
@@ -31,23 +30,8 @@ extensions = [
     for source in sorted(SOURCES.rglob("*.pyx"))
 ]
 
-
-def manual() -> str:
-    """Write the manual page with the subcommands of the program, which is read and not imported; return the file."""
-    program = ast.parse(Path("src/alignup/cli/program.py").read_text("utf-8"))
-    values = (
-        node.value for node in program.body if isinstance(node, ast.Assign) and node.targets[0].id == "SUBCOMMANDS"
-    )
-    commands = "\n".join(f".TP\n.B {name}\n{text}" for name, text in ast.literal_eval(next(values)).items())
-    page = Path("share/man/man1/alignup.1.in").read_text("utf-8").replace("@COMMANDS@", commands)
-    file = Path("build/man/alignup.1")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, "utf-8")
-    return str(file)
-
-
 # what other programs look for below share/
-shared = [("share/alignup", ["docs/explanation.schema.json"]), ("share/man/man1", [manual()])]
+shared = [("share/alignup", ["docs/explanation.schema.json"])]
 shared += [
     (str(file.parent), [str(file)])
     for file in sorted(Path("share").rglob("*"))

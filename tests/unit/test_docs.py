@@ -1,14 +1,16 @@
-"""The pages for contributors name files that exist, and the page about support what is so."""
+"""The pages for contributors name files that exist, the page about support and the manual what is so."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from alignup.cli.program import SUBCOMMANDS
 from alignup.kubernetes.versions import NEWEST, OLDEST
 from alignup.version import VERSION
 
@@ -81,3 +83,9 @@ def test_links_lead_to_files(page: str) -> None:
     """Those among the pages of the site are checked when it is built."""
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text("utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_manual_page_is_what_the_program_says_of_its_commands_and_options() -> None:
+    page = (ROOT / "share/man/man1/alignup.1").read_text("utf-8")
+    assert page == runpy.run_path(str(ROOT / ".ci/generate-manual"))["manual"](), "run .ci/generate-manual"
+    assert [name for name in SUBCOMMANDS if f".SS alignup {name}\n" not in page] == []

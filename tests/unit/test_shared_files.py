@@ -1,4 +1,4 @@
-"""What a wheel puts below `share`: the manual page and the completions."""
+"""What a wheel puts below `share`: the completions; tests/unit/test_docs.py compares the manual page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from alignup.cli.program import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]
 COMPLETIONS = {
@@ -38,20 +36,3 @@ def test_bash_completes_with_it(tmp_path) -> None:
         cwd=tmp_path,
     )
     assert done.stdout.split() == ["explain"]
-
-
-def test_the_manual_page_has_the_subcommands(tmp_path) -> None:
-    pytest.importorskip("Cython")
-    for name in ("setup.py", "share", "src/alignup/cli/program.py", "src/alignup/version.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).symlink_to(ROOT / name)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "setup.py", "-q", "--name"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # ours
-    page = (tmp_path / "build/man/alignup.1").read_text("utf-8")
-    assert [name for name in SUBCOMMANDS if f".B {name}\n{SUBCOMMANDS[name]}" not in page] == [], done.stderr
-    assert "@" not in page
