@@ -18,7 +18,6 @@ what is in use: equal machines are cut equally, so each rank can compute its par
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +26,7 @@ from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
+from alignup.records import Record, field
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _SAME_NODE: Final = 10
 _UNKNOWN_DISTANCE: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """One of the parts of a machine."""
 
     rank: int
@@ -108,8 +107,7 @@ def split_machine(
     return tuple(part_with(machine, rank, draft.cpus, draft.devices, given) for rank, draft in enumerate(drafts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(Record):
     """The numbers of cores and CPUs that each part gets."""
 
     cores: int
@@ -120,8 +118,7 @@ class _Share:
     """True if cores are split, so that each CPU counts as a core of its own."""
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Record, frozen=False):
     """A part that is being made."""
 
     mask: int

@@ -69,7 +69,9 @@ class _RecordType(type):
     __record_types__: dict[str, str]
     __match_args__: tuple[str, ...]
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True) -> _RecordType:
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True, frozen: bool = True
+    ) -> _RecordType:
         fields: dict[str, _Field] = {}
         types: dict[str, str] = {}
         for base in reversed(bases):
@@ -93,6 +95,9 @@ class _RecordType(type):
         if not eq:
             namespace.setdefault("__eq__", object.__eq__)
             namespace.setdefault("__hash__", object.__hash__)
+        if not frozen:
+            namespace |= {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+            namespace.setdefault("__hash__", None)
         return super().__new__(cls, name, bases, namespace)
 
     @property
@@ -142,7 +147,7 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
 class Record(metaclass=_RecordType):
     """The base of records; a class declares its fields as a frozen dataclass with slots would.
 
-    The class argument `eq=False` compares by identity.
+    The class argument `eq=False` compares by identity, `frozen=False` makes fields that can be assigned.
     """
 
     if TYPE_CHECKING:

@@ -58,6 +58,12 @@ class Single(Record, eq=False):
     value: int
 
 
+class Open(Record, frozen=False):
+    """A record whose fields can be assigned."""
+
+    value: int = 0
+
+
 class Own(Record, eq=False):
     """A record that says itself what is equal."""
 
@@ -118,6 +124,17 @@ def test_records_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
         del point.x
     assert not hasattr(point, "__dict__")
+
+
+def test_a_record_may_be_open_to_changes() -> None:
+    opened = Open()
+    opened.value += 3
+
+    assert opened == Open(3)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(opened)
+    with pytest.raises(AttributeError):
+        opened.other = 1
 
 
 def test_identity_is_asked_for_and_there_is_no_order() -> None:

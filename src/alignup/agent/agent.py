@@ -11,7 +11,6 @@ import signal
 import socket
 import threading
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.agent.journal import Journal
@@ -23,6 +22,7 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.leases.ledger import Ledger, Limits
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
+from alignup.records import Record, field
 from alignup.trusted_files import check_free, check_text, system_errors
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ _GRACE: Final = 10.0
 """Seconds after a start in which those who waited before keep their places."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
+class AgentOptions(Record):
     """How an agent runs."""
 
     socket: Path

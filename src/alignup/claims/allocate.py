@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.claims.objects import NodeSelector, Requirement
 from alignup.claims.problem import AllocationError, Candidate, Problem, Question, make_problem
 from alignup.core.claims.search import search
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,7 @@ MOST_STEPS: Final = 20_000_000
 """The bound of one search, in steps: some seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceResult:
+class DeviceResult(Record):
     """A device that a claim gets."""
 
     request: str
@@ -32,8 +31,7 @@ class DeviceResult:
     binding_conditions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResult:
+class ClaimResult(Record):
     """The devices of one claim, in the scheduler's order."""
 
     claim: str

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from alignup.claims.cel_syntax import CompileError, NotUnderstood, Uint
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity
+from alignup.records import Record
 
 
 class EvaluationError(Exception):
@@ -122,8 +123,7 @@ _VERSION: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Record):
     """An address of the web that has scheme, host, port and path at most."""
 
     parts: Mapping[str, str]
@@ -147,8 +147,7 @@ _URL: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(Record):
     """A value or none."""
 
     has_value: bool = False

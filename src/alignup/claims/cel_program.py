@@ -7,13 +7,13 @@ that an expression ends where the scheduler would end it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from alignup.claims import cel_functions as cel
 from alignup.claims.cel_functions import BOOL, DYN, INT, STRING, EvaluationError, Optional, Type
 from alignup.claims.cel_syntax import CompileError, Node, NotUnderstood, Uint, parse
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from alignup.claims.objects import AttributeValue, Device
@@ -49,8 +49,7 @@ class _State:
 _Run: TypeAlias = Callable[[_State], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
+class _Compiled(Record):
     """A node with its type, ready to run."""
 
     type: Type
@@ -60,8 +59,7 @@ class _Compiled:
     is_constant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Record):
     """An expression that compiled."""
 
     run: _Run

@@ -6,11 +6,11 @@ and 1.35 tries pools in no order: where two of them match, nobody can say which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,7 @@ NEWEST: Final = "1.37"
 _UNSUPPORTED: Final = ("DRAOptionalNodeOperations", "DRADerivedAttributes", "DRADeviceCompatibilityGroups")
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(Record):
     """What a scheduler knows of devices."""
 
     admin_access: bool

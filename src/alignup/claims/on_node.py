@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -24,6 +23,7 @@ from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
+from alignup.records import Record, replace
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def numa_attribute_of(driver: str, device: Device) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedDevice:
+class ClaimedDevice(Record):
     """A device that a claim of a pod has."""
 
     claim: str
@@ -376,8 +375,7 @@ class _Node(Protocol):
     def admit(self, pod: Pod) -> Admission: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Record):
     """What a pod's claims come to on a node."""
 
     devices: tuple[ClaimedDevice, ...] = ()

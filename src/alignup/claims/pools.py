@@ -5,10 +5,10 @@ Source: `GatherPools` in `structured/internal/incubating` and `stable`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from alignup.kubernetes.node_fit import FIELD_NAME, meets
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +29,7 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOnNode:
+class PoolOnNode(Record):
     """A pool as one node sees it."""
 
     driver: str

@@ -6,7 +6,6 @@ take of its capacities, which values it has for constraints, which devices are i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +27,7 @@ from alignup.claims.objects import (
 from alignup.claims.pools import DeviceId, PoolOnNode, gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -53,8 +53,7 @@ class AllocationError(Exception):
         """`fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`."""
 
 
-@dataclass(frozen=True, slots=True)
-class InUse:
+class InUse(Record):
     """What allocated claims hold."""
 
     devices: frozenset[DeviceId]
@@ -84,8 +83,7 @@ def in_use(claims: Sequence[Claim], gates: Gates) -> InUse:
     return InUse(frozenset(devices), frozenset(shared), capacity)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Record):
     """What is asked of the allocator: devices for the claims of a pod on a node."""
 
     node: NodeObject
@@ -107,8 +105,7 @@ def question_of(node: NodeObject, resources: Resources, claims: Sequence[Claim],
     return Question(node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class Candidate(Record, eq=False):
     """A device of a pool that the node reaches."""
 
     id: DeviceId
@@ -118,8 +115,7 @@ class Candidate:
     """The place of its pool in the order of pools."""
 
 
-@dataclass(slots=True, eq=False)
-class Way:
+class Way(Record, eq=False, frozen=False):
     """One way to serve a request: the request itself, or one of its alternatives."""
 
     claim: int
@@ -139,8 +135,7 @@ class Way:
         return bool(self.wanted.admin_access)
 
 
-@dataclass(slots=True)
-class Problem:
+class Problem(Record, frozen=False):
     """The tables. Devices, ways, requests, claims, constraints and counters are counted from 0."""
 
     gates: Gates

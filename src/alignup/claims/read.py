@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from alignup.claims.objects import Allocated, Claim, Constraint, DeviceClass, No
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
 from alignup.kubernetes.node_object import NodeObject
+from alignup.records import Record
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
@@ -28,8 +28,7 @@ _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _DEEPEST: Final = 40
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Record):
     """The objects of a cluster that claims are allocated from."""
 
     slices: tuple[Slice, ...] = ()

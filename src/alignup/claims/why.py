@@ -6,7 +6,6 @@ alone, a claim without one constraint, the claims before. Every suggestion was t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace as changed
@@ -14,6 +13,7 @@ from msgspec.structs import replace as changed
 from alignup.claims.allocate import solve
 from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
 from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of, make_problem
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,7 @@ _STEPS: Final = 2_000_000
 _MOST_SHOWN: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Record):
     """Why claims cannot be allocated."""
 
     claim: str

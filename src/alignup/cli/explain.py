@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -28,6 +27,7 @@ from alignup.cli.inputs import (
 )
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
+from alignup.records import replace
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import reduce
 from itertools import count
 from operator import or_
@@ -26,6 +25,7 @@ from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodReading, VersionProfile, parse_version
 from alignup.node import Node
+from alignup.records import Record
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,8 +47,7 @@ REASONS: Final = (
 a pod that brings another policy than the node has, and the scheduler's for claims that cannot be allocated."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evaluation:
+class Evaluation(Record, eq=False):
     """The answer of each node of a cluster to a pod."""
 
     admitted: npt.NDArray[np.bool_]

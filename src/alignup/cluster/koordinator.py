@@ -6,7 +6,6 @@ know. CPUs and memory count as taken where the node's managers gave them out; wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Fit
@@ -17,6 +16,7 @@ from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
 from alignup.koordinator.scheduling import Demand, NodeView, Verdict, evaluate
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +35,7 @@ REPORTED: Final = {
 _THOUSANDTHS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVerdict:
+class NodeVerdict(Record):
     """The verdict and score of a scheduler for one node."""
 
     node: str

@@ -7,7 +7,6 @@ hand out, and those that no device plugin has reported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.node_sums import allocatable_sums, requested
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
+from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ def _device_counts(node: Node) -> dict[str, int]:
 _MILLI: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(Record):
     """The first resource that a node has too little of."""
 
     resource: str

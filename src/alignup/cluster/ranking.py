@@ -7,7 +7,6 @@ node without NUMA management aligns nothing, whatever it admits; both are added 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from alignup.cluster.node_totals import Fit, Shortage, Totals
 from alignup.cluster.reasons import refusal_causes
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from alignup.node import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Record):
     """A node that would not take the pod."""
 
     node: str
@@ -41,8 +40,7 @@ class Refused:
     """A few words without amounts, equal for nodes that refuse the pod alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalGroup:
+class RefusalGroup(Record):
     """Nodes that would not take the pod for equal causes."""
 
     reason: str
@@ -53,8 +51,7 @@ class RefusalGroup:
     """The sentence of the first of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class Ranking(Record, eq=False):
     """The nodes that would take a pod, the best first, and the others."""
 
     order: npt.NDArray[np.intp]

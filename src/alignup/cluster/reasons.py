@@ -6,7 +6,6 @@ asked, the words come from the free amounts by NUMA node, for all nodes at once,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from alignup.machine.bits import bit_numbers
 from alignup.node.explain.cause import MOST_CAUSES, cause_of, without_requests
 from alignup.node.explain.trial import tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.records import Record
 from alignup.topology_manager.refusal_message import Offer, kind_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ _OTHERS: Final = {
 _TOGETHER: Final = "the containers do not fit together"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Record):
     """The facts about a node that its words depend on, besides what is free."""
 
     policy: int
@@ -59,8 +58,7 @@ class Layout:
     """The resources that its managers give out; nothing else is asked of it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layouts:
+class Layouts(Record, eq=False):
     """The layout of each node of a cluster; there are few that differ."""
 
     kinds: tuple[Layout, ...]

@@ -7,7 +7,6 @@ Every step of a plan was tried on copies of the nodes, whose own decisions it sh
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.cluster.cluster import Cluster
 from alignup.cluster.node_totals import Totals, demand_key
 from alignup.errors import AlignupError, InputError
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +39,7 @@ _MOST_ATTEMPTS: Final = 50
 _STRATEGY: Final = "most-allocated"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Record):
     """The facts about a pod that decide whether it may go for others."""
 
     priority: int = 0
@@ -52,8 +51,7 @@ class Standing:
     """Whether a controller makes another one in its place; a pod that would be lost is never evicted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One step of a plan."""
 
     action: str
@@ -70,8 +68,7 @@ class Step:
         return found if self.action == "evict" else {**found, "numaNodes": list(self.numa_nodes) or None}
 
 
-@dataclass(frozen=True, slots=True)
-class RoomPlan:
+class RoomPlan(Record):
     """How waiting pods find a place."""
 
     steps: tuple[Step, ...]
@@ -110,8 +107,7 @@ class RoomPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Record):
     """Who may go, and which sets of pods are the lesser loss."""
 
     standings: Mapping[str, Standing] = field(default_factory=dict)

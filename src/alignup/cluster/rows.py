@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.quantity import LARGEST
 from alignup.kubernetes.versions import VersionProfile
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -58,8 +58,7 @@ def row_of_node(node: Node) -> Row:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAmounts:
+class NodeAmounts(Record):
     """The facts about a node of which only amounts are known; each amount comes once for each NUMA node."""
 
     numa_nodes: int

@@ -9,7 +9,6 @@ until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go bac
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 from collections import Counter
 from random import Random
@@ -411,8 +410,7 @@ _CHANGES_KEPT: Final = 1 << 20
 """Changes of nodes that are remembered until all demands are forgotten."""
 
 
-@dataclasses.dataclass(slots=True)
-class Demand:
+class Demand(Record, frozen=False):
     """What pods that ask for the same are told by every node."""
 
     pod: Pod
@@ -432,7 +430,7 @@ class Demand:
     """The arrays of the answer as the compiled board writes them."""
     judged: int
     """The number of changes that the answer takes into account; -1: none was given yet."""
-    causes: dict[int, str] = dataclasses.field(default_factory=dict)
+    causes: dict[int, str] = field(default_factory=dict)
     """By index, why nodes refuse, of those that have not changed since they were asked."""
 
 

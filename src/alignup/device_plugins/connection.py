@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
@@ -25,6 +24,7 @@ from alignup.device_plugins.messages import (
     without_unknown_nodes,
 )
 from alignup.errors import InputError
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -48,8 +48,7 @@ _REST: Final = 4
 """A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """Seconds that a plugin has for a call."""
 
     connect: float = 10.0

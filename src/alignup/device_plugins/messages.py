@@ -7,7 +7,6 @@ left to `alignup.device_plugins.connection`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import AllocationError, InputError
 from alignup.machine.device_inventory import Device
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -47,8 +47,7 @@ class DevicePluginError(AllocationError):
         self.resource = resource
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Record):
     """The request of a plugin to be connected to."""
 
     resource: str

@@ -18,7 +18,6 @@ import logging
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import grpc
@@ -35,6 +34,7 @@ from alignup.device_plugins.messages import (
     without_unknown_nodes,
 )
 from alignup.errors import InputError
+from alignup.records import Record
 from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, system_errors
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ _MOST_RESOURCES: Final = 256
 _DEFAULT_LIMITS: Final = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class PluginStatus:
+class PluginStatus(Record):
     """How a plugin does."""
 
     resource: str

@@ -20,16 +20,15 @@ nodes they can be as many as there are combinations of all lists but the last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
 from alignup.errors import InputError
 from alignup.koordinator.effective import BEST_EFFORT, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
+from alignup.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredHint:
+class ScoredHint(Record):
     """A hint with Koordinator's two additions: whether it falls short of the request, and a weight."""
 
     mask: int | None
@@ -159,8 +158,7 @@ _NO_PREFERENCE = ScoredHint(None, preferred=True)
 _IMPOSSIBLE = ScoredHint(None, preferred=False, unsatisfied=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Record):
     """The best hint, whether the pod may come in with it, and if not, why not (sorted)."""
 
     hint: ScoredHint

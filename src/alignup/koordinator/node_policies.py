@@ -7,7 +7,6 @@ rules are in `alignup.koordinator.effective` and `alignup.koordinator.occupancy`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from alignup.koordinator.occupancy import (
     pod_occupancy,
     rounds,
 )
+from alignup.records import Record, replace
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
 
-@dataclass(frozen=True, slots=True)
-class ExclusivePolicy:
+class ExclusivePolicy(Record):
     """A policy that merges only the hints that exclusivity permits.
 
     Args:
@@ -95,8 +94,7 @@ class ExclusivePolicy:
         return all(_lists(left)) and not self.mixes(mask)
 
 
-@dataclass(frozen=True, slots=True)
-class ExclusiveScope:
+class ExclusiveScope(Record):
     """A scope that refuses what mixes after all, and names the pods that exclusivity keeps a pod away from.
 
     Args:

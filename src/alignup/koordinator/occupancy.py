@@ -6,11 +6,11 @@ The design document's rules are functions over masks here; the policies of one n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.koordinator.effective import PREFERRED, REQUIRED
 from alignup.machine.bits import union
+from alignup.records import Record
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     Hints: TypeAlias = HintList | Sequence[TopologyHint]
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(Record):
     """Two masks of NUMA nodes: held by pods in a single node, held by pods across several. They may overlap.
 
     Bit i is NUMA node i, in whichever numbering the caller keeps.
@@ -78,8 +77,7 @@ _MOST_LISTED: Final = 4096
 """Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Avoidance:
+class Avoidance(Record):
     """The NUMA nodes, as masks, that hints may not name."""
 
     alone: int = 0

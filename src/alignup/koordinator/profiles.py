@@ -26,7 +26,6 @@ what a "single" pod has, and a node with pods of both kinds counts as shared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.errors import InputError
@@ -43,6 +42,7 @@ from alignup.koordinator.effective import (
     mismatch_sentence,
 )
 from alignup.koordinator.occupancy import Occupancy, document_score, mixes
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +53,7 @@ Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
 """(requested including the new pod, capacity) of each resource on one set of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
+class PlacedPod(Record):
     """A pod on a node: the NUMA nodes of its CPU set and of all its resources, as masks, and its policy."""
 
     cpu_nodes: int
@@ -62,8 +61,7 @@ class PlacedPod:
     policy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusivity:
+class Exclusivity(Record):
     """The exclusivity of the new pod (`Required`, `Preferred`, anything else: none), and what the other pods hold."""
 
     wanted: str

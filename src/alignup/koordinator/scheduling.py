@@ -6,7 +6,6 @@ profile of `alignup.koordinator.profiles` answers. The caller says what a node h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -27,13 +26,13 @@ from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy, exclusivity_sentence, holding_words
 from alignup.koordinator.profiles import Exclusivity, Profile, Utilisations
 from alignup.machine.bits import bit_numbers, bit_set
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Record):
     """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them."""
 
     policy: str
@@ -45,8 +44,7 @@ class NodeView:
     """The kernel's ids of the NUMA nodes; empty: their positions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """How far a pod came. None: not reached, or refused there."""
 
     prefilter: Status
@@ -105,8 +103,7 @@ def evaluate(
     return _Alignment(demands, node, profile, spec, policy, exclusive).verdict()
 
 
-@dataclass(frozen=True, slots=True)
-class _Alignment:
+class _Alignment(Record):
     """One pod, one node, and a policy that is not empty."""
 
     demands: Sequence[Demand]
@@ -183,8 +180,7 @@ MAX_NODES: Final = 16
 """Every set of NUMA nodes is looked at, in the order of the definition. More would take too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Record):
     """One resource on one machine: per NUMA node how much there is and how much is free, and the request."""
 
     resource: str
@@ -193,8 +189,7 @@ class Demand:
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Record):
     """The amounts that each NUMA node gives, by position and resource, and the resources that left a rest (sorted)."""
 
     amounts: Mapping[int, Mapping[str, int]]

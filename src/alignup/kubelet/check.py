@@ -6,7 +6,6 @@ The states of CPU manager and memory manager are checked as `validateState` of `
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +19,7 @@ from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
+from alignup.records import replace
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:

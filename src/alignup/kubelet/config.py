@@ -6,13 +6,13 @@ The result is plain fields; their meaning is decided by `alignup.kubernetes.kube
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, NodeFiles, read_file
 from alignup.kubernetes.kubelet_config import configuration_fields
+from alignup.records import Record
 
 if TYPE_CHECKING:
     import os
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _DROP_IN: Final = ".conf"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Record):
     """The fields of a KubeletConfiguration as they are in effect."""
 
     fields: Mapping[str, Any]

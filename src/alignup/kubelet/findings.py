@@ -7,13 +7,13 @@ quotation marks are its own, from its log. What is found is decided in `alignup.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from alignup.records import Record, json_fields
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+
+class Finding(Record):
     """Something in the files of a kubelet that is not as it should be."""
 
     kind: str
@@ -28,7 +28,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, str]:
         """Return the finding in JSON's types."""
-        return asdict(self)
+        return json_fields(self)
 
 
 def finding(kind: str, file: str, text: str, message: str = "") -> Finding:

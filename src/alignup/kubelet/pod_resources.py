@@ -5,7 +5,6 @@ They are asked for over the socket in `alignup.kubelet.pod_resources_client`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from alignup.errors import InputError, errors_in
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, devices_near
+from alignup.records import Record, field
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 from alignup.topology_manager.admission import MemoryBlock
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.layout import NodeFiles
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerResources:
+class ContainerResources(Record):
     """The resources that a container has for itself, as the kubelet tells them."""
 
     name: str
@@ -35,8 +34,7 @@ class ContainerResources:
     """Ids by resource, sorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodResources:
+class PodResources(Record):
     """The resources of a pod: of its containers and its sidecars, without other init containers."""
 
     namespace: str
@@ -53,8 +51,7 @@ class PodResources:
         return bool(self.cpus or self.memory) or any(one.cpus or one.memory or one.devices for one in self.containers)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocatable:
+class Allocatable(Record):
     """The resources that there are to give when nobody has any."""
 
     cpus: CPUSet

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,7 @@ _POD: Final = re.compile(r"pod([0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{1
 _CONTAINER: Final = re.compile(r"([0-9a-f]{64}|[\w.-]+)(?:\.scope)?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Record):
     """One process."""
 
     pid: int

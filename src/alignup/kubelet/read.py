@@ -9,7 +9,6 @@ from __future__ import annotations
 import os  # noqa: TC003  # evaluated by whoever asks for the types of the options
 from collections.abc import Mapping, Sequence  # noqa: TC003  # as above
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
@@ -27,7 +26,7 @@ from alignup.machine.device_inventory import Device, devices_near
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
-from alignup.records import replace
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -42,8 +41,7 @@ _LISTS_ACTIVE_PODS: Final = 34
 """From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecords:
+class NodeRecords(Record):
     """All that is known of a node, before anything is made of it."""
 
     files: NodeFiles
@@ -64,8 +62,7 @@ class NodeRecords:
     """The kubelet's release, where it is newer than those known and so judged as the newest; empty: it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletNode:
+class KubeletNode(Record):
     """A node as its kubelet has it, with the records that it was made of."""
 
     node: Node

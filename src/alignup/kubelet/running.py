@@ -5,21 +5,20 @@ A flag overrides the configuration file's field (`cmd/kubelet/app/server.go`, ku
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubelet.processes import process_ids, text_of
 from alignup.kubernetes.policy_options import GO_BOOLEANS
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class RunningKubelet:
+class RunningKubelet(Record):
     """A kubelet's process."""
 
     pid: int

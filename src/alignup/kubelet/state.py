@@ -5,7 +5,7 @@ The files of one manager each are read in `cpu_state`, `memory_state` and `devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from alignup.kubelet.memory_state import MemoryState, NumaNodeState, read_memory
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 _DAMAGED = "; alignup node check tells what a kubelet does about it"
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletState:
+class KubeletState(Record):
     """The checkpoints of a kubelet's managers; None where there is no file."""
 
     cpu: CpuState | None = None

@@ -5,12 +5,12 @@ For containers of a kubelet and for leases alike. Where processes are is read in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.kubelet.processes import Process, device_file
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _LEAST_SHARE: Final = 100
 """Memory elsewhere is told from 1 MiB on, and from a hundredth of all: a process has pages from before it was bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Record):
     """The place that a container or a lease has on the machine."""
 
     name: str
@@ -42,8 +41,7 @@ class Seat:
     """The paths of device files that its processes must see."""
 
 
-@dataclass(frozen=True, slots=True)
-class Misplaced:
+class Misplaced(Record):
     """A process that does not sit where it should."""
 
     kind: str

@@ -11,11 +11,11 @@ import errno
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError
 from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,8 +46,7 @@ _WORDS: Final = 16
 """Enough for the 1024 NUMA nodes that a kernel can be built for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Record):
     """The CPUs and memory policy of a thread, to be restored later."""
 
     thread: int

@@ -8,7 +8,6 @@ words about who holds what, and the file or the agent that keeps the leases, are
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
@@ -20,6 +19,7 @@ from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
+from alignup.records import replace
 from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
 from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.scope import Scope, make_scope

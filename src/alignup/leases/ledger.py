@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +24,7 @@ from alignup.leases.request import Claim, Question
 from alignup.leases.wait_queue import PassingRules, Queue
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,8 +39,7 @@ _PASSING: Final = 16
 """How many of those behind others are looked at when something is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """The most that each user but root may hold; None: no limit."""
 
     leases: int | None = 4096
@@ -52,8 +51,7 @@ class Limits:
     """By resource; one that is missing has no limit."""
 
 
-@dataclass(slots=True)
-class _Holdings:
+class _Holdings(Record, frozen=False):
     """What one user holds and waits for."""
 
     leases: dict[str, LeaseRecord] = field(default_factory=dict)

@@ -7,7 +7,6 @@ machine is the one at hand, and how leases of it are told from those of another.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from alignup.machine.load import HERE, AskDriver, load_with_devices
 from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.processes.identity import host_identity
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +32,7 @@ __all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Record):
     """A machine that work can be placed on."""
 
     machine: Machine

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
@@ -16,6 +15,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -40,16 +40,14 @@ _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
 
 
-@dataclass(frozen=True, slots=True)
-class PartOf:
+class PartOf(Record):
     """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
 
     rank: int
     parts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """A request for CPUs, memory and devices. All amounts are of the one process that asks."""
 
     cpus: int = 0
@@ -66,8 +64,7 @@ class Request:
     """The release whose managers are to decide; None: whoever decides says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Record):
     """A question to a device plugin: which `size` of the available devices it prefers."""
 
     resource: str
@@ -76,16 +73,15 @@ class Question:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Record):
     """A request, and what else its lease will say."""
 
     request: Request
     holder: ProcessIdentity
     """The process whose lease it will be: it ends with the process at the latest."""
-    command: str = field(kw_only=True)
+    command: str
     """What the process is, for people."""
-    name: str = field(kw_only=True)
+    name: str
     """The lease's name if the request has none; a number is added if it is in use."""
     keeper: ProcessIdentity | None = None
     """A process that outlives the holder if something that the holder started does; the lease then ends with it."""

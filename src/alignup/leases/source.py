@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
 from alignup.leases.evidence import check_release, lease_liveness, living
 from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -9,7 +9,6 @@ to a snapshot.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -20,6 +19,7 @@ from alignup.machine.cpu_groups import make_cores, number_groups
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import Machine
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +37,7 @@ _MOST_DIGITS: Final = 18
 _FARTHEST: Final = 1 << 31
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Record, frozen=False):
     """Objects of each kind, in the order of the document. Sets of CPUs are ints as bit sets."""
 
     packages: list[tuple[int | None, int]] = field(default_factory=list)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -25,6 +24,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
+from alignup.records import Record, replace
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
@@ -62,8 +62,7 @@ class _Object(msgspec.Struct, rename="camel"):
     zones: list[Zone] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Record):
     """The facts about a node that an object carries."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +20,7 @@ STRANDED = (
 _DIGITS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """One resource in one place of a node."""
 
     resource: str
@@ -30,8 +30,7 @@ class Place:
     """What pods can have in all: CPUs, bytes, devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Record):
     """How much of one resource in one place was held, as parts of what is allocatable."""
 
     place: Place
@@ -42,8 +41,7 @@ class Use:
     """After steps that are spread evenly over the scenario."""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Record, frozen=False):
     """Numbers of pods and containers; two of them can be added."""
 
     steps: int = 0
@@ -105,8 +103,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Record):
     """What came of one scenario."""
 
     name: str
@@ -138,8 +135,7 @@ class NodeReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Record):
     """What came of several scenarios under one configuration."""
 
     nodes: Sequence[NodeReport]

@@ -5,7 +5,6 @@ How full NUMA nodes are is read from the providers' free amounts, since `Holding
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError
@@ -14,6 +13,7 @@ from alignup.machine.bits import bit_set
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
+from alignup.records import Record
 from alignup.replay.report import Counts, NodeReport, Place, Use
 from alignup.replay.steps import Admit, Step, apply_step, errors_of_step
 from alignup.topology_manager.refusal_message import blamed
@@ -154,8 +154,7 @@ def _resources_of(node: Node, pod: Pod, refusal: Refusal) -> list[str]:
     return [resource for resource, count in asked.items() if count > len(free[resource])] or list(asked)
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Record):
     """A topology policy, and perhaps a scope; all else stays as a scenario has it."""
 
     policy: str

@@ -6,7 +6,6 @@ container holds is drawn once, however long it holds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element
@@ -18,6 +17,7 @@ from alignup.node.pictures.overlay import Layer, Sign, amounts_layer, holding_la
 from alignup.node.pictures.page import containers_table, heading, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
+from alignup.records import Record, field
 from alignup.replay.scenario import admission_dict
 from alignup.replay.steps import Admit, Resize, Start, Step, apply_step, errors_of_step
 
@@ -45,8 +45,7 @@ font-size:12px}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(Record):
     """What is to be seen after one step."""
 
     layers: tuple[str, ...]
@@ -58,8 +57,7 @@ class _Frame:
     details: tuple[Element, ...] = ()
 
 
-@dataclass(slots=True)
-class _Film:
+class _Film(Record, frozen=False):
     """What has been drawn so far of one scenario."""
 
     number: int

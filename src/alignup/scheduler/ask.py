@@ -6,13 +6,13 @@ The same state as the extender's is filled from lists, without a watch. Needs th
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alignup.cluster.cluster import Cluster
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.node_resource_topology.nodes import node_of
+from alignup.records import Record, replace
 from alignup.scheduler.api_client import (
     BUDGETS,
     MISSING,
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 
-@dataclass(frozen=True, slots=True)
-class AskedCluster:
+class AskedCluster(Record):
     """What a cluster said at one moment."""
 
     nodes: Mapping[str, Node]

@@ -6,7 +6,6 @@ The state is kept by `alignup.scheduler.state`; the wire format is that of `exte
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from alignup.cluster.node_totals import demand_key
 from alignup.cluster.room import fewest_victims, without
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import bit_numbers
+from alignup.records import Record, field
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import Budget, WatchedPod, rules_of
 
@@ -38,8 +38,7 @@ _MOST_KEPT: Final = 64
 _MOST_TOLD: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(Record):
     """The nodes that can take a pod, and why each other node cannot."""
 
     passed: list[str] = field(default_factory=list)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ import msgspec
 
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
+from alignup.records import replace
 from alignup.scheduler.api_client import (
     BINDING,
     BUDGETS,

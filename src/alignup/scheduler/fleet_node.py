@@ -5,13 +5,13 @@ Pure: what goes to the API server is returned; `alignup.scheduler.fleet` sends i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.node_sums import allocatable_sums, requested
 from alignup.node_resource_topology.write import topology_object
+from alignup.records import Record
 from alignup.scheduler.report import Holdings, annotations_of, restored_node
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ _MOST_PODS: Final = 110
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Record):
     """Why a kubelet rejects a pod, in its own words."""
 
     reason: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.errors import AlignupError
+from alignup.records import Record
 from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, ApiError, object_path
 from alignup.scheduler.objects import Metadata, decode_pod
 from alignup.scheduler.watch import decode_list
@@ -36,8 +36,7 @@ def _seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Record):
     """Seconds of a lease; client-go has 15, 10 and 2."""
 
     lease: int = 10

@@ -12,11 +12,11 @@ where the kubelet would most likely place it, until the object catches up: its f
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from alignup.errors import AlignupError
 from alignup.node_resource_topology.write import fingerprint
+from alignup.records import replace
 from alignup.scheduler.report import Holdings, PodHolding, holdings_of, pod_holding, restored_node
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # msgspec reads annotations
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
+from alignup.records import Record, field
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
     return Rules(standings, {one.name: one.status.disruptions_allowed for one in budgets})
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedPod:
+class WatchedPod(Record):
     """A pod, with the facts that its requests do not tell."""
 
     pod: Pod

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from alignup.errors import AlignupError
+from alignup.records import Record
 from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
 from alignup.scheduler.ask import why_rejected
 from alignup.scheduler.objects import PodObject, decode_pod
@@ -26,8 +26,7 @@ FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Record):
     """Which pods are deleted, and how fast."""
 
     reasons: frozenset[str] = frozenset({"TopologyAffinityError"})

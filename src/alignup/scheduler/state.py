@@ -8,7 +8,6 @@ Questions about the state are answered in `alignup.scheduler.extender_answers`.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
+from alignup.records import Record
 from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description, Report, decode_holdings
 
@@ -297,8 +297,7 @@ Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Judgement:
+class Judgement(Record, eq=False):
     """The answer of all nodes to a pod, by the view's numbers of the nodes."""
 
     admitted: npt.NDArray[np.bool_]

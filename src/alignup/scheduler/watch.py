@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 
 from alignup.errors import AlignupError, InputError
+from alignup.records import Record
 from alignup.scheduler.api_client import GONE, JSON, Api, ApiError, Status
 from alignup.text.json_text import decode_json, without_depths
 
@@ -70,8 +70,7 @@ class Sink(Protocol[T]):
         """Take in an object that was deleted, or that the query no longer selects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calls(Generic[T]):
+class Calls(Record, Generic[T]):
     """A sink that hands objects to three functions."""
 
     listed: Callable[[list[T]], None]
@@ -79,8 +78,7 @@ class Calls(Generic[T]):
     gone: Callable[[T], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Pauses:
+class Pauses(Record):
     """Seconds between attempts."""
 
     first: float = 0.1

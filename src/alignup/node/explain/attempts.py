@@ -5,7 +5,6 @@ The node that is explained is never changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
@@ -13,6 +12,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.policy_options import set_options
 from alignup.node.explain.manifests import Manifest, quantity
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,8 +25,7 @@ MOST_ATTEMPTS: Final = 1000
 """So that an explanation takes bounded time; attempts beyond it find nothing."""
 
 
-@dataclass(slots=True)
-class Attempts:
+class Attempts(Record, frozen=False):
     """A node and a pod to try changes on.
 
     Args:

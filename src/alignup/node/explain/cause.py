@@ -7,7 +7,6 @@ passes, or the pod as a whole does, if none of the resources named were requeste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
@@ -18,6 +17,7 @@ from alignup.node.explain.trial import Question, Trial, tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.memory.provider import lacking
 from alignup.providers.pod_pool import empty_shared_pool
+from alignup.records import Record, replace
 from alignup.text.byte_sizes import amount_in, counted, shared_unit
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.scope import Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Record):
     """Why a pod was refused."""
 
     sentence: str

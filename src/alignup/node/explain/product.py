@@ -5,12 +5,12 @@ The decision itself does not walk the product, and neither does `reachable`, whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from itertools import islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.records import Record
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.refusal_message import mask_pairs
 
@@ -29,8 +29,7 @@ Hint = tuple[int | None, bool]
 """A mask of positions (None: any NUMA node), and whether it is preferred."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Record):
     """One permutation: a hint of each list, and what they merge into."""
 
     hints: tuple[Hint, ...]
@@ -43,8 +42,7 @@ class Row:
     """False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Record):
     """The cross product of the hints of one decision."""
 
     resources: tuple[str, ...]

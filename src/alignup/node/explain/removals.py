@@ -6,7 +6,6 @@ A pair is ruled out without a trial only where sums, over all pairs at once, sho
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import asked_by
+from alignup.records import Record, field
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ _LARGEST: Final = 1 << 62
 """More than any machine has of anything, and twice of it still fits into 64 bits unsigned."""
 
 
-@dataclass(slots=True)
-class _Holder:
+class _Holder(Record, frozen=False):
     """A pod on the node, with what it holds by resource and position of the NUMA node."""
 
     uid: str

@@ -6,13 +6,13 @@ The decision is the node's own; nothing is decided or put into words here.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
+from alignup.records import Record, field, replace
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
 from alignup.topology_manager.scope import KUBELET, Refusal
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
 
-@dataclass(slots=True)
-class Question:
+class Question(Record, frozen=False):
     """One container, or the pod as a whole, at the moment when the providers were asked about it."""
 
     container: Container | None
@@ -47,8 +46,7 @@ class Question:
     """The amounts asked for and free when it could not, for the container that it was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Record):
     """What happened when a pod was admitted."""
 
     pod: Pod
@@ -126,8 +124,7 @@ def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
     return ruling.ruled, ruling.name
 
 
-@dataclass(slots=True)
-class _Notes:
+class _Notes(Record, frozen=False):
     """What the watched providers have answered so far."""
 
     pod: Pod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from alignup.records import replace
 from alignup.text.byte_sizes import amount_in, shared_unit, short_bytes
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ than common sans-serif fonts, since the reader's font is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from unicodedata import combining, east_asian_width
+
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +27,7 @@ Key = tuple[str | int, ...]
 """The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0, "hugepages-2Mi")`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Record):
     """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it."""
 
     kind: str

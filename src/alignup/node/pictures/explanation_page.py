@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.device_inventory import Device
@@ -21,6 +20,7 @@ from alignup.node.explain.words import (
 )
 from alignup.node.pictures.page import Table, fragment, heading, holders_table, listed, page, paragraph, scrolling
 from alignup.node.pictures.picture import Scene, draw
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

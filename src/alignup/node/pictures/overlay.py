@@ -7,13 +7,13 @@ of many devices depend on all containers, and are drawn for each moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement
 
 from alignup.node.pictures.boxes import CELL_FONT, Box, Key, drawable, fitted, framed, in_rows, text_width, walk
 from alignup.node.pictures.svg import add, svg_text
+from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ _SIGN_FONT: Final = 10
 _NARROWEST_PART: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Record):
     """Shapes, and the text that is to be above the shapes of all layers."""
 
     shapes: Element
@@ -175,8 +174,7 @@ _MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Record):
     """How one holder is shown."""
 
     text: str

@@ -5,12 +5,12 @@ Elements are built with the standard library, which escapes its input; text is m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, tostring
 
 from alignup.node.pictures.boxes import drawable
 from alignup.node.pictures.svg import add
+from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ th{border-bottom:1px solid #555}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Record):
     """A table of texts."""
 
     columns: Sequence[str]

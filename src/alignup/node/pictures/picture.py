@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
@@ -24,6 +23,7 @@ from alignup.node.pictures.overlay import (
 )
 from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
 from alignup.node.pictures.svg import box_layers, picture, svg_document
+from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ _LEAST_WIDTH: Final = 560
 _MARGIN: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Record):
     """What a picture shows."""
 
     title: str
