@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from alignup.scheduler.api_client import TOPOLOGIES, Api
+from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES, Api
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,6 +26,7 @@ KINDS = {
     "/apis/coordination.k8s.io/v1": ("leases",),
     "/apis/policy/v1": ("poddisruptionbudgets",),
     TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
+    CLAIMS: ("resourceslices", "deviceclasses", "resourceclaims"),
 }
 
 

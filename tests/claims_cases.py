@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
 NODE = "node-a"
@@ -257,3 +258,45 @@ def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "status": {"allocation": {"devices": {"results": results}}},
         }
     ]
+
+
+DRIVER = "gpu.example.com"
+GROUP = "resource.k8s.io/v1"
+
+
+def slice_of(nodes: Sequence[int | None], *, node: str = "n", driver: str = DRIVER) -> dict[str, Any]:
+    """Return a slice with a device near each of these NUMA nodes; None: it does not say."""
+    return {
+        "kind": "ResourceSlice",
+        "apiVersion": GROUP,
+        "metadata": {"name": f"{node}-{driver}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {"name": f"d{place}", "attributes": {} if numa is None else {NUMA: {"int": numa}}}
+                for place, numa in enumerate(nodes)
+            ],
+        },
+    }
+
+
+def class_of(driver: str = DRIVER) -> dict[str, Any]:
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    return {"kind": "DeviceClass", "apiVersion": GROUP, "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
+
+
+def template(count: int = 1, *drivers: str, name: str = "t", **exactly: Any) -> dict[str, Any]:
+    requests = [
+        {"name": driver.partition(".")[0], "exactly": {"deviceClassName": driver, "count": count, **exactly}}
+        for driver in drivers or (DRIVER,)
+    ]
+    spec = {"spec": {"devices": {"requests": requests}}}
+    metadata = {"name": name, "namespace": "default"}
+    return {"kind": "ResourceClaimTemplate", "apiVersion": GROUP, "metadata": metadata, "spec": spec}
+
+
+def claim_named(name: str) -> dict[str, Any]:
+    found = template(name=name)
+    return {**found, "kind": "ResourceClaim", "spec": found["spec"]["spec"]}

@@ -28,6 +28,7 @@ class Serving(options.Gathered):
         type=click.Choice(["open", "closed"]),
         default="open",
     )
+    require_dra_alignment: bool = options.require_dra_alignment
     tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
     tls_key: str | None = options.file("The key of the certificate.")
     client_ca: str | None = options.file(
@@ -83,7 +84,8 @@ async def serve_extender(how: Serving) -> None:
             leader = Leader(api, namespace, name, identity, complain=complain)
             if how.pod:
                 led = partial(label_leader, api, namespace, how.pod)
-        answers = Answers(ClusterState(how.strategy), fails_open=how.fail == "open")
+        state = ClusterState(how.strategy)
+        answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
         extender = Extender(
             api,
             answers,

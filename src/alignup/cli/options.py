@@ -335,6 +335,10 @@ resources: Final = file(
     *("--resources", "-r"),
     multiple=True,
 )
+require_dra_alignment: Final = flag(
+    "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last.",
+    "--require-dra-alignment",
+)
 kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", "--kubeconfig")
 state: Final = value(
     "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",

@@ -52,9 +52,7 @@ def command(
         "--replicas",
     ),
     resources: tuple[str, ...] = options.resources,
-    require_dra_alignment: bool = options.flag(
-        "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last."
-    ),
+    require_dra_alignment: bool = options.require_dra_alignment,
     as_json: bool = options.json("a pod"),
     pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:

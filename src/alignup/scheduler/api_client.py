@@ -41,7 +41,10 @@ NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+CLAIMS: Final = "/apis/resource.k8s.io/v1"
+"""The path of the objects by which devices are claimed."""
 BINDING: Final = "binding"
+FORBIDDEN: Final = 403
 MISSING: Final = 404
 CONFLICT: Final = 409
 GONE: Final = 410

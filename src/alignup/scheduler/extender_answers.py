@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 HIGHEST_SCORE: Final = 10
 UNKNOWN: Final = "NUMA: nothing is known of the node"
+FAR: Final = "NUMA: the devices of its claims would not be near its CPUs and memory, or that cannot be told"
 UNCERTAIN: Final = "NUMA: the node has not reported its last pods yet"
 _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
+_FIRST_SCORE: Final = {True: 8, None: 4, False: 0}
+"""Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add up to 2."""
 _ASKED_WITHIN: Final = 600.0
 _MOST_KINDS: Final = 100
 _MOST_KEPT: Final = 64
@@ -60,11 +63,15 @@ class Answers:
     Args:
         state: the cluster.
         fails_open: let nodes pass of which nothing is known.
+        requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs and memory, or where
+            that cannot be told; else these come last.
     """
 
-    def __init__(self, state: ClusterState, *, fails_open: bool = True) -> None:
+    def __init__(self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False) -> None:
         self.state = state
         self.fails_open = fails_open
+        self.requires_near = requires_near
+        self._met: tuple[object, dict[str, bool | None]] = (), {}
         self._last: tuple[int, object, Judgement] | None = None
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
         """What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often."""
@@ -81,7 +88,7 @@ class Answers:
         """
         self._remember(pod, now)
         kept = self._kept.get(demand_key(pod.pod))
-        state = self.state.view.version, self.fails_open, list(self.state.uncertain), names
+        state = self._version(pod), self.fails_open, list(self.state.uncertain), names
         if kept is not None and kept[0] == state:
             found = kept[1]
         else:
@@ -111,12 +118,34 @@ class Answers:
         if uncertain:
             found.passed[:] = [name for name in found.passed if name not in uncertain]
             found.unresolvable.update(dict.fromkeys(uncertain, UNCERTAIN))
+        far = [name for name in found.passed if not self._is_near_enough(pod.pod, name)]
+        if far:
+            found.passed[:] = [name for name in found.passed if name not in set(far)]
+            found.unresolvable.update(dict.fromkeys(far, FAR))
         return found
+
+    def _version(self, pod: WatchedPod) -> object:
+        """Return what changes when the answer to a pod may."""
+        return self.state.view.version, self.state.claims.version if pod.pod.constraints.claims else ()
+
+    def _meet(self, pod: Pod, name: str) -> bool | None:
+        """Return what `ClusterState.meet` does; a scheduler asks twice for each, mostly with no change between."""
+        key = self.state.view.version, self.state.claims.version, demand_key(pod)
+        if self._met[0] != key:
+            self._met = key, {}
+        met = self._met[1]
+        if name not in met:
+            met[name] = self.state.meet(pod, name)
+        return met[name]
+
+    def _is_near_enough(self, pod: Pod, name: str) -> bool:
+        return not (self.requires_near and pod.constraints.claims) or self._meet(pod, name) is True
 
     def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
         """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
 
-        Strategies score to a hundred, of which every full ten are worth one here.
+        Strategies score to a hundred, of which every full ten are worth one here. For a pod with claims nodes come
+        first where its devices would be near its CPUs and memory.
 
         Raises:
             InputError: as `filter`.
@@ -126,7 +155,11 @@ class Answers:
         scores = np.zeros(len(numbers))
         known = numbers >= 0
         scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
-        whole: list[int] = np.floor(scores * (HIGHEST_SCORE / _HUNDRED)).astype(np.int64).tolist()
+        has_claims = bool(pod.pod.constraints.claims)
+        most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
+        whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
+        if has_claims:
+            return [score + _FIRST_SCORE[self._meet(pod.pod, name)] for score, name in zip(whole, names, strict=True)]
         return whole
 
     def evaluate(self, pods: Sequence[Pod]) -> dict[str, Any]:
@@ -182,6 +215,8 @@ class Answers:
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
         """Return whether one node can take a pod now."""
+        if not self._is_near_enough(pod.pod, name):
+            return False
         member = self.state.members.get(name)
         if member is None:
             return self.fails_open
@@ -206,9 +241,9 @@ class Answers:
                 admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
             except InputError:
                 continue
-            fits = [name for name, takes in zip(names, admitted.tolist(), strict=True) if takes]
-            if any(name not in uncertain for name in fits):
-                return next(name for name in fits if name not in uncertain)
+            for name in compress(names, admitted.tolist()):
+                if name not in uncertain and self._is_near_enough(pod.pod, name):
+                    return name
         return ""
 
     def forget(self, uid: str) -> None:

@@ -10,17 +10,19 @@ import time
 from collections import OrderedDict
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
 from alignup.records import replace
 from alignup.scheduler.api_client import (
     BINDING,
     BUDGETS,
+    CLAIMS,
     MERGE,
     NODES,
     PODS,
@@ -43,6 +45,7 @@ from alignup.scheduler.objects import (
 )
 from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -82,6 +85,10 @@ class PodDecoder:
             warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
             return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+
+
+def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
+    return read(decode_json(data, "an object"), "it")
 
 
 class Extender:
@@ -137,10 +144,18 @@ class Extender:
             lambda one: state.report_gone(one.name),
         )
         follow = partial(Follower, api, pauses=pauses, complain=complain)
-        self.followers: tuple[Follower[NodeObject] | Follower[Report] | Follower[WatchedPod], ...] = (
+        self.followers: tuple[Follower[Any], ...] = (
             follow(NODES, decode_node, nodes),
             follow(PODS, self._decode, pods, query=BOUND_PODS),
             follow(TOPOLOGIES, decode_report, reports),
+            *(
+                follow(f"{CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
+                for kind, read, sink in (
+                    ("resourceslices", read_slice, state.claims.slices),
+                    ("deviceclasses", read_class, state.claims.classes),
+                    ("resourceclaims", read_claim, state.claims.claims),
+                )
+            ),
         )
 
     @property

@@ -6,6 +6,7 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping  # noqa: TC003  # msgspec reads annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,17 +15,18 @@ import msgspec
 
 from alignup.cluster.room import Rules, Standing
 from alignup.errors import InputError
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
 from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
-from alignup.records import Record, field
+from alignup.kubernetes.wire import ClaimWire  # noqa: TC001  # msgspec reads annotations
+from alignup.records import Record, field, replace
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod import NodeConstraints, Pod
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -76,6 +78,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     affinity: dict[str, Any] | None = None
     topology_spread_constraints: list[dict[str, Any]] | None = None
     node_selector: dict[str, str] | None = None
+    resource_claims: list[ClaimWire] | None = None
 
     @property
     def is_particular(self) -> bool:
@@ -93,6 +96,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
+    resource_claim_statuses: list[ClaimWire] | None = None
 
 
 class PodObject(msgspec.Struct, rename="camel", gc=False):
@@ -247,7 +251,9 @@ class PodReader:
             key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
         uid = _static_uid(metadata) or metadata.uid or f"{metadata.namespace}/{metadata.name}"
-        pod = self._template(spec).renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept)
+        pod = self._template(spec)
+        made = {} if spec.resource_claims is None else _with_claims(pod, found.status.resource_claim_statuses or ())
+        pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,
@@ -272,14 +278,23 @@ class PodReader:
             raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
 
     def _known_template(self, spec: PodSpec) -> Pod:
-        asked = (spec.containers, spec.init_containers, spec.resources)
+        asked = (spec.containers, spec.init_containers, spec.resources, spec.resource_claims)
         key = _ENCODER.encode(asked)
         found = self._templates.get(key)
         if found is None:
             if len(self._templates) >= _MOST_TEMPLATES:
                 self._templates.clear()
-            found = self._templates[key] = pod_from_manifest(_manifest(spec))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+                found = self._templates[key] = pod_from_manifest(_manifest(spec))
         return found
+
+
+def _with_claims(pod: Pod, statuses: Iterable[ClaimWire]) -> dict[str, NodeConstraints]:
+    """Return the constraints of a pod with the names of the claims that were made of its templates."""
+    names = {one.name: one.resource_claim_name for one in statuses}
+    claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
+    return {"constraints": replace(pod.constraints, claims=claims)}
 
 
 def _static_uid(metadata: Metadata) -> str:
@@ -302,4 +317,6 @@ def _manifest(spec: PodSpec) -> dict[str, Any]:
     }
     if spec.resources is not None:
         fields["resources"] = spec.resources
+    if spec.resource_claims is not None:
+        fields["resourceClaims"] = msgspec.to_builtins(spec.resource_claims)
     return {"metadata": {"name": "template"}, "spec": fields}

@@ -9,30 +9,36 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
+from alignup.claims.on_node import ClaimProvider
+from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation
 from alignup.cluster.reasons import Layouts, layouts_of, refusal_texts
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.node_object import NodeObject
 from alignup.node import Node
 from alignup.records import Record
 from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description, Report, decode_holdings
+from alignup.topology_manager.hints import TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from alignup.claims.objects import Claim, DeviceClass, Slice
     from alignup.kubernetes.pod import Pod
     from alignup.scheduler.objects import WatchedPod
 
+_T = TypeVar("_T")
 SLOWEST_REPORT: Final = 60.0
 """Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says."""
 
@@ -50,6 +56,7 @@ class ClusterState:
 
     def __init__(self, strategy: str = "least-numa-nodes") -> None:
         self.view = View()
+        self.claims = WatchedClaims(self._more_is_free)
         self.strategy = strategy
         self.changed: set[str] = set()
         """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
@@ -57,7 +64,7 @@ class ClusterState:
         """Names of the nodes where the place of the last pods is not known."""
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
-        self._labels: dict[str, dict[str, str]] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._pods: dict[str, WatchedPod] = {}
         self._by_node: dict[str, dict[str, WatchedPod]] = {}
         self._assumed: set[str] = set()
@@ -153,14 +160,28 @@ class ClusterState:
             member.bind(pod, mask, now)
             self.view.refresh(member)
 
+    # Claims.
+
+    def meet(self, pod: Pod, name: str) -> bool | None:
+        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told."""
+        member = self.members.get(name)
+        if not isinstance(member, ExactMember):
+            return None
+        try:
+            return self.claims.meet(pod, member.node, NodeObject(name, self._labels.get(name, {})))
+        except AlignupError:  # a claim that was not seen yet, or that the scheduler allocates otherwise
+            return None
+
+    def _more_is_free(self, names: Iterable[str]) -> None:
+        self.changed.update(names)
+
     # Nodes, and what they report.
 
     def node_seen(self, name: str, labels: Mapping[str, str]) -> None:
-        """Take in a Node object; of its labels only Koordinator's counts."""
-        kept = {NODE_LABEL: labels[NODE_LABEL]} if NODE_LABEL in labels else {}
-        before = self._labels.get(name)
-        self._labels[name] = kept
-        if name in self._reports and (kept != (before or {}) or name not in self.members):
+        """Take in a Node object; of its labels Koordinator's counts, and those by which it reaches devices."""
+        before = _own_labels(self._labels.get(name, {}))
+        self._labels[name] = labels
+        if name in self._reports and (_own_labels(labels) != before or name not in self.members):
             self._try_to_make(self._reports[name])
 
     def node_gone(self, name: str) -> None:
@@ -243,7 +264,7 @@ class ClusterState:
         if report.description is None:
             made = AmountsMember(name, report.topology(), pods)
         else:
-            template = self._descriptions.template(report.description, self._labels.get(name, {}))
+            template = self._descriptions.template(report.description, _own_labels(self._labels.get(name, {})))
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
             made = ExactMember(name, template, pods, holdings)
         self.view.put(made)
@@ -290,6 +311,115 @@ class ClusterState:
             return True
         self._unordered.pop(member.name, None)
         return False
+
+
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a Node object that change what its kubelet decides."""
+    return {NODE_LABEL: labels[NODE_LABEL]} if NODE_LABEL in labels else {}
+
+
+class Kept(Generic[_T]):
+    """The watched objects of one kind, by namespace and name; a `Sink`.
+
+    Args:
+        freed: called with an object as it was before it changed or went.
+    """
+
+    def __init__(self, freed: Callable[[_T], None]) -> None:
+        self.found: dict[tuple[str, str], _T] = {}
+        self.version = 0
+        self._freed = freed
+
+    def listed(self, found: list[_T]) -> None:
+        """Take in all objects that there are."""
+        there = {_key_of(one): one for one in found}
+        for before in [one for key, one in self.found.items() if there.get(key) != one]:
+            self._freed(before)
+        self.found = there
+        self.version += 1
+
+    def changed(self, found: _T) -> None:
+        """Take in an object that is new or changed."""
+        before = self.found.get(_key_of(found))
+        if before != found:
+            self.found[_key_of(found)] = found
+            self.version += 1
+            if before is not None:
+                self._freed(before)
+
+    def gone(self, found: _T) -> None:
+        """Take in an object that was deleted."""
+        self._freed(found)
+        self.found.pop(_key_of(found), None)
+        self.version += 1
+
+
+def _key_of(one: Any) -> tuple[str, str]:
+    return getattr(one, "namespace", ""), one.name
+
+
+class WatchedClaims:
+    """The slices, classes and claims of a cluster, and what they come to for a pod on a node.
+
+    Gates are those of the newest release.
+
+    Args:
+        freed: called with the names of nodes of which some device was freed, or became another one.
+    """
+
+    def __init__(self, freed: Callable[[Iterable[str]], None]) -> None:
+        self.slices: Kept[Slice] = Kept(lambda one: freed([one.node_name]))
+        self.classes: Kept[DeviceClass] = Kept(lambda _: None)
+        self.claims: Kept[Claim] = Kept(lambda one: freed(self._nodes_of(one)))
+        self._slices_known = self._claims_known = -1
+        self._published = Resources()
+        self._providers: dict[str, tuple[object, NodeObject, ClaimProvider]] = {}
+        self._by_pool: dict[tuple[str, str], list[Claim]] = {}
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Changes when an object does."""
+        return self.slices.version, self.classes.version, self.claims.version
+
+    def meet(self, pod: Pod, node: Node, known: NodeObject) -> bool | None:
+        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told.
+
+        Raises:
+            AlignupError: the pod or its claims are refused, or a claim is not there.
+        """
+        admission = node.try_admit(pod)
+        if not admission:
+            return None
+        provider = self._provider(node, known)
+        if self._claims_known != self.claims.version:
+            self._claims_known, self._by_pool = self.claims.version, {}
+            for one in self.claims.found.values():
+                for pool in {(device.driver, device.pool) for device in one.allocated or ()}:
+                    self._by_pool.setdefault(pool, []).append(one)
+        pools = {(device.driver, device.pool) for device in provider.near}
+        counted = {id(one): one for pool in pools for one in self._by_pool.get(pool, ())}
+        asked = [self.claims.found.get((pod.namespace, one.claim)) for one in pod.constraints.claims]
+        counted |= {id(one): one for one in asked if one is not None}
+        classes = tuple(self.classes.found.values())
+        provider = provider.copy(Resources(classes=classes, claims=tuple(counted.values())))
+        provider.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
+        return provider.do_meet(pod, admission.containers)
+
+    def _provider(self, node: Node, known: NodeObject) -> ClaimProvider:
+        """Return what gives devices on a node where nobody has any."""
+        if self._slices_known != self.slices.version:
+            self._slices_known, self._providers = self.slices.version, {}
+            self._published = Resources(tuple(self.slices.found.values()))
+        found = self._providers.get(known.name)
+        if found is None or found[0] is not node.machine or found[1] != known:
+            found = node.machine, known, ClaimProvider(node.machine, self._published, known)
+            self._providers[known.name] = found
+        return found[2]
+
+    def _nodes_of(self, claim: Claim) -> set[str]:
+        """Return the nodes of the devices that a claim has, as far as they are of one node each."""
+        pools = {(one.driver, one.pool) for one in claim.allocated or ()}
+        return {one.node_name for one in self.slices.found.values() if pools and (one.driver, one.pool.name) in pools}
 
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")

@@ -16,7 +16,7 @@ import msgspec
 
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
-from alignup.scheduler.api_client import GONE, JSON, Api, ApiError, Status
+from alignup.scheduler.api_client import FORBIDDEN, GONE, JSON, MISSING, Api, ApiError, Status
 from alignup.text.json_text import decode_json, without_depths
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class Follower(Generic[T]):
         query: selectors.
         pauses: between attempts.
         complain: called with what went wrong, in one line.
+        is_optional: do without objects that the server does not have, or does not show.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class Follower(Generic[T]):
         query: Mapping[str, str] | None = None,
         pauses: Pauses | None = None,
         complain: Callable[[str], None] = lambda _: None,
+        is_optional: bool = False,
     ) -> None:
+        self._is_optional = is_optional
         self._api, self._path, self._decode, self._sink = api, path, decode, sink
         self._query = dict(query or {})
         self._pauses = pauses or Pauses()
@@ -172,6 +175,10 @@ class Follower(Generic[T]):
                     continue
                 else:
                     self._complain(str(error))
+                    if self._is_optional and error.status in {FORBIDDEN, MISSING}:
+                        self._sink.listed([])
+                        self.synced.set()
+                        await asyncio.sleep(self._pauses.resync)
                 await backoff.pause()
             finally:
                 self._until_resync = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,51 +21,7 @@ from alignup.machine.machine import Machine
 from alignup.node import Node
 from alignup.text.typed import decode
 from alignup.topology_manager.hints import TopologyHint
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-NUMA = "resource.kubernetes.io/numaNode"
-DRIVER = "gpu.example.com"
-GROUP = "resource.k8s.io/v1"
-
-
-def slice_of(nodes: Sequence[int | None], *, node: str = "n", driver: str = DRIVER) -> dict[str, Any]:
-    """Return a slice with a device near each of these NUMA nodes; None: it does not say."""
-    return {
-        "kind": "ResourceSlice",
-        "apiVersion": GROUP,
-        "metadata": {"name": f"{node}-{driver}"},
-        "spec": {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [
-                {"name": f"d{place}", "attributes": {} if numa is None else {NUMA: {"int": numa}}}
-                for place, numa in enumerate(nodes)
-            ],
-        },
-    }
-
-
-def class_of(driver: str = DRIVER) -> dict[str, Any]:
-    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-    return {"kind": "DeviceClass", "apiVersion": GROUP, "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
-
-
-def template(count: int = 1, *drivers: str, name: str = "t", **exactly: Any) -> dict[str, Any]:
-    requests = [
-        {"name": driver.partition(".")[0], "exactly": {"deviceClassName": driver, "count": count, **exactly}}
-        for driver in drivers or (DRIVER,)
-    ]
-    spec = {"spec": {"devices": {"requests": requests}}}
-    metadata = {"name": name, "namespace": "default"}
-    return {"kind": "ResourceClaimTemplate", "apiVersion": GROUP, "metadata": metadata, "spec": spec}
-
-
-def claim(name: str) -> dict[str, Any]:
-    found = template(name=name)
-    return {**found, "kind": "ResourceClaim", "spec": found["spec"]["spec"]}
+from claims_cases import DRIVER, NUMA, claim_named, class_of, slice_of, template
 
 
 def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None) -> Pod:
@@ -109,7 +65,7 @@ def test_devices_are_the_schedulers_and_held_until_the_pod_goes() -> None:
 
 
 def test_a_claim_that_is_there_by_itself_is_shared_by_the_pods_that_name_it() -> None:
-    at = node([slice_of([1, 0]), class_of(), claim("mine")])
+    at = node([slice_of([1, 0]), class_of(), claim_named("mine")])
     for name in ("a", "b"):
         assert at.admit(pod(name, reference={"resourceClaimName": "mine"}))
     assert ids(at, "default/a") == ids(at, "default/b") == ["d0"]

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.errors import InputError
 from alignup.node import Node
-from alignup.scheduler.extender_answers import UNCERTAIN, UNKNOWN, Answers
+from alignup.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
 from alignup.scheduler.fleet_node import FleetNode
-from alignup.scheduler.objects import decode_budget
+from alignup.scheduler.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.scheduler.report import Description, decode_report
 from alignup.scheduler.state import ClusterState, View
-from watched import description, report, watched
+from claims_cases import DRIVER, claim_named, class_of, slice_of
+from watched import description, pod_object, report, watched
 
 
 @pytest.fixture
@@ -229,3 +231,71 @@ def test_a_yes_by_amounts_is_an_upper_bound() -> None:
     both = watched("b", memory="10Gi")
     assert Answers(state).filter(both, ["n"], 0).passed == ["n"]
     assert kubelet.admit(both.pod).reason == "UnexpectedAdmissionError"
+
+
+def claiming(name: str, claim: str, *, is_made: bool = False, **limits) -> WatchedPod:
+    """Return a pod with a claim, which is there by itself or was made of a template."""
+    found = pod_object(name, **limits)
+    how = {"resourceClaimTemplateName": "t"} if is_made else {"resourceClaimName": claim}
+    found["spec"]["resourceClaims"] = [{"name": "c", **how}]
+    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+    found["status"]["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": claim}]
+    return PodReader().read(decode_pod(json.dumps(found).encode()))
+
+
+def allocated(name: str, node: str, device: str):
+    """Return a claim that has a device."""
+    given = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    status = {"allocation": {"devices": {"results": [given]}}}
+    return read_claim({**claim_named(name), "status": status}, "it")
+
+
+@pytest.fixture
+def with_claims(answers) -> Answers:
+    """The same nodes: one with a device near each NUMA node, the farther first; one with the nearer one first."""
+    claims = answers.state.claims
+    claims.slices.listed(
+        [read_slice(slice_of([1, 0], node="exact-a"), "it"), read_slice(slice_of([0, 1], node="exact-b"), "it")]
+    )
+    claims.classes.listed([read_class(class_of(), "it")])
+    claims.claims.listed([read_claim(claim_named(name), "it") for name in "cd"])
+    return answers
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_nodes_where_claims_would_be_near_come_first(with_claims, is_made) -> None:
+    pod = claiming("p", "c", cpu=3, is_made=is_made)
+    assert with_claims.filter(pod, ALL, 0).passed == ALL
+    assert with_claims.prioritize(pod, ALL) == [1, 9, 5]
+    assert with_claims.prioritize(watched("q", cpu=3), ALL) == [8, 8, 8]
+
+
+def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(with_claims) -> None:
+    with_claims.requires_near = True
+    pod = claiming("p", "c", cpu=3)
+    found = with_claims.filter(pod, ALL, 0)
+    assert (found.passed, found.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
+    assert [with_claims.admits(pod, name) for name in ALL] == [False, True, False]
+    assert with_claims.filter(watched("q", cpu=3), ALL, 0).passed == ALL
+
+
+def test_devices_that_other_claims_have_are_not_counted_on(with_claims) -> None:
+    with_claims.requires_near = True
+    claims = with_claims.state.claims.claims
+    pod = claiming("p", "c", cpu=3)
+    claims.changed(allocated("d", "exact-b", "d0"))
+    claims.changed(allocated("e", "exact-a", "d0"))
+    assert with_claims.filter(pod, ALL, 0).passed == ["exact-a"]
+    claims.changed(allocated("f", "exact-a", "d1"))
+    assert with_claims.filter(pod, ALL, 0).passed == []
+    with_claims.woken(1)
+    claims.gone(allocated("d", "exact-b", "d0"))
+    assert with_claims.woken(2) == "exact-b"
+    claims.changed(allocated("c", "exact-b", "d1"))  # as the scheduler decided, before it binds
+    assert not with_claims.admits(pod, "exact-b")
+
+
+def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> None:
+    pod = claiming("p", "unseen", cpu=3)
+    assert with_claims.prioritize(pod, ALL) == [5, 5, 5]
+    assert [with_claims.state.meet(pod.pod, name) for name in ALL] == [None] * 3

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from alignup.errors import AlignupWarning, InputError
 from alignup.scheduler import extender_server
-from alignup.scheduler.api_client import TOPOLOGIES
+from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
 from alignup.scheduler.extender_service import WOKEN, Extender
@@ -39,6 +39,7 @@ from alignup.scheduler.watch import Pauses
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
+from claims_cases import claim_named, class_of, slice_of
 from watched import description, pod_object, topology
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
@@ -610,5 +611,31 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path)
                 assert response.status == 200
             async with asked.session.post(f"{url}/bind", json=question, ssl=client("client")) as response:
                 assert await response.json() == {"Error": ""}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
+    async def scenario() -> None:
+        stub, kinds = ApiStub(), [f"{CLAIMS}/{kind}" for kind in ("resourceslices", "deviceclasses", "resourceclaims")]
+        if forbidden:
+            stub.forbidden.update(kinds)
+        for kind, found in zip(kinds, (slice_of([0], node="a"), class_of(), claim_named("c")), strict=True):
+            await stub.put(kind, found)
+        said: list[str] = []
+        async with served(stub) as api:
+            made = Extender(api, Answers(ClusterState()), pauses=FAST, complain=said.append)
+            async with running(made.run()):
+                await until(lambda: made.is_synced)
+                known = made.state.claims
+                assert [len(one.found) for one in (known.slices, known.classes, known.claims)] == [not forbidden] * 3
+                await stub.put(kinds[2], claim_named("d"))
+                await until(lambda: forbidden or ("default", "d") in known.claims.found)
+                await stub.delete(kinds[0], "a-gpu.example.com")
+                await until(lambda: not known.slices.found)
+        assert [kind in text and "403" in text for kind, text in zip(kinds, said, strict=forbidden)] == [True] * len(
+            said
+        )
 
     asyncio.run(scenario())
