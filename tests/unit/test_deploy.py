@@ -100,8 +100,9 @@ def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
 def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> None:
     topologies = TOPOLOGIES.rpartition("/")[2]
     follow = {"list", "watch"}
+    claims = ("resourceslices", "deviceclasses", "resourceclaims")
     assert rights("alignup-extender") == {
-        *((kind, verb) for kind in ("pods", "nodes", topologies) for verb in follow),
+        *((kind, verb) for kind in ("pods", "nodes", topologies, *claims) for verb in follow),
         ("pods", "get"),
         ("pods/binding", "create"),
         ("nodes", "patch"),
