@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from alignup.claims.objects import Allocated, Claim, Constraint, DeviceClass, No
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
 from alignup.kubernetes.node_object import NodeObject
-from alignup.records import Record
+from alignup.records import Record, field
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
@@ -37,6 +36,8 @@ class Resources(Record):
     templates: tuple[Claim, ...] = ()
     """ResourceClaimTemplates, each as the claim that it makes, under its own name."""
     pods: tuple[Pod, ...] = ()
+    by_node: dict[str, list[Slice]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By the name of a node, all slices of the pools that are for it; by no name, those for several nodes."""
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
@@ -47,22 +48,18 @@ class Resources(Record):
             self.pods + other.pods,
         )
 
-    @cached_property
-    def _by_node(self) -> Mapping[str, list[Slice]]:
-        """By the name of a node, all slices of the pools that are for it; by no name, those for several nodes."""
+    def __post_init__(self) -> None:
         pools: dict[tuple[str, str], list[Slice]] = {}
         for one in self.slices:
             pools.setdefault((one.driver, one.pool.name), []).append(one)
-        found: dict[str, list[Slice]] = {}
         for parts in pools.values():
             names = {"" if one.shared_counters else one.node_name for one in parts}
             for name in ("",) if "" in names else names:
-                found.setdefault(name, []).extend(parts)
-        return found
+                self.by_node.setdefault(name, []).extend(parts)
 
     def slices_near(self, node: str) -> tuple[Slice, ...]:
         """Return all slices of the pools that a node may reach; those of other nodes are many, and decide nothing."""
-        return (*self._by_node.get("", ()), *self._by_node.get(node, ()))
+        return (*self.by_node.get("", ()), *self.by_node.get(node, ()))
 
     @property
     def only_node(self) -> NodeObject:
