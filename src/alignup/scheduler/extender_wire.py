@@ -116,7 +116,7 @@ _MOST_VICTIMS: Final = 5 * MOST_NAMES
 LARGEST_POD: Final = 2 << 20
 """Bytes: an API server stores objects of 1.5 MiB at most."""
 LARGEST_REQUESTS: Final = 256 << 10
-"""Bytes of a pod's containers and claims, as far as they are read: names and resources."""
+"""Bytes of a pod's containers, as far as they are read: their names and resources; and of its claims."""
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
@@ -201,9 +201,10 @@ def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
 
 def _check_requests(pod: PodObject) -> None:
     spec = pod.spec
-    claims = spec.resource_claims, pod.status.resource_claim_statuses
-    size = len(_ENCODE((spec.containers, spec.init_containers, spec.resources, claims)))
-    _check_count("bytes of a pod's containers, their resources and claims", size, LARGEST_REQUESTS)
+    size = len(_ENCODE((spec.containers, spec.init_containers, spec.resources)))
+    _check_count("bytes of a pod's containers and their resources", size, LARGEST_REQUESTS)
+    size = len(_ENCODE((spec.resource_claims, pod.status.resource_claim_statuses)))
+    _check_count("bytes of a pod's claims", size, LARGEST_REQUESTS)
 
 
 def _check_parts(data: bytes) -> None:
