@@ -5,6 +5,9 @@
     python benches/check_ratios.py bench.json --part        # the same, though not all benchmarks were run
     python benches/check_ratios.py bench.json --record      # writes recorded.json, after a change for the better
 
+Where nothing failed and nothing was left out, a line of history.jsonl notes the commit, its date and the ratios; the
+site draws them (docs/curves.md).
+
 Seconds differ between machines and between hours of one machine; ratios of one run much less. Each ratio is how often
 a benchmark fits into the time in which the literal product in Python merges two lists of 255 hints, measured right
 before and after the benchmark. Where a ratio is too low the benchmark is run again, up to three times, and the best
@@ -20,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 RECORDED = Path(__file__).with_name("recorded.json")
+HISTORY = Path(__file__).with_name("history.jsonl")
 LEAST = 0.5
 """The part of a recorded ratio that must be left."""
 
@@ -66,6 +70,17 @@ def complaints(measured: dict[str, float], recorded: dict[str, float]) -> list[s
     return lines
 
 
+def note(measured: dict[str, float]) -> None:
+    """Append the ratios to the history, if this is a clone."""
+    command = ["git", "log", "-1", "--format=%h %cs"]
+    done = subprocess.run(command, cwd=HISTORY.parent, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode == 0:
+        commit, date = done.stdout.split()
+        line = {"commit": commit, "date": date, "ratios": dict(sorted(measured.items()))}
+        with HISTORY.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def main(arguments: list[str]) -> int:
     """Compare or record; return the exit status."""
     if not 1 <= len(arguments) <= 2 or arguments[1:] not in ([], ["--record"], ["--part"]):
@@ -74,6 +89,7 @@ def main(arguments: list[str]) -> int:
     measured = ratios_of(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     if arguments[1:] == ["--record"]:
         RECORDED.write_text(json.dumps(measured, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        note(measured)
         print(f"recorded {len(measured)} ratios")
         return 0
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
@@ -90,6 +106,8 @@ def main(arguments: list[str]) -> int:
         for name, again in run_again(slow).items():
             measured[name] = max(again, measured.get(name, again))
     lines = complaints(measured, recorded)
+    if not lines and not arguments[1:]:
+        note(measured)
     print("\n".join(lines) or f"{len(measured)} ratios are at least {LEAST:.0%} of what is recorded")
     return 1 if lines else 0
 

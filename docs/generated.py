@@ -1,10 +1,14 @@
-"""Makes what the site takes from the program itself: the page of commands, and docstrings of compiled modules."""
+"""Makes what the site takes from elsewhere: the page of commands, the curves, and docstrings of compiled modules."""
 
 from __future__ import annotations
 
+import json
 import re
+from html import escape
 from importlib import import_module
 from inspect import cleandoc
+from math import log10
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +20,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-PLACE = "<!-- commands -->"
+HISTORY = Path(__file__).parents[1] / "benches/history.jsonl"
+WIDTH, HEIGHT, LEFT, EDGE = 600, 180, 70, 12
+"""Of a picture of curves, and of its margins."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the commands where a page asks for them (a hook of MkDocs)."""
-    return markdown.replace(PLACE, "\n".join(described(program, click.Context(program, info_name="alignup"))))
+    """Put the commands and the curves where a page asks for them (a hook of MkDocs)."""
+    for place, lines in (
+        ("<!-- commands -->", lambda: described(program, click.Context(program, info_name="alignup"))),
+        ("<!-- curves -->", curves),
+    ):
+        if place in markdown:
+            markdown = markdown.replace(place, "\n".join(lines()))
+    return markdown
+
+
+def curves() -> Iterator[str]:
+    """Yield a picture for each module of benchmarks: a curve for each benchmark, with its name where a mouse rests."""
+    runs = [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()]
+    names = sorted({name for run in runs for name in run["ratios"]})
+    for module in sorted({name.partition("::")[0] for name in names}):
+        found = {
+            name: [(at, run["ratios"][name]) for at, run in enumerate(runs) if name in run["ratios"]]
+            for name in names
+            if name.startswith(f"{module}::")
+        }
+        yield f"## {module.removeprefix('benches/bench_').removesuffix('.py')}\n\n{picture(found, runs)}\n"
+
+
+def picture(found: dict[str, list[tuple[int, float]]], runs: list[dict[str, Any]]) -> str:
+    """Return a drawing of ratios by run, upwards by powers of ten."""
+    ratios = [ratio for curve in found.values() for _, ratio in curve]
+    low, high = log10(min(ratios)) - 0.1, log10(max(ratios)) + 0.1
+
+    def place(at: int, ratio: float) -> str:
+        x = LEFT + (WIDTH - LEFT - EDGE) * at / max(len(runs) - 1, 1)
+        return f"{x:.1f},{HEIGHT - 30 - (HEIGHT - 30 - EDGE) * (log10(ratio) - low) / (high - low):.1f}"
+
+    def words(spot: str, text: str, anchor: str) -> str:
+        x, y = spot.split(",")
+        return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="12" fill="currentColor">{text}</text>'
+
+    parts = [
+        words(f"{LEFT - 8},{place(0, some).split(',')[1]}", f"{some:g}", "end") for some in (min(ratios), max(ratios))
+    ]
+    parts += [
+        words(f"{x},{HEIGHT - 8}", f"{run['date']} {run['commit']}", anchor)
+        for x, run, anchor in ((LEFT, runs[0], "start"), (WIDTH - EDGE, runs[-1], "end"))
+    ]
+    for name, curve in found.items():
+        title = f"<title>{escape(name.partition('::')[2])}: {curve[-1][1]:g}</title>"
+        line = " ".join(place(*point) for point in curve)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="#5470c6" stroke-width="1.5">{title}</polyline>')
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" style="width:100%">{"".join(parts)}</svg>'
 
 
 def described(command: click.Command, context: click.Context) -> Iterator[str]:

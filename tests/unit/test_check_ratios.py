@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from unittest.mock import Mock, call
 
 import check_ratios
@@ -18,6 +19,7 @@ def test_a_ratio_may_fall_but_not_by_half(tmp_path, monkeypatch, capsys) -> None
     """Recorded ratios are the measure; a benchmark that was not run is reported unless a part is, a new one is not."""
     report, recorded = tmp_path / "bench.json", tmp_path / "recorded.json"
     monkeypatch.setattr(check_ratios, "RECORDED", recorded)
+    monkeypatch.setattr(check_ratios, "HISTORY", tmp_path / "history.jsonl")
     monkeypatch.setattr(check_ratios, "run_again", lambda names: dict.fromkeys(names, 1.0))
     report.write_text(json.dumps(report_of(a=100.0, b=10.0)), encoding="utf-8")
 
@@ -43,6 +45,7 @@ def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
     """Another process may have been in the way: the best of several runs counts, and only slow ones are repeated."""
     report, recorded = tmp_path / "bench.json", tmp_path / "recorded.json"
     monkeypatch.setattr(check_ratios, "RECORDED", recorded)
+    monkeypatch.setattr(check_ratios, "HISTORY", tmp_path / "history.jsonl")
     report.write_text(json.dumps(report_of(a=100.0, b=10.0)), encoding="utf-8")
     assert check_ratios.main([str(report), "--record"]) == 0
     report.write_text(json.dumps(report_of(a=20.0, b=9.0)), encoding="utf-8")
@@ -52,6 +55,26 @@ def test_what_was_slow_once_is_run_again(tmp_path, monkeypatch, capsys) -> None:
         assert check_ratios.main([str(report)]) == status
         assert run_again.call_args_list == [call(["a"])] * runs
     assert "got 49" in capsys.readouterr().out
+
+
+def test_ratios_are_noted_where_nothing_failed_and_nothing_was_left_out(tmp_path, monkeypatch) -> None:
+    """With the commit; a folder that is no clone has none."""
+    report, history = tmp_path / "bench.json", tmp_path / "history.jsonl"
+    monkeypatch.setattr(check_ratios, "RECORDED", tmp_path / "recorded.json")
+    monkeypatch.setattr(check_ratios, "HISTORY", history)
+    monkeypatch.setattr(check_ratios, "run_again", lambda names: dict.fromkeys(names, 1.0))
+    report.write_text(json.dumps(report_of(a=100.0)), encoding="utf-8")
+    assert check_ratios.main([str(report), "--record"]) == 0
+    assert not history.exists()
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)  # noqa: S603, S607  # ours
+    for ratio, words, status in ((90.0, [], 0), (10.0, [], 1), (80.0, ["--part"], 0), (70.0, ["--record"], 0)):
+        report.write_text(json.dumps(report_of(a=ratio)), encoding="utf-8")
+        assert check_ratios.main([str(report), *words]) == status
+    lines = [json.loads(line) for line in history.read_text("utf-8").splitlines()]
+    assert [line["ratios"] for line in lines] == [{"a": 90.0}, {"a": 70.0}]
+    assert all(len(line["commit"]) >= 7 and len(line["date"]) == 10 for line in lines)
 
 
 def test_benchmarks_can_be_run_again(tmp_path, monkeypatch) -> None:
