@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,33 +47,44 @@ def command(
         "Decides between equal nodes, and what --generate makes up.", default=0, show_default=True
     ),
     attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=options.WholeNumber(min=1)),
+    rebalance: float | None = options.seconds(
+        "Let pods wait, make room for them by evictions at most once in so many seconds of the trace, and compare."
+    ),
     version: KubeletVersion | None = options.kubelet_version,
     resources: tuple[str, ...] = options.resources,
     as_json: bool = options.json(),
 ) -> None:
     """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
 
-    With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse.
+    With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse. With --rebalance pods that
+    find no node wait, and `alignup rebalance` moves others out of their way; the same trace is played without it too.
     """
+    from alignup.cluster.cluster import Cluster
     from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
 
     if (pods is None) == (generate is None):
         raise click.UsageError("give either --pods or --generate")
+    if rebalance is not None and blind:
+        raise click.UsageError("--rebalance is for a scheduler that sees NUMA nodes, without --blind")
     cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
-    simulation = Simulation(cluster, strategy, blind=blind, seed=seed, attempts=attempts)
     events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
     if not events:
         raise InputError(f"there is no event in {pods}")
-    with progress("simulating", len(events) if len(events) >= SHOWN_PROGRESS else None) as advance:
-        for _ in simulation.steps(events):
-            advance(1)
-    report: dict[str, Any] = {
-        "nodes": len(cluster),
-        "strategy": simulation.strategy,
-        "blind": blind,
-        "seed": seed,
-        **simulation.report.to_dict(),
-    }
+    simulate = partial(Simulation, strategy=strategy, blind=blind, seed=seed, attempts=attempts)
+
+    def play(simulation: Simulation) -> dict[str, Any]:
+        with progress("simulating", len(events) if len(events) >= SHOWN_PROGRESS else None) as advance:
+            for _ in simulation.steps(events):
+                advance(1)
+        return simulation.report.to_dict()
+
+    without = None
+    if rebalance is not None:
+        copies = [node.copy() for node in cluster.nodes]
+        without = play(simulate(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True))
+    simulation = simulate(cluster, rebalance=rebalance)
+    report = {"nodes": len(cluster), "strategy": simulation.strategy, "blind": blind, "seed": seed, **play(simulation)}
+    report |= {} if without is None else {"rebalance": rebalance, "without": without}
     if as_json:
         print_json(report)
     else:
@@ -105,3 +117,16 @@ def show(report: dict[str, Any]) -> None:
     columns = (report["utilisation"], report["peak"], report["stranded"])
     rows = ((name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"])
     print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
+    if "without" in report:
+        headings = ("placed", "still wait", "waited on average", "at most", "evictions", "CPUs in use", "stranded")
+        forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
+        rows = (
+            (
+                words,
+                str(found["placed"]),
+                *(number_in(found["waiting"][key], form) for key, form in forms.items()),
+                *(number_in(found[key].get("cpu")) for key in ("utilisation", "stranded")),
+            )
+            for words, found in (("without", report["without"]), ("with", report))
+        )
+        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))

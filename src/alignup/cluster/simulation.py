@@ -3,6 +3,8 @@
 A scheduler that sees topology asks the nodes (`Cluster.judge`), a blind one sees node totals only, as the default
 scheduler does. The difference in what the nodes refuse is the cost of topology-blind scheduling.
 
+Pods that find no node are given up, or wait; then a plan of `alignup.cluster.room` may make room for them now and then.
+
 A line of a trace is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be missing: the pod stays
 until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back.
 """
@@ -20,6 +22,7 @@ import numpy as np
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation, flat_views
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
+from alignup.cluster.room import Standing, plan_room, without
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -186,8 +189,24 @@ def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
     )
 
 
+_PLACED: Final = "placed"
+_REFUSED: Final = "refused"
+_OVER: Final = (_PLACED, _REFUSED)
+"""The outcomes after which a pod does not wait."""
 _SAMPLES: Final = 100
 """At how many arrivals stranded capacity is measured."""
+
+
+class Waiting(Record):
+    """How long pods waited until they found a node, or until the trace was over."""
+
+    mean: float
+    """Seconds, over all arrivals."""
+    longest: float
+    pods: int
+    """Those that still wait at the end."""
+    evictions: int
+    """Pods that went for others, to another place at once."""
 
 
 class Report(Record):
@@ -216,6 +235,8 @@ class Report(Record):
     causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a pod was
     tried, or, of a pod that no node could align, one that had enough in sum."""
+    waiting: Waiting | None = None
+    """None: pods that found no node were given up."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
@@ -230,6 +251,7 @@ class Report(Record):
             "utilisation": _rounded(self.utilisation),
             "peak": _rounded(self.peak),
             "stranded": _rounded(self.stranded),
+            **({} if self.waiting is None else {"waiting": json_fields(self.waiting)}),
         }
 
 
@@ -246,13 +268,24 @@ class Simulation:
         blind: The scheduler sees node totals only.
         seed: Decides between nodes of equal score.
         attempts: On how many nodes a pod is tried until it is given up.
+        waits: A pod that finds no node waits until one has room; one that no empty node would take is given up.
+        rebalance: Plan evictions for pods that wait although a node has enough in sum, and carry them out, at most once
+            in so many seconds; None: never.
 
     Raises:
         InputError: The cluster has no nodes to admit pods, or the strategy is not for such a scheduler.
     """
 
     def __init__(
-        self, cluster: Cluster, strategy: str | None = None, *, blind: bool = False, seed: int = 0, attempts: int = 1
+        self,
+        cluster: Cluster,
+        strategy: str | None = None,
+        *,
+        blind: bool = False,
+        seed: int = 0,
+        attempts: int = 1,
+        waits: bool = False,
+        rebalance: float | None = None,
     ) -> None:
         if not cluster.nodes:
             raise InputError("expected a cluster made from nodes, got one of amounts only")
@@ -266,6 +299,10 @@ class Simulation:
             raise InputError.at("the strategy", expected, self.strategy)
         self._random = Random(seed)  # noqa: S311  # ties, not secrets
         self._attempts = attempts
+        self._rebalance = rebalance
+        self._empty: Cluster | None = None
+        if waits or rebalance is not None:
+            self._empty = Cluster.from_nodes([without(node, node.pods) for node in cluster.nodes])
         self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
         self._where = {
             pod.uid: (index, self.totals.request(pod)) for index, node in enumerate(cluster.nodes) for pod in node.pods
@@ -275,6 +312,11 @@ class Simulation:
         self._refusals: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
         self._meter = Meter(self.totals)
+        self._ends: list[tuple[float, str]] = []
+        self._waiting: dict[str, tuple[Arrival, str]] = {}
+        """By uid, pods that wait, with the word under which they are counted."""
+        self._waited: list[float] = []
+        self._next_plan = float("-inf")
 
     def run(self, events: Sequence[Event]) -> Report:
         """Play a trace and return what came of it.
@@ -298,13 +340,14 @@ class Simulation:
         self._counts.clear()
         self._refusals.clear()
         self._causes.clear()
+        self._ends, self._waiting, self._waited, self._next_plan = [], {}, [], float("-inf")
         known = set(self._where)
-        ends: list[tuple[float, int, str]] = []
         for number, event in enumerate(events, 1):
-            self._end_pods(ends, event.time, meter)
+            self._end_pods(event.time, meter)
             meter.advance(event.time)
             if isinstance(event, Removal):
-                self._remove(event.uid, known)
+                self._remove(event.uid, event.time, known)
+                self._look_again(event.time)
             else:
                 if event.pod.uid in self._where:
                     raise InputError.at("the trace", "a pod that is not there yet", event.pod.uid)
@@ -312,10 +355,11 @@ class Simulation:
                 demand = self._candidates.of(event.pod)
                 if self._counts["arrivals"] % every == 0:
                     meter.strand(demand.fits, self._candidates.admitted(demand))
-                if self._arrive(event.pod, demand) and event.duration is not None:
-                    heapq.heappush(ends, (event.time + event.duration, number, event.pod.uid))
+                self._arrive(event, demand)
+                self._make_room(event.time)
             meter.note()
             yield number
+        self._waited += [event.time - one.time for one, _ in self._waiting.values()]
 
     @property
     def report(self) -> Report:
@@ -323,31 +367,85 @@ class Simulation:
         counts, totals, meter = self._counts, self.totals, self._meter
         return Report(
             arrivals=counts["arrivals"],
-            placed=counts["placed"],
+            placed=counts[_PLACED],
             no_room=counts["no room"],
             no_alignment=counts["no alignment"],
-            refused=counts["refused"],
+            refused=counts[_REFUSED],
             refusals=dict(sorted(self._refusals.items())),
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
             stranded=totals.by_name(meter.stranded),
             misaligned=counts["misaligned"] if any(node.claims for node in self._nodes) else None,
             causes=dict(self._causes),
+            waiting=None if self._empty is None else self._waiting_times(),
         )
 
-    def _end_pods(self, ends: list[tuple[float, int, str]], time: float, meter: Meter) -> None:
+    def _waiting_times(self) -> Waiting:
+        waited, arrivals = self._waited, max(1, self._counts["arrivals"])
+        longest = max(waited, default=0.0)
+        return Waiting(sum(waited) / arrivals, longest, len(self._waiting), self._counts["evictions"])
+
+    def _end_pods(self, time: float, meter: Meter) -> None:
         """Remove the pods whose time is over."""
-        while ends and ends[0][0] <= time:
-            end, _, uid = heapq.heappop(ends)
+        while self._ends and self._ends[0][0] <= time:
+            end, uid = heapq.heappop(self._ends)
             meter.advance(end)
             if uid in self._where:
                 self._take_away(uid)
+                self._look_again(end)
                 meter.note()
 
-    def _remove(self, uid: str, known: set[str]) -> None:
+    def _look_again(self, time: float) -> None:
+        """Place pods that wait, the first that came first, now that something was freed; then make room."""
+        full: set[int] = set()
+        for uid, (event, _) in list(self._waiting.items()):
+            demand = self._candidates.of(event.pod)
+            if id(demand) in full:
+                continue
+            outcome = self._place(event, demand, time)
+            if outcome in _OVER:
+                self._waits_no_more(uid, outcome, time)
+            else:
+                full.add(id(demand))
+        self._make_room(time)
+
+    def _waits_no_more(self, uid: str, outcome: str, time: float) -> None:
+        event, counted = self._waiting.pop(uid)
+        self._counts[counted] -= 1
+        self._counts[outcome] += 1
+        self._waited.append(time - event.time)
+
+    def _make_room(self, time: float) -> None:
+        """Carry out a plan for the pods that wait although a node has enough in sum, if it is time for one."""
+        if self._rebalance is None or time < self._next_plan:
+            return
+        pods = [one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()]
+        if not pods:
+            return
+        self._next_plan = time + self._rebalance
+        everybody = [*pods, *(pod for node in self._nodes for pod in node.pods)]
+        standings = {pod.uid: Standing(pod.constraints.priority or 0) for pod in everybody}
+        for step in plan_room(self.cluster, pods, standings=standings).steps:
+            if step.action == "evict":
+                self._take_away(step.pod.uid)
+                self._counts["evictions"] += 1
+                continue
+            admitted = self._try(step.pod, self.cluster.index(step.node), self._candidates.of(step.pod))
+            assert admitted, step  # noqa: S101  # it was replayed
+            if step.action == "place":
+                self._will_end(self._waiting[step.pod.uid][0], time)
+                self._waits_no_more(step.pod.uid, _PLACED, time)
+
+    def _will_end(self, event: Arrival, time: float) -> None:
+        if event.duration is not None:
+            heapq.heappush(self._ends, (time + event.duration, event.pod.uid))
+
+    def _remove(self, uid: str, time: float, known: set[str]) -> None:
         """Remove a pod; one that was not placed has nothing to take away."""
         if uid in self._where:
             self._take_away(uid)
+        elif uid in self._waiting:
+            self._waited.append(time - self._waiting.pop(uid)[0].time)
         elif uid not in known:
             raise InputError.at("the trace", "the uid of a pod that has come", uid)
 
@@ -357,27 +455,34 @@ class Simulation:
         self.totals.remove(index, request)
         self._candidates.changed(index)
 
-    def _arrive(self, pod: Pod, demand: Demand) -> bool:
+    def _arrive(self, event: Arrival, demand: Demand) -> None:
         """Place a pod, or count why not."""
         self._counts["arrivals"] += 1
+        counted = self._place(event, demand, event.time)
+        self._counts[counted] += 1
+        if counted in _OVER:
+            return
+        if self._empty is not None and self._empty.evaluate(demand.pod).admitted.any():
+            self._waiting[event.pod.uid] = event, counted
+        for index in np.flatnonzero(demand.fits).tolist():
+            if index not in demand.causes:
+                demand.causes[index] = told_by(self._nodes[index], event.pod)
+            self._causes[REASONS[demand.answer.reason[index]], demand.causes[index]] += 1
+
+    def _place(self, event: Arrival, demand: Demand, time: float) -> str:
+        """Place a pod; return the word under which it is counted."""
         scores, tried = demand.scores, 0
         while tried < self._attempts and (index := self._choose(scores)) is not None:
-            if self._try(pod, index, demand):
-                self._counts["placed"] += 1
-                return True
+            if self._try(event.pod, index, demand):
+                self._will_end(event, time)
+                return _PLACED
             if not tried:
                 scores = scores.copy()
             scores[index] = -np.inf
             tried += 1
         if tried:
-            self._counts["refused"] += 1
-        else:
-            self._counts["no alignment" if demand.fits.any() else "no room"] += 1
-            for index in np.flatnonzero(demand.fits).tolist():
-                if index not in demand.causes:
-                    demand.causes[index] = told_by(self._nodes[index], pod)
-                self._causes[REASONS[demand.answer.reason[index]], demand.causes[index]] += 1
-        return False
+            return _REFUSED
+        return "no alignment" if demand.fits.any() else "no room"
 
     def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
         """Return one of the best nodes; None if there is no candidate."""

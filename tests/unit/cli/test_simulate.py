@@ -63,6 +63,18 @@ def test_a_trace_from_a_file(nodes, tmp_path):
     assert (report["arrivals"], report["placed"]) == (1, 1)
 
 
+def test_rebalancing_is_compared_with_waiting(nodes):
+    """JSON has the report of the same trace without it; a table shows both."""
+    words = ("--nodes", nodes, "--generate", 120, "--rebalance", 10)
+    report = json.loads(run(*words, "--json").output)
+    assert report["rebalance"] == 10
+    assert report["waiting"].keys() == report["without"]["waiting"].keys() == {"mean", "longest", "pods", "evictions"}
+    assert (report["without"]["waiting"]["evictions"], report["without"]["arrivals"]) == (0, 120)
+    lines = run(*words).output.splitlines()
+    assert [line.split()[0] for line in lines[-2:]] == ["without", "with"]
+    assert run(*words, "--blind").exit_code == 2
+
+
 def test_a_trace_is_needed(nodes, tmp_path):
     """Neither both nor none of --pods and --generate; nor an empty trace."""
     assert run("--nodes", nodes).exit_code == 2

@@ -9,11 +9,13 @@ import pytest
 
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
-from alignup.cluster.simulation import Arrival, Removal, Simulation, read_trace, synthetic_trace
+from alignup.cluster.simulation import Arrival, Removal, Simulation, Waiting, read_trace, synthetic_trace
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import PodLevel, PodReading
+from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest
+from watched import description, watched
 
 GIBI = 1 << 30
 
@@ -227,3 +229,66 @@ def test_synthetic_traces_are_seeded():
     assert one == other
     assert one != synthetic_trace(cluster, 20, seed=2)
     assert [event.time for event in one] == sorted(event.time for event in one)
+
+
+def narrow(count=2):
+    """Return nodes of two NUMA nodes of 3 and 4 CPUs, on which a container gets CPUs of one NUMA node only."""
+    return Cluster.from_nodes({f"n{number}": Node.from_dict(description()) for number in range(count)})
+
+
+def of_cpus(uid, cpu, time, duration=None):
+    return Arrival(time, watched(uid, cpu=cpu).pod, duration)
+
+
+def test_pods_wait_for_room_in_the_order_in_which_they_came():
+    """Each NUMA node has room for two CPUs more, so a pod of three waits for the end of one."""
+    events = [of_cpus(f"p{one}", 2, 0.0, 100.0 + one) for one in range(2)]
+    events += [
+        of_cpus("first", 3, 10.0),
+        of_cpus("second", 3, 20.0),
+        of_cpus("gone", 3, 30.0),
+        of_cpus("huge", 40, 40.0),
+    ]
+    events += [Removal(60.0, "uid-gone"), of_cpus("late", 1, 200.0)]
+    simulation = Simulation(narrow(1), waits=True)
+    report = simulation.run(events)
+    assert {pod.uid for node in simulation.cluster.nodes for pod in node.pods} == {
+        "uid-first",
+        "uid-second",
+        "uid-late",
+    }
+    assert (report.placed, report.no_alignment, report.no_room) == (5, 1, 1)
+    assert report.waiting == Waiting(mean=(90 + 81 + 30) / 7, longest=90.0, pods=0, evictions=0)
+
+
+def test_room_is_made_for_pods_that_wait_because_of_alignment():
+    """Of two nodes each has 1 and 2 CPUs left: one pod of two CPUs has to move for one of three."""
+
+    def full():
+        cluster = narrow()
+        for number, node in enumerate(cluster.nodes * 2):
+            node.admit(watched(f"p{number}", cpu=2).pod)
+        return cluster
+
+    events = [of_cpus("waits", 3, 10.0, 5.0), of_cpus("last", 1, 40.0)]
+    simulation = Simulation(full(), rebalance=30.0)
+    report = simulation.run(events)
+    assert (report.placed, report.waiting) == (2, Waiting(0.0, 0.0, 0, 1))
+    there = [pod.name for node in simulation.cluster.nodes for pod in node.pods]
+    assert sorted(there) == ["last", "p0", "p1", "p2", "p3"]
+    without = Simulation(full(), waits=True).run(events)
+    assert (without.placed, without.waiting) == (1, Waiting(15.0, 30.0, 1, 0))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rebalancing_loses_no_pod(seed):
+    """Whatever moves: who came and has not ended is on exactly one node, or waits, or no node takes it."""
+    cluster = cluster_of(3)
+    simulation = Simulation(cluster, rebalance=200.0, seed=seed)
+    report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))
+    there = [pod.uid for node in simulation.cluster.nodes for pod in node.pods]
+    assert len(there) == len(set(there))
+    assert report.placed + report.no_room + report.no_alignment + report.refused == report.arrivals
+    assert report.waiting.pods <= report.no_room + report.no_alignment
+    assert report.waiting.evictions >= 0
+    assert report.waiting.mean <= report.waiting.longest
