@@ -6,9 +6,7 @@ import base64
 import json
 from pathlib import Path
 
-from alignup.kubelet.cpu_state import read_cpu_state
-from alignup.kubelet.device_checkpoint import read_device_checkpoint
-from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.checkpoints import read_cpu_state, read_device_checkpoint, read_memory_state
 from kernel_trees import server, write
 
 __all__ = ["CONFIG", "EXAMPLE", "gib", "guaranteed", "signed", "write_node", "write_root"]

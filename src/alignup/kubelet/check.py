@@ -10,11 +10,17 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.kubelet.checkpoints import (
+    KubeletState,
+    MemoryState,
+    MemoryTable,
+    NumaNodeState,
+    read_checkpoints,
+    state_of,
+)
 from alignup.kubelet.findings import Finding, finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
-from alignup.kubelet.memory_state import MemoryState, MemoryTable, NumaNodeState
 from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
-from alignup.kubelet.state import KubeletState, read_checkpoints, state_of
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
@@ -25,8 +31,7 @@ from alignup.text.byte_sizes import short_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from alignup.kubelet.cpu_state import CpuState
-    from alignup.kubelet.device_checkpoint import DeviceCheckpoint
+    from alignup.kubelet.checkpoints import CpuState, DeviceCheckpoint
     from alignup.kubelet.pod_resources import Allocatable
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod

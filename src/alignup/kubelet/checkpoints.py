@@ -1,21 +1,40 @@
-"""Decodes the JSON of a kubelet's checkpoints into typed values, and words the errors for those that are damaged.
+"""Reads a kubelet's checkpoints in all their versions, and takes entries out of them as the kubelet does.
 
-Each checkpoint has a module that gives the values a meaning.
+`cpu_manager_state` has the shared pool, and the CPUs that containers have for themselves
+(`pkg/kubelet/cm/cpumanager/state/checkpoint.go`). Version 1 (before Kubernetes 1.18) is keyed by container id, version
+2 by pod uid and container name, version 3 (feature gate PodLevelResourceManagers) has CPUs of whole pods too. Version 4
+(from Kubernetes 1.37 on) is version 2 with a text beside it that has everything and counts alone.
+
+`memory_manager_state` has each NUMA node's amounts and group, and the memory blocks of containers
+(`pkg/kubelet/cm/memorymanager/state/checkpoint.go`). Its versions 1 to 3 are as 2 to 4 of the other.
+
+`device-plugins/kubelet_internal_checkpoint` has the devices that containers hold, grouped by NUMA node, and those that
+are registered (`pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go`, of Kubernetes 1.20 and later).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+import re
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from alignup.errors import InputError, errors_in
+from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, NodeFiles
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
+from alignup.machine.bits import union
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
+from alignup.records import Record
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
+from alignup.topology_manager.admission import MemoryBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _T = TypeVar("_T")
 
@@ -138,3 +157,554 @@ def list_text(items: Iterable[_Value] | None, text: Callable[[_Value], str] = st
     if items is None:
         return "<nil>"
     return f"[{' '.join(map(text, items))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState(Checkpoint):
+    """The state that a CPU manager has written."""
+
+    policy: str
+    """`none` or `static`."""
+    shared: CPUSet
+    """The shared pool, reserved CPUs included."""
+    entries: Mapping[str, Mapping[str, CPUSet]]
+    """By pod uid and container name, CPUs of its own."""
+    pods: Mapping[str, CPUSet] = field(default_factory=dict)
+    """By pod uid, the CPUs of a pod that has them as a whole; of versions 3 and 4 only."""
+    by_container_id: Mapping[str, CPUSet] = field(default_factory=dict)
+    """By the runtime's container id; of version 1 only."""
+
+    def named(self, containers: Mapping[str, tuple[str, str]]) -> CpuState:
+        """Return version 1 as version 2; others as they are.
+
+        Args:
+            containers: by container id, the pod's uid and the container's name.
+
+        Raises:
+            InputError: a container is not among them; a kubelet would not start either.
+        """
+        if not self.by_container_id:
+            return self
+        entries: dict[str, dict[str, CPUSet]] = {}
+        for identity, cpus in self.by_container_id.items():
+            if identity not in containers:
+                raise InputError.at("entries", "ids of containers that are known", identity)
+            uid, name = containers[identity]
+            entries.setdefault(uid, {})[name] = cpus
+        return replace(self, entries=entries, by_container_id={})
+
+
+class _PodCpus(msgspec.Struct, rename={"cpus": "cpuSet"}):
+    """The CPUs of a pod on the wire."""
+
+    cpus: str = ""
+
+
+class _CpuWire(DataWire, rename="camel"):
+    """The file on the wire, in any version."""
+
+    policy_name: str = ""
+    default_cpu_set: str = ""
+    entries: dict[str, dict[str, str] | str] | None = msgspec.field(default_factory=dict)
+    pod_entries: dict[str, _PodCpus] | None = msgspec.field(default_factory=dict)
+
+
+def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST) -> CpuState:
+    """Return the state in a file; whether its checksum is right is left to the caller.
+
+    Args:
+        data: the content of the file.
+        source: its name in errors.
+        version: the release of the kubelet that reads it.
+
+    Raises:
+        InputError: it is no JSON, or of another shape, or a set of CPUs is none; or a version that the kubelet does
+            not read.
+    """
+    what, known = "the JSON of a CPU manager's state", release_of(version).checkpoints["cpu_manager_state"]
+    wire, told = decode_with_data(data, _CpuWire, what, source, known, 4)
+    entries = wire.entries or {}
+    by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
+    by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
+    if by_id and by_pod:
+        raise InputError.at(f"entries in {source}", "entries of one version", sorted(entries))
+    pods = {uid: entry.cpus for uid, entry in (wire.pod_entries or {}).items()}
+    state = CpuState(
+        policy=wire.policy_name,
+        shared=CPUSet.parse(wire.default_cpu_set, f"defaultCpuSet in {source}"),
+        entries={uid: _sets(containers, source) for uid, containers in by_pod.items()},
+        pods=_sets(pods, source),
+        by_container_id=_sets(by_id, source),
+    )
+    told = told or matching(_cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2)
+    if told.version == 1 and "V1" not in known:
+        raise InputError(
+            f"expected a state of version {known[0][1:]} or later for kubelet {version}, got 1 at {source}"
+        )
+    return replace(state, **asdict(told))
+
+
+def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
+    """Return the sets of CPUs in lists, by key."""
+    return {key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()}
+
+
+def _cpu_texts(wire: _CpuWire, state: CpuState) -> Iterator[tuple[int, str]]:
+    """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
+    before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
+    after = "Checksum:(checksum.Checksum)0}"
+    if state.by_container_id:
+        yield 1, f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){map_text(wire.entries)} {after}"
+        return
+    by_pod: Mapping[str, Any] | None = wire.entries
+    entries = f"{before}(map[string]map[string]string){map_text(by_pod, map_text)}"
+    yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
+    pods = map_text(None if wire.pod_entries is None else state.pods, _cpus_text)
+    yield 3, f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
+    # a kubelet without PodLevelResourceManagers accepts the text under this name too
+    yield 2, f"(*state.CPUManagerCheckpointV2){{{entries} {after}"
+
+
+def _cpus_text(cpus: CPUSet) -> str:
+    """Return the entry of a pod as spew prints it."""
+    return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){map_text(dict.fromkeys(cpus, '{}'))}}}}}"
+
+
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class MemoryTable(msgspec.Struct, frozen=True):
+    """The bytes of one type of memory on one NUMA node."""
+
+    total: _Bytes = 0
+    system_reserved: _Bytes = msgspec.field(name="systemReserved", default=0)
+    allocatable: _Bytes = 0
+    reserved: _Bytes = 0
+    """Bytes that containers hold."""
+    free: _Bytes = 0
+
+
+class NumaNodeState(msgspec.Struct, frozen=True):
+    """One NUMA node."""
+
+    assignments: _Count = msgspec.field(name="numberOfAssignments", default=0)
+    """How many blocks lie on it."""
+    tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
+    """By type."""
+    cells: tuple[_NodeId, ...] | None = None
+    """The ids of the NUMA nodes that it is used together with, itself included."""
+
+    def table(self, kind: str) -> MemoryTable:
+        """Return the amounts of a type; zeros where the node has none."""
+        return (self.tables or {}).get(kind) or MemoryTable()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState(Checkpoint):
+    """The state that a memory manager has written."""
+
+    policy: str
+    """`None` or `Static`; empty in the file that the policy None leaves alone."""
+    nodes: Mapping[int, NumaNodeState]
+    """By kernel node id."""
+    entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
+    """By pod uid and container name."""
+    pods: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
+    """By pod uid, the memory of a pod that has it as a whole; of versions 2 and 3 only."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of memory that some NUMA node has."""
+        return tuple(sorted({kind for node in self.nodes.values() for kind in node.tables or ()}))
+
+
+class _Block(msgspec.Struct, rename="camel"):
+    """A block of memory on the wire."""
+
+    numa_affinity: list[_NodeId] | None = None
+    type: str = ""
+    size: _Bytes = 0
+
+
+class _PodBlocks(msgspec.Struct, rename="camel"):
+    """The memory of a pod on the wire."""
+
+    memory_blocks: list[_Block] | None = None
+
+
+class _MemoryWire(DataWire, rename="camel"):
+    """The file on the wire, in any version."""
+
+    policy_name: str = ""
+    machine_state: dict[str, NumaNodeState] | None = msgspec.field(default_factory=dict)
+    entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(default_factory=dict)
+    pod_entries: dict[str, _PodBlocks] | None = msgspec.field(default_factory=dict)
+
+
+def read_memory_state(
+    data: bytes, source: str = "memory_manager_state", version: KubeletVersion = NEWEST
+) -> MemoryState:
+    """Return the state in a file; whether its checksum is right is left to the caller.
+
+    Args:
+        data: the content of the file.
+        source: its name in errors.
+        version: the release of the kubelet that reads it.
+
+    Raises:
+        InputError: it is no JSON, or of another shape.
+    """
+    what, known = "the JSON of a memory manager's state", release_of(version).checkpoints["memory_manager_state"]
+    wire, told = decode_with_data(data, _MemoryWire, what, source, known, 3)
+    nodes: dict[int, NumaNodeState] = {}
+    for key, node in (wire.machine_state or {}).items():
+        if not (key.isascii() and key.isdigit()):
+            raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
+        nodes[int(key)] = node
+    pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
+    told = told or matching(_memory_texts(wire, nodes), wire.checksum, 2 if pods else 1)
+    return MemoryState(
+        policy=wire.policy_name,
+        nodes=nodes,
+        entries={
+            uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
+            for uid, containers in (wire.entries or {}).items()
+        },
+        pods=pods,
+        **asdict(told),
+    )
+
+
+def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
+    """Return the records of blocks."""
+    return tuple(MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ())
+
+
+def _memory_texts(wire: _MemoryWire, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
+    """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
+    machine = map_text(None if wire.machine_state is None else nodes, _node_text)
+    entries = map_text(wire.entries, lambda containers: map_text(containers, _blocks_text))
+    text = (
+        f"{{PolicyName:(string){wire.policy_name} MachineState:(state.NUMANodeMap){machine} "
+        f"Entries:(state.ContainerMemoryAssignments){entries} "
+    )
+    after = "Checksum:(checksum.Checksum)0}"
+    yield 1, f"(*state.MemoryManagerCheckpoint){text}{after}"
+    pods = map_text(
+        wire.pod_entries, lambda entry: f"{{MemoryBlocks:([]state.Block){_blocks_text(entry.memory_blocks)}}}"
+    )
+    yield 2, f"(*state.MemoryManagerCheckpoint){text}PodEntries:(state.PodMemoryAssignments){pods} {after}"
+    # a kubelet without PodLevelResourceManagers accepts the text under this name too
+    yield 1, f"(*state.MemoryManagerCheckpointV1){text}{after}"
+
+
+def _node_text(node: NumaNodeState) -> str:
+    return (
+        f"<*>{{NumberOfAssignments:(int){node.assignments} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){map_text(node.tables, _table_text)} "
+        f"Cells:([]int){list_text(node.cells)}}}"
+    )
+
+
+def _table_text(table: MemoryTable | None) -> str:
+    if table is None:
+        return "<nil>"
+    return (
+        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
+    )
+
+
+def _blocks_text(blocks: list[_Block] | None) -> str:
+    return list_text(
+        blocks,
+        lambda one: (
+            f"{{NUMAAffinity:([]int){list_text(one.numa_affinity)} Type:(v1.ResourceName){one.type} "
+            f"Size:(uint64){one.size}}}"
+        ),
+    )
+
+
+NO_NUMA_NODE: Final = -1
+"""The group of the devices whose plugin reported no NUMA node."""
+
+_NODE: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+class DeviceEntry(Record):
+    """The devices of one resource that one container holds."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    devices: Mapping[int, tuple[str, ...]]
+    """Ids by kernel id of the NUMA node; see `NO_NUMA_NODE`. A device near several nodes is in several groups."""
+    response: bytes
+    """The plugin's ContainerAllocateResponse, as protobuf."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all devices, each once, sorted."""
+        return tuple(sorted({identity for ids in self.devices.values() for identity in ids}))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheckpoint(Checkpoint):
+    """The checkpoint that a device manager has written."""
+
+    entries: tuple[DeviceEntry, ...]
+    registered: Mapping[str, tuple[str, ...]]
+    """By resource, the ids of the devices that were healthy when the file was written."""
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    """The devices of a container on the wire."""
+
+    pod_uid: str = msgspec.field(name="PodUID", default="")
+    container_name: str = ""
+    resource_name: str = ""
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    alloc_resp: bytes | None = None
+
+
+class _Data(msgspec.Struct, rename="pascal"):
+    """The part that the checksum is of."""
+
+    pod_device_entries: list[_Entry] | None = msgspec.field(default_factory=list)
+    registered_devices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
+
+
+class _DeviceWire(msgspec.Struct, rename="pascal"):
+    """The file on the wire."""
+
+    data: _Data
+    checksum: int = 0
+
+
+def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoint") -> DeviceCheckpoint:
+    """Return the checkpoint in a file; whether its checksum is right is left to the caller.
+
+    Args:
+        data: the content of the file.
+        source: its name in errors.
+
+    Raises:
+        InputError: it is no JSON, or of another shape.
+    """
+    wire = decode_checkpoint(data, _DeviceWire, "the JSON of a device manager's checkpoint", source)
+    entries = tuple(
+        DeviceEntry(
+            one.pod_uid,
+            one.container_name,
+            one.resource_name,
+            {_node(key, source): tuple(ids or ()) for key, ids in (one.device_ids or {}).items()},
+            one.alloc_resp or b"",
+        )
+        for one in wire.data.pod_device_entries or ()
+    )
+    return DeviceCheckpoint(
+        entries,
+        {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()},
+        checksum=wire.checksum,
+        expected_checksum=checksum_of(_text(wire.data)),
+    )
+
+
+def _node(key: str, source: str) -> int:
+    """Return the NUMA node of a group of devices."""
+    if not _NODE.fullmatch(key):
+        raise InputError.at(f"DeviceIDs in {source}", "ids of NUMA nodes", key)
+    return int(key)
+
+
+def _text(data: _Data) -> str:
+    """Return the data as spew prints it."""
+    registered = map_text(data.registered_devices, list_text)
+    return (
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+        f"{list_text(data.pod_device_entries, _entry_text)} RegisteredDevices:(map[string][]string){registered}}}"
+    )
+
+
+def _entry_text(entry: _Entry) -> str:
+    ids = None if entry.device_ids is None else {int(key): value for key, value in entry.device_ids.items()}
+    return (
+        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
+        f"ResourceName:(string){entry.resource_name} DeviceIDs:(checkpoint.DevicesPerNUMA){map_text(ids, list_text)} "
+        f"AllocResp:([]uint8){list_text(entry.alloc_resp)}}}"
+    )
+
+
+_DAMAGED = "; alignup node check tells what a kubelet does about it"
+
+
+class KubeletState(Record):
+    """The checkpoints of a kubelet's managers; None where there is no file."""
+
+    cpu: CpuState | None = None
+    memory: MemoryState | None = None
+    devices: DeviceCheckpoint | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file at all."""
+        return self.cpu is None and self.memory is None and self.devices is None
+
+    def named(self, containers: Mapping[str, tuple[str, str]]) -> KubeletState:
+        """Return the state with the names of containers in place of their ids; see `CpuState.named`."""
+        return self if self.cpu is None else replace(self, cpu=self.cpu.named(containers))
+
+    def containers(self) -> dict[str, list[str]]:
+        """Return by pod uid the names of the containers that hold something."""
+        found: dict[str, dict[str, None]] = {}
+        for entries in (self.cpu and self.cpu.entries, self.memory and self.memory.entries):
+            for uid, containers in (entries or {}).items():
+                found.setdefault(uid, {}).update(dict.fromkeys(containers))
+        for entry in self.devices.entries if self.devices else ():
+            found.setdefault(entry.pod_uid, {})[entry.container] = None
+        return {uid: list(names) for uid, names in found.items()}
+
+    def is_whole(self, uid: str) -> bool:
+        """Return whether a pod has CPUs or memory as a whole."""
+        return bool((self.cpu and uid in self.cpu.pods) or (self.memory and uid in self.memory.pods))
+
+    def whole(self, uid: str) -> tuple[CPUSet, tuple[MemoryBlock, ...]]:
+        """Return the CPUs and memory that a pod has as a whole."""
+        cpus = self.cpu.pods.get(uid) if self.cpu else None
+        return cpus or CPUSet(), self.memory.pods.get(uid, ()) if self.memory else ()
+
+    def cpus(self, uid: str, container: str) -> CPUSet | None:
+        """Return the CPUs that a container has for itself; None: it has none."""
+        return self.cpu.entries.get(uid, {}).get(container) if self.cpu else None
+
+    def blocks(self, uid: str, container: str) -> tuple[MemoryBlock, ...]:
+        """Return the memory that a container holds."""
+        return self.memory.entries.get(uid, {}).get(container, ()) if self.memory else ()
+
+    def device_ids(self) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
+        """Return by pod uid and container name the ids of devices that the container holds, by resource."""
+        found: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        for entry in self.devices.entries if self.devices else ():
+            found.setdefault((entry.pod_uid, entry.container), {})[entry.resource] = entry.ids
+        return found
+
+    def without(self, is_stale: Callable[[str, str | None], bool]) -> KubeletState:
+        """Return the state after the kubelet has dropped what nobody needs, as it does before each admission.
+
+        Args:
+            is_stale: says whether a container, by pod uid and name, is gone; with None for the name, the whole pod.
+        """
+        return KubeletState(
+            None if self.cpu is None else _without_cpus(self.cpu, is_stale),
+            None if self.memory is None else _without_memory(self.memory, is_stale),
+            None
+            if self.devices is None
+            else replace(
+                self.devices, entries=tuple(one for one in self.devices.entries if not is_stale(one.pod_uid, None))
+            ),
+        )
+
+
+def read_checkpoints(
+    files: NodeFiles, version: KubeletVersion = NEWEST
+) -> Iterator[tuple[str, CpuState | MemoryState | DeviceCheckpoint | InputError]]:
+    """Yield the path of each checkpoint of a node that is there, and what it says, or why it cannot be read.
+
+    Args:
+        files: the node's files.
+        version: the release of the node's kubelet.
+    """
+    readers: dict[str, Callable[[bytes, str], CpuState | MemoryState | DeviceCheckpoint]] = {
+        CPU_STATE: partial(read_cpu_state, version=version),
+        MEMORY_STATE: partial(read_memory_state, version=version),
+        DEVICE_CHECKPOINT: read_device_checkpoint,
+    }
+    for path, read in readers.items():
+        try:
+            data = files.read(path)
+            if data is not None:
+                yield path, read(data, files.place(path))
+        except InputError as error:
+            yield path, error
+
+
+def state_of(checkpoints: Mapping[str, Any]) -> KubeletState:
+    """Return the state that checkpoints by their paths say."""
+    return KubeletState(*map(checkpoints.get, (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT)))
+
+
+def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletState:
+    """Return the state of a node; see `read_checkpoints`.
+
+    Raises:
+        InputError: a file is damaged, or its checksum is wrong.
+    """
+    found = dict(read_checkpoints(files, version))
+    for path, one in found.items():
+        if isinstance(one, InputError):
+            raise one
+        if not one.is_intact:
+            raise InputError(
+                f"expected the checksum {one.expected_checksum} of what is written, got {one.checksum} "
+                f"at {files.place(path)}{_DAMAGED}"
+            )
+    return state_of(found)
+
+
+def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) -> CpuState:
+    """Return the state after `RemoveContainer` of the static policy: CPUs that the pod's others share stay theirs."""
+    kept = {
+        uid: {name: cpus for name, cpus in containers.items() if not is_stale(uid, name)}
+        for uid, containers in state.entries.items()
+    }
+    freed = 0
+    for uid, containers in state.entries.items():
+        if uid in state.pods:  # what a pod has as a whole stays its own until its last container is gone
+            freed |= 0 if kept[uid] else int(state.pods[uid])
+            continue
+        held = union(map(int, kept[uid].values()))
+        freed |= union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
+    pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
+    shared = CPUSet.from_int(int(state.shared) | freed)
+    return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
+
+
+def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bool]) -> MemoryState:
+    """Return the state after `RemoveContainer` of the Static policy."""
+    kept: dict[str, dict[str, tuple[MemoryBlock, ...]]] = {}
+    nodes = dict(state.nodes)
+    for uid, containers in state.entries.items():
+        for name, blocks in containers.items():
+            if is_stale(uid, name):
+                # of a pod that has memory as a whole, that is what is given back
+                _give_back(nodes, () if uid in state.pods else blocks)
+            else:
+                kept.setdefault(uid, {})[name] = blocks
+    pods = dict(state.pods)
+    for uid in state.pods:
+        if uid not in kept:
+            _give_back(nodes, pods.pop(uid))
+    return replace(state, nodes=nodes, entries=kept, pods=pods)
+
+
+def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -> None:
+    """Give blocks back in place, to the lowest of their NUMA nodes on which anything is held, as the kubelet does."""
+    for block in blocks:
+        left = block.size
+        for node_id in block.numa_nodes:
+            node = nodes.get(node_id)
+            if node is None:
+                continue
+            table = node.table(block.type)
+            part = min(left, table.reserved)
+            left -= part
+            assignments = node.assignments - 1
+            changed = structs.replace(table, reserved=table.reserved - part, free=table.free + part)
+            nodes[node_id] = structs.replace(
+                node,
+                assignments=assignments,
+                tables={**(node.tables or {}), block.type: changed},
+                cells=(node_id,) if assignments == 0 else node.cells,
+            )

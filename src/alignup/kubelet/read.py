@@ -12,13 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
+from alignup.kubelet.checkpoints import NO_NUMA_NODE, KubeletState, read_state
 from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
-from alignup.kubelet.device_checkpoint import NO_NUMA_NODE
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubelet.restore import held_pod, restore
-from alignup.kubelet.state import KubeletState, read_state
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet

@@ -19,9 +19,7 @@ from alignup.records import replace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from alignup.kubelet.device_checkpoint import DeviceCheckpoint
-    from alignup.kubelet.memory_state import MemoryState
-    from alignup.kubelet.state import KubeletState
+    from alignup.kubelet.checkpoints import DeviceCheckpoint, KubeletState, MemoryState
     from alignup.node import Node
     from alignup.topology_manager.admission import MemoryBlock
 

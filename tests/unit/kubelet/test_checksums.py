@@ -6,11 +6,15 @@ import json
 
 import pytest
 
-from alignup.kubelet.checkpoints import checksum_of, list_text, map_text
-from alignup.kubelet.cpu_state import read_cpu_state
-from alignup.kubelet.device_checkpoint import read_device_checkpoint
+from alignup.kubelet.checkpoints import (
+    checksum_of,
+    list_text,
+    map_text,
+    read_cpu_state,
+    read_device_checkpoint,
+    read_memory_state,
+)
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, ArchiveFiles
-from alignup.kubelet.memory_state import read_memory_state
 from kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.cpu_state import read_cpu_state
+from alignup.kubelet.checkpoints import read_cpu_state
 from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
 

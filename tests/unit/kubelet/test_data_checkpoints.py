@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.cpu_state import read_cpu_state
-from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.checkpoints import KubeletState, read_cpu_state, read_memory_state
 from alignup.kubelet.pod_resources import plain_answer, pods_from_wire
 from alignup.kubelet.read import pods_by_uid
-from alignup.kubelet.state import KubeletState
 from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.device_checkpoint import read_device_checkpoint
+from alignup.kubelet.checkpoints import read_device_checkpoint
 
 
 def text(entry=None, **fields):

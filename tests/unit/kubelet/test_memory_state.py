@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.memory_state import MemoryTable, read_memory_state
+from alignup.kubelet.checkpoints import MemoryTable, read_memory_state
 from alignup.topology_manager.admission import MemoryBlock
 
 TABLE = {"total": 100, "systemReserved": 10, "allocatable": 90, "reserved": 30, "free": 60}

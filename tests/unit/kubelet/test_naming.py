@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from alignup.kubelet.cpu_state import CpuState
-from alignup.kubelet.device_checkpoint import DeviceCheckpoint, DeviceEntry
-from alignup.kubelet.memory_state import MemoryState
+from alignup.kubelet.checkpoints import CpuState, DeviceCheckpoint, DeviceEntry, KubeletState, MemoryState
 from alignup.kubelet.pod_resources import ContainerResources, PodResources
 from alignup.kubelet.read import pods_by_uid
-from alignup.kubelet.state import KubeletState
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alignup.kubelet.memory_state import read_memory_state
+from alignup.kubelet.checkpoints import read_memory_state
 from alignup.kubelet.restore import restored_memory
 
 GI = 1 << 30

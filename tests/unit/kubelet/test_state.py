@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from alignup.kubelet.cpu_state import CpuState
-from alignup.kubelet.device_checkpoint import DeviceCheckpoint, DeviceEntry
-from alignup.kubelet.memory_state import MemoryState, MemoryTable, NumaNodeState
-from alignup.kubelet.state import KubeletState
+from alignup.kubelet.checkpoints import (
+    CpuState,
+    DeviceCheckpoint,
+    DeviceEntry,
+    KubeletState,
+    MemoryState,
+    MemoryTable,
+    NumaNodeState,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock
 
