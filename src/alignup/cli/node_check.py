@@ -14,7 +14,7 @@ from alignup.errors import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.kubelet.findings import Finding
+    from alignup.kubelet.check import Finding
 
 
 @options.subcommand("check", "0 nothing is wrong; 1 there are findings")

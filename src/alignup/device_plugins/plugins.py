@@ -24,15 +24,16 @@ import grpc
 
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer, join_answers
-from alignup.device_plugins.connection import Limits, PluginConnection
-from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
-from alignup.device_plugins.messages import (
+from alignup.device_plugins.connection import (
     SOCKET_NAME,
     DevicePluginError,
+    Limits,
+    PluginConnection,
     Registration,
     registration_of,
     without_unknown_nodes,
 )
+from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from alignup.errors import InputError
 from alignup.records import Record
 from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove, system_errors

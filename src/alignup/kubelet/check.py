@@ -1,12 +1,18 @@
 """Checks the files of a kubelet against each other, the machine, the configuration and the pods; writes nothing.
 
 The states of CPU manager and memory manager are checked as `validateState` of `pkg/kubelet/cm/cpumanager` and
-`memorymanager/policy_static.go` does, with its messages letter for letter. `findings` says what a finding means.
+`memorymanager/policy_static.go` does, with its messages letter for letter.
+
+What the kubelet does about each kind of finding, and the repair, is in `findings.json`. The effects were seen with a
+kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words in quotation marks are from its log.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
@@ -18,14 +24,13 @@ from alignup.kubelet.checkpoints import (
     read_checkpoints,
     state_of,
 )
-from alignup.kubelet.findings import Finding, finding
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
 from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_cpus
-from alignup.records import replace
+from alignup.records import Record, json_fields, replace
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -442,3 +447,41 @@ def check_pods(
 def _not_held(container: Container, held: Mapping[str, Sequence[str]], resources: frozenset[str]) -> list[str]:
     """Return the resources that a container asks for and has no device of."""
     return [name for name, count in container.devices if count and name in resources and not held.get(name)]
+
+
+class Finding(Record):
+    """Something in the files of a kubelet that is not as it should be."""
+
+    kind: str
+    file: str
+    """Where it is."""
+    text: str
+    """The fault, in words."""
+    effect: str
+    """The way the kubelet deals with it at its next start."""
+    repair: str
+    """How to mend it."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the finding in JSON's types."""
+        return json_fields(self)
+
+
+def finding(kind: str, file: str, text: str, message: str = "") -> Finding:
+    """Return a finding of a known kind.
+
+    Args:
+        kind: one of those that this module knows.
+        file: where it is.
+        text: what it is.
+        message: the kubelet's own words, where it does not start and says what it has found.
+    """
+    told = _kinds()[kind]
+    return Finding(kind, file, text, told.get("effect") or f'the kubelet does not start: "{message}"', told["repair"])
+
+
+@cache
+def _kinds() -> dict[str, dict[str, str]]:
+    """Return by kind what the kubelet does, where that is always the same, and how to mend it."""
+    kinds: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("findings.json").read_bytes())
+    return kinds

@@ -23,7 +23,7 @@ from alignup.kubelet.layout import (
     PODS,
     NodeFiles,
 )
-from alignup.kubelet.pod_resources_client import ask_kubelet, socket_of
+from alignup.kubelet.pod_resources import ask_kubelet, socket_of
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import write_archive
 from alignup.machine.sysfs.files import find_kernel_files

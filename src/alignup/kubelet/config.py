@@ -17,7 +17,7 @@ from alignup.records import Record
 if TYPE_CHECKING:
     import os
 
-    from alignup.kubelet.running import RunningKubelet
+    from alignup.kubelet.processes import RunningKubelet
 
 _DROP_IN: Final = ".conf"
 

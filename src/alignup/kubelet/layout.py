@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.running import RunningKubelet, find_kubelet
+from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree

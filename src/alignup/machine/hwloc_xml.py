@@ -15,10 +15,9 @@ from xml.parsers import expat
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
-from alignup.machine.cpu_groups import make_cores, number_groups
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import Machine
-from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
+from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
 from alignup.records import Record, field
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Final
 from alignup.errors import InputError
 from alignup.machine.archive import Archive, check_suffix, read_archive, write_archive
 from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
-from alignup.machine.sysfs.pci import PCI_FOLDER
-from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree, largest_size
+from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, MemoryTree, largest_size
 
 _TOPS: Final = frozenset({"sys", "proc"})
 

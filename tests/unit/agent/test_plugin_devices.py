@@ -10,7 +10,7 @@ import pytest
 import leasing
 from alignup.agent.service import PluginCalls, PluginDevices, void
 from alignup.device_plugins.answer import DeviceAnswer
-from alignup.device_plugins.messages import DevicePluginError
+from alignup.device_plugins.connection import DevicePluginError
 from alignup.errors import AllocationError
 from alignup.leases.ledger import Ledger, Limits
 from alignup.leases.request import Question

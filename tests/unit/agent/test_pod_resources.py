@@ -15,8 +15,14 @@ from agents import client, running_agent
 from alignup.agent.pod_resources import PodResourcesView, serve_pod_resources
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire
-from alignup.kubelet.pod_resources_client import ALLOCATABLE, LIST, connected
+from alignup.kubelet.pod_resources import (
+    ALLOCATABLE,
+    LIST,
+    allocatable_from_wire,
+    connected,
+    plain_answer,
+    pods_from_wire,
+)
 from alignup.leases.request import Claim, make_request
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import identify

@@ -8,8 +8,7 @@ import pytest
 
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer
-from alignup.device_plugins.connection import Limits, PluginConnection
-from alignup.device_plugins.messages import DevicePluginError
+from alignup.device_plugins.connection import DevicePluginError, Limits, PluginConnection
 from alignup.machine.device_inventory import Device
 from fake_plugins import LONG, NIC, FakePlugin, report, short_folder
 

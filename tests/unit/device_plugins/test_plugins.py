@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from alignup.device_plugins import device_plugin_pb2 as wire
-from alignup.device_plugins.connection import Limits
-from alignup.device_plugins.messages import DevicePluginError
+from alignup.device_plugins.connection import DevicePluginError, Limits
 from alignup.device_plugins.plugins import SOCKET_NAME, DevicePlugins
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Container, Pod

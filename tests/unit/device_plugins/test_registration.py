@@ -7,7 +7,7 @@ import socket
 import grpc
 import pytest
 
-from alignup.device_plugins.messages import Registration
+from alignup.device_plugins.connection import Registration
 from alignup.device_plugins.plugins import SOCKET_NAME, RegistrationServer
 from alignup.errors import InputError
 from fake_plugins import NIC, FakePlugin, short_folder

@@ -7,7 +7,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.kubelet.config import read_configuration
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles
-from alignup.kubelet.running import kubelet_of
+from alignup.kubelet.processes import kubelet_of
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from alignup import Node
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.layout import ArchiveFiles
-from alignup.kubelet.pod_resources import plain_answer, pods_from_wire, read_answer
-from alignup.kubelet.pod_resources_client import LIST, ask_kubelet, connected
+from alignup.kubelet.pod_resources import LIST, ask_kubelet, connected, plain_answer, pods_from_wire, read_answer
 from kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")

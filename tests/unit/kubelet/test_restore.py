@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.kubelet.checkpoints import read_memory_state
-from alignup.kubelet.restore import restored_memory
+from alignup.kubelet.read import restored_memory
 
 GI = 1 << 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.running import find_kubelet, kubelet_of
+from alignup.kubelet.processes import find_kubelet, kubelet_of
 
 
 def process(root, pid, *words, comm="kubelet"):

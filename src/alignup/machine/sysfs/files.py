@@ -11,15 +11,12 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from alignup.machine.sysfs.pci import PCI_FOLDER
+from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alignup.machine.sysfs.tree import KernelTree
-
-_CPU: Final = "sys/devices/system/cpu"
-_NODE: Final = "sys/devices/system/node"
 
 _TOPOLOGY_NAMES: Final = (
     *("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list"),
@@ -37,13 +34,13 @@ PCI_NAMES: Final = (
 """Files of a PCI device."""
 
 PATTERNS: Final = (
-    f"{_CPU}/online",
-    f"{_CPU}/cpu[0-9]*/online",
-    *(f"{_CPU}/cpu[0-9]*/topology/{name}" for name in _TOPOLOGY_NAMES),
-    *(f"{_CPU}/cpu[0-9]*/cache/index[0-9]*/{name}" for name in _CACHE_NAMES),
-    f"{_NODE}/online",
-    *(f"{_NODE}/node[0-9]*/{name}" for name in _NODE_NAMES),
-    f"{_NODE}/node[0-9]*/hugepages/{_HUGEPAGES}",
+    f"{CPU_FOLDER}/online",
+    f"{CPU_FOLDER}/cpu[0-9]*/online",
+    *(f"{CPU_FOLDER}/cpu[0-9]*/topology/{name}" for name in _TOPOLOGY_NAMES),
+    *(f"{CPU_FOLDER}/cpu[0-9]*/cache/index[0-9]*/{name}" for name in _CACHE_NAMES),
+    f"{NODE_FOLDER}/online",
+    *(f"{NODE_FOLDER}/node[0-9]*/{name}" for name in _NODE_NAMES),
+    f"{NODE_FOLDER}/node[0-9]*/hugepages/{_HUGEPAGES}",
     f"sys/kernel/mm/hugepages/{_HUGEPAGES}",
     *(f"{PCI_FOLDER}/*/{name}" for name in PCI_NAMES),
     "proc/cpuinfo",

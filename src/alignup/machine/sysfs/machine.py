@@ -1,25 +1,38 @@
-"""Reads a machine from the kernel's files, of this machine or of a copy.
+"""Reads a machine from the kernel's files, of this machine or of a copy: CPUs, NUMA nodes, PCI devices.
 
-Each folder of sysfs has a module that reads it; this one combines their results into a `Machine`.
+A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs and of nodes are ints as bit sets.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, union
-from alignup.machine.cpu_groups import make_cores
-from alignup.machine.cpuset import CPU_COUNT_LIMIT
+from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import Core, NumaNode, cores_within
-from alignup.machine.sysfs.cpus import cores, cpu_numbers, l3_groups, sockets, with_uncore_caches
-from alignup.machine.sysfs.nodes import NODE_FOLDER, distances, hugepages, node_cpus, node_ids
-from alignup.machine.sysfs.pci import pci_devices
-from alignup.machine.sysfs.tree import DirectoryTree, KernelTree, meminfo_bytes
+from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
+from alignup.machine.sysfs.tree import (
+    CPU_FOLDER,
+    NODE_FOLDER,
+    PCI_FOLDER,
+    DirectoryTree,
+    KernelTree,
+    first_number,
+    hex_number,
+    meminfo_bytes,
+    number_list,
+    number_mask,
+    number_row,
+)
+from alignup.records import replace
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from alignup.machine.numa_node import Core
 
 
 def read_machine(root: str | os.PathLike[str] = "/") -> Machine:
@@ -86,3 +99,363 @@ def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tupl
         memory, pages = meminfo_bytes(tree.read(f"{folder}/meminfo")), hugepages(tree, f"{folder}/hugepages")
         nodes.append(NumaNode(numa_id, memory, seen, pages, row))
     return nodes
+
+
+_NODE_NAME: Final = re.compile(r"node(\d{1,5})")
+
+
+def node_ids(tree: KernelTree) -> list[int]:
+    """Return the ids of the NUMA nodes, ascending; none on kernels that were built without NUMA.
+
+    They have gaps, and 0 may be missing. A node counts if it is `online` and has a folder; kernels that have
+    no `online` have folders for the nodes they use.
+    """
+    present = 0
+    for name in tree.names(NODE_FOLDER):
+        matched = _NODE_NAME.fullmatch(name)
+        if matched:
+            present |= 1 << int(matched[1])
+    online = number_list(tree.read(f"{NODE_FOLDER}/online"))
+    return list(bit_numbers(present & online if online and present & online else present))
+
+
+def node_cpus(tree: KernelTree, numa_id: int) -> int:
+    """Return the CPUs that a node lists, offline ones too; empty for a node of memory only."""
+    folder = f"{NODE_FOLDER}/node{numa_id}"
+    listed = number_mask(tree.read(f"{folder}/cpumap"))
+    return (number_list(tree.read(f"{folder}/cpulist")) if listed is None else listed) or 0
+
+
+def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the row of distances of each node in `ids`, in that order; no rows if one makes no sense.
+
+    `distance` has a column for each node that was online, ascending, not for each number. A row that is
+    missing, holds zeros, or is longer or shorter than the nodes there are leaves all distances unknown, since
+    the columns of one cannot be told from those of another.
+    """
+    online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
+    rows: list[tuple[int, ...]] = []
+    for numa_id in ids:
+        row = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance"))
+        chosen = _columns(row, ids, online)
+        if not chosen or 0 in chosen:
+            return []
+        rows.append(chosen)
+    return rows
+
+
+def _columns(row: list[int] | None, ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
+    """Return the columns of `row` that belong to `ids`; none if they cannot be told."""
+    if row is None:
+        return ()
+    if len(row) == len(ids):
+        return tuple(row)
+    if len(row) == len(online):
+        by_id = dict(zip(online, row, strict=True))
+        return tuple(by_id[numa_id] for numa_id in ids if numa_id in by_id)
+    return ()
+
+
+_HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
+
+
+def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
+    """Return the pages of each size that `folder` has a `hugepages-<KiB>kB` for, by size.
+
+    A node without the folder has none: the kernel has kept pages by node for as long as there are such
+    folders, and the machine's total does not tell which node they are in.
+    """
+    sizes = sorted(int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found)
+    # a file that cannot be read is no pages
+    counts = (first_number(tree.read(f"{folder}/hugepages-{size >> 10}kB/nr_hugepages")) or 0 for size in sizes)
+    return tuple(HugePages.of_bytes(size, max(count, 0)) for size, count in zip(sizes, counts, strict=True) if size)
+
+
+_CPU_NAME: Final = re.compile(r"cpu(\d{1,5})")
+_PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
+_MODULE_FAMILIES: Final = frozenset({21, 22})
+_CORE: Final = ("core_cpus", "thread_siblings")
+_PACKAGE: Final = ("package_cpus", "core_siblings")
+
+
+def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
+    """Return the CPUs that have a `cpuN` folder: those that are online, and the others.
+
+    `online` may still name CPUs that were taken away, so only those with a folder count. On old kernels it is
+    missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
+    any such folder is from a kernel so old that `proc/cpuinfo` is all there is.
+    """
+    present = 0
+    for name in tree.names(CPU_FOLDER):
+        matched = _CPU_NAME.fullmatch(name)
+        if matched and int(matched[1]) < CPU_LIMIT:
+            present |= 1 << int(matched[1])
+    listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
+    if not present:
+        return listed or _cpuinfo_processors(tree), 0
+    online = present & listed if listed else _online_one_by_one(tree, present)
+    return online, present & ~online
+
+
+def _online_one_by_one(tree: KernelTree, present: int) -> int:
+    """Return the CPUs of `present` whose own `online` does not say 0."""
+    online = present
+    for cpu in bit_numbers(present):
+        if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
+            online ^= 1 << cpu
+    return online
+
+
+def _cpuinfo_processors(tree: KernelTree) -> int:
+    """Return the CPUs that `proc/cpuinfo` has a record of."""
+    numbers = set(map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")))
+    return bit_set(number for number in numbers if number < CPU_LIMIT)
+
+
+def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
+    """Return the set of CPUs that the first readable file among `names` in `folder` holds.
+
+    Each name is tried as a mask, then as the list of the same name. Old kernels have the mask only, and where a
+    copied tree was edited by hand, the mask counts.
+    """
+    for name in names:
+        found = number_mask(tree.read(f"{folder}/{name}"))
+        if found is None:
+            found = number_list(tree.read(f"{folder}/{name}_list"))
+        if found is not None:
+            return found
+    return None
+
+
+def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tuple[int, int]]:
+    """Yield (first CPU, group) for each group of `cpus`, ascending.
+
+    `group_of` is asked about the first CPU of each group only, which is what makes discovery quick. A CPU is
+    in one group, whatever its files say; a CPU of which nothing is known is a group of its own.
+    """
+    left = cpus
+    for cpu in bit_numbers(cpus):
+        if left >> cpu & 1:
+            group = ((group_of(cpu) or 0) | 1 << cpu) & left
+            left ^= group
+            yield cpu, group
+
+
+def cores(tree: KernelTree, online: int) -> list[int]:
+    """Return the cores, as sets of SMT siblings among the CPUs of `online`.
+
+    (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h call the two
+    cores of a module siblings: there, each CPU is a core.
+    """
+
+    def core_of(cpu: int) -> int | None:
+        return siblings(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+
+    found = [group for _, group in partition(online, core_of)]
+    shared = next((group for group in found if group & (group - 1)), 0)
+    if shared and _are_modules(tree, shared):
+        return [1 << cpu for cpu in bit_numbers(online)]
+    return found
+
+
+def _are_modules(tree: KernelTree, group: int) -> bool:
+    """Return whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
+    ids = {first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id")) for cpu in bit_numbers(group)}
+    if len(ids) == 1:
+        return False
+    # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
+    cpuinfo = tree.read("proc/cpuinfo", whole=False) or ""
+    family = re.search(r"^cpu family\s*:\s*(\d{1,9})\b", cpuinfo, re.MULTILINE)
+    is_amd = re.search(r"^vendor_id\s*:\s*AuthenticAMD", cpuinfo, re.MULTILINE)
+    return bool(is_amd and family and int(family[1]) in _MODULE_FAMILIES)
+
+
+def sockets(tree: KernelTree, online: int) -> dict[int, int]:
+    """Return the set of CPUs of each socket, by a number for it.
+
+    The number is `physical_package_id`. Where that is missing or -1, or where two groups of `core_siblings`
+    claim the same, it is the lowest number that no socket has. Where there are no siblings, CPUs of one id
+    share it.
+    """
+    ids: dict[int, int | None] = {}
+    has_siblings = False
+
+    def package_of(cpu: int) -> int | None:
+        nonlocal has_siblings
+        folder = f"{CPU_FOLDER}/cpu{cpu}/topology"
+        number = first_number(tree.read(f"{folder}/physical_package_id"))
+        ids[cpu] = None if number is None or number < 0 else number
+        group = siblings(tree, folder, *_PACKAGE)
+        has_siblings = has_siblings or group is not None
+        return group
+
+    groups = list(partition(online, package_of))
+    found = groups if has_siblings else _by_id(groups, ids)
+    return number_groups((ids[first], group) for first, group in found)
+
+
+def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tuple[int, int]]:
+    """Return `groups` with those of one package id joined; ids that are not known are one socket together."""
+    joined: dict[int | None, tuple[int, int]] = {}
+    for first, group in groups:
+        earlier = joined.get(ids[first], (first, 0))
+        joined[ids[first]] = (earlier[0], earlier[1] | group)
+    return list(joined.values())
+
+
+_INDEX: Final = re.compile(r"index\d{1,3}")
+_L2: Final = 2
+_L3: Final = 3
+
+
+def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
+    """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none of them.
+
+    The number in `indexN` is not the level, so `level` and `type` decide. An L3 that no CPU shares, as
+    the kernel says on Itanium, is the core's own; one of size 0 (Knights Landing) does not exist.
+    """
+    with_l3 = 0
+    core_of = {core & -core: core for core in cores}
+
+    def shared_by(cpu: int) -> int | None:
+        nonlocal with_l3
+        shared = _l3_of(tree, f"{CPU_FOLDER}/cpu{cpu}/cache")
+        if shared is None:
+            return None
+        with_l3 |= 1 << cpu
+        return shared or core_of.get(1 << cpu)
+
+    return [group for cpu, group in partition(online, shared_by) if with_l3 >> cpu & 1]
+
+
+def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, ...]:
+    """Return the cores of a NUMA node with the uncore cache that a kubelet sees; the socket where it sees none.
+
+    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that as many CPUs share as the node has is the
+    node's, and any other one a core's uncore cache, of which the first counts. Where a file of a cache is missing, as
+    `id` is on many machines, the core has none, nor have those that are read after it.
+    """
+    cores = tuple(cores)
+    caches: dict[int, list[tuple[int, int]] | None] = {}
+    found: dict[int, int] = {}
+    for core in sorted(cores, key=lambda core: str(core.cpus[0])):  # the order in which cadvisor finds them
+        key = -1 - core.cpus[0] if core.l3 is None else core.l3
+        if key not in caches:
+            caches[key] = _cadvisor_caches(tree, f"{CPU_FOLDER}/cpu{core.cpus[0]}/cache")
+        of_core = caches[key]
+        if of_core is None:
+            break
+        of_node = len(cores) * len(core.cpus)
+        found[core.cpus[0]] = next((number for number, cpus in of_core if cpus != of_node), core.socket)
+    return tuple(replace(core, uncore_cache=found.get(core.cpus[0], core.socket)) for core in cores)
+
+
+def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | None:
+    """Return id and number of CPUs of each cache above level 2; None where a file is missing that cadvisor reads."""
+    found = []
+    for index in sorted(filter(_INDEX.fullmatch, tree.names(folder))):
+        cache = f"{folder}/{index}"
+        number, level = first_number(tree.read(f"{cache}/id")), first_number(tree.read(f"{cache}/level"))
+        cpus = _shared(tree, cache)
+        if number is None or number < 0 or level is None or cpus is None:
+            return None
+        if level > _L2:
+            found.append((number, cpus.bit_count()))
+    return found
+
+
+def _l3_of(tree: KernelTree, folder: str) -> int | None:
+    """Return the CPUs that share the L3 cache described in a CPU's `cache`, or None if it has none."""
+    # the highest index first: that is where the L3 mostly is
+    for index in sorted(filter(_INDEX.fullmatch, tree.names(folder)), key=lambda name: -int(name[5:])):
+        cache = f"{folder}/{index}"
+        if first_number(tree.read(f"{cache}/level")) != _L3:
+            continue
+        if (tree.read(f"{cache}/type") or "").startswith("Instruction"):
+            continue
+        if first_number(tree.read(f"{cache}/size")) == 0:
+            continue
+        return _shared(tree, cache)
+    return None
+
+
+def _shared(tree: KernelTree, cache: str) -> int | None:
+    """Return `shared_cpu_map`, or else `shared_cpu_list`."""
+    return siblings(tree, cache, "shared_cpu_map", "shared_cpu")
+
+
+_BRIDGE: Final = 0x06
+_SPEED: Final = re.compile(r"\s*(\d{1,3}(?:\.\d)?) GT/s")
+_GEN_3: Final = 8
+_GEN_6: Final = 64
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) -> tuple[PciDevice, ...]:
+    """Return the PCI devices by address; `ids` and `node_cpus` are the machine's nodes and their CPUs.
+
+    An entry of which no file can be read (a link that leads nowhere) is left out.
+    """
+    found = (
+        _device(tree, address, ids, node_cpus)
+        for address in sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=_order)
+    )
+    return tuple(device for device in found if device)
+
+
+def _order(address: str) -> tuple[int, str]:
+    """Return a key that sorts domains of four digits before longer ones."""
+    domain, _, rest = address.partition(":")
+    return int(domain, 16), rest
+
+
+def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
+    folder = f"{PCI_FOLDER}/{address}"
+    class_number = hex_number(tree.read(f"{folder}/class"))
+    vendor = hex_number(tree.read(f"{folder}/vendor"))
+    if class_number is None and vendor is None:
+        return None
+    return PciDevice(
+        address=address,
+        class_=f"{(class_number or 0) >> 8:04x}",
+        vendor=f"{vendor or 0:04x}",
+        device=f"{hex_number(tree.read(f'{folder}/device')) or 0:04x}",
+        numa_node=_numa_node(tree, folder, ids, node_cpus),
+        buses=_buses(tree, folder) if (class_number or 0) >> 16 == _BRIDGE else None,
+        link=_link(tree, folder),
+    )
+
+
+def _buses(tree: KernelTree, folder: str) -> tuple[int, int] | None:
+    """Return the buses behind the bridge in `folder`; None: the kernel does not say, or firmware has set none up."""
+    first = first_number(tree.read(f"{folder}/secondary_bus_number"))
+    last = first_number(tree.read(f"{folder}/subordinate_bus_number"))
+    return (first, last) if first and last and first <= last else None
+
+
+def _link(tree: KernelTree, folder: str) -> float | None:
+    """Return the GB/s of a link such as `16.0 GT/s PCIe` of 16 lanes, less what the encoding takes."""
+    speed = _SPEED.match(tree.read(f"{folder}/current_link_speed") or "")
+    lanes = first_number(tree.read(f"{folder}/current_link_width")) if speed else None
+    if not speed or not lanes or lanes < 0:
+        return None
+    transfers = float(speed[1])
+    carried = 8 / 10 if transfers < _GEN_3 else 128 / 130 if transfers < _GEN_6 else 242 / 256
+    return round(transfers * carried * lanes / 8, 2) or None
+
+
+def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Sequence[int]) -> int | None:
+    """Return the node of the device in `folder`.
+
+    `numa_node` is -1 where the firmware does not say, and missing on some kernels. Then it is the node whose
+    CPUs `local_cpus` names, if that is one node only: a device that is near all CPUs is near none in
+    particular.
+    """
+    numa_id = first_number(tree.read(f"{folder}/numa_node"))
+    if numa_id in ids:
+        return numa_id
+    local = number_mask(tree.read(f"{folder}/local_cpus"))
+    if local is None:
+        local = number_list(tree.read(f"{folder}/local_cpulist")) or 0
+    near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
+    return near[0] if len(near) == 1 and len(ids) > 1 else None

@@ -17,6 +17,9 @@ from alignup.machine.cpuset import CPUSet  # as above
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+CPU_FOLDER: Final = "sys/devices/system/cpu"
+NODE_FOLDER: Final = "sys/devices/system/node"
+PCI_FOLDER: Final = "sys/bus/pci/devices"
 _CHUNK: Final = 65536
 _LARGEST: Final = 1 << 20
 _LARGEST_CPUINFO: Final = 16 << 20

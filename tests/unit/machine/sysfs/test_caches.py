@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alignup.machine.machine import Machine
-from alignup.machine.sysfs.cpus import cores, l3_groups
-from alignup.machine.sysfs.machine import describe
+from alignup.machine.sysfs.machine import cores, describe, l3_groups
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
 from kernel_trees import CPU, mask, server

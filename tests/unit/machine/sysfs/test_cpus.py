@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.bits import bit_numbers
-from alignup.machine.sysfs.cpus import cores, cpu_numbers, partition, siblings, sockets
+from alignup.machine.sysfs.machine import cores, cpu_numbers, partition, siblings, sockets
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, mask, server
 

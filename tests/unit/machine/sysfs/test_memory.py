@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alignup.machine.machine import HugePages
-from alignup.machine.sysfs.machine import describe
-from alignup.machine.sysfs.nodes import hugepages
+from alignup.machine.sysfs.machine import describe, hugepages
 from alignup.machine.sysfs.tree import MemoryTree, meminfo_bytes
 
 

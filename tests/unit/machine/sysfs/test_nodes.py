@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.machine.sysfs.nodes import distances, node_cpus, node_ids
+from alignup.machine.sysfs.machine import distances, node_cpus, node_ids
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import NODE, server
 

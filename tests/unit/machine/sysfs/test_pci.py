@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.machine.machine import PciDevice
-from alignup.machine.sysfs.pci import pci_devices
+from alignup.machine.sysfs.machine import pci_devices
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import pci
 
