@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.kubernetes.node_sums import requested
+from alignup.kubernetes.node_fit import requests_of
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.fleet import read_fleet
 from alignup.scheduler.objects import PodReader, WatchedPod, decode_pod
@@ -139,10 +139,10 @@ class ModelCluster:
         self._later(now, self.delays.watch, partial(self._seen, placed), "pods")
 
     def _fits(self, pod: WatchedPod, name: str) -> bool:
-        there = [requested(one.pod) for one in self.bound[name]]
+        there = [requests_of(one.pod) for one in self.bound[name]]
         return all(
             amount + sum(one.get(resource, 0) for one in there) <= self.nodes[name].allocatable.get(resource, 0)
-            for resource, amount in requested(pod.pod).items()
+            for resource, amount in requests_of(pod.pod).items()
         )
 
     def _seen(self, pod: WatchedPod, now: float) -> None:

@@ -175,12 +175,12 @@ def meant_words(resource: str, loaded: LoadedNode) -> str:
 
 def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield a sentence for each pod that asks for more CPU or memory than there is on the whole node."""
-    from alignup.kubernetes.node_sums import allocatable_sums, requested
+    from alignup.kubernetes.node_fit import node_limits, requests_of
 
-    there = allocatable_sums(node.machine, node.config, {})
+    there = node_limits(node.machine, node.config, {}).allocatable
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
-        asked = requested(pod)
+        asked = requests_of(pod)
         short = [name for name in words if asked.get(name, 0) > there[name]]
         if short:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.errors import InputError
-from alignup.kubernetes.node_sums import allocatable_sums, requested
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.node_fit import node_limits, requests_of
+from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
@@ -48,7 +48,9 @@ class Totals:
     __slots__ = ("_left", "_numbers", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [allocatable_sums(node.machine, node.config, _device_counts(node)) for node in nodes]
+        found = [
+            _counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes
+        ]
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
@@ -65,9 +67,9 @@ class Totals:
     def request(self, pod: Pod) -> npt.NDArray[np.int64] | None:
         """Return what the pod requests, in the order of `resources`; None if of something that no node has.
 
-        That is the most that its containers request at one time. Fractions of CPUs count here.
+        That is what the default scheduler counts, fractions of CPUs too.
         """
-        wanted = requested(pod)
+        wanted = _counted(requests_of(pod))
         if not wanted.keys() <= self._numbers.keys():
             return None
         return np.array([min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64)
@@ -156,6 +158,15 @@ def demand_key(pod: Pod) -> object:
     )
 
 
+def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts of CPUs, memory and devices; nodes are not described with disks."""
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if name == "cpu" or is_pinned_memory(name) or (is_device(name) and name != "pods")
+    }
+
+
 def _device_counts(node: Node) -> dict[str, int]:
     """Return how many devices of each resource are free or given."""
     if node.devices is None:
@@ -213,7 +224,7 @@ class Fit:
         CPU and memory are named before other resources, and those by name.
         """
         found: list[Shortage | None] = [None] * count
-        wanted = requested(pod)
+        wanted = _counted(requests_of(pod))
         for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(count, np.int64))
             for index in np.flatnonzero(free < wanted[resource]).tolist():

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
-from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.node_sums import allocatable_sums, requested
+from alignup.kubernetes.node_fit import node_limits
+from alignup.kubernetes.pod_requests import CONFIG_SOURCE
 from alignup.node_resource_topology.write import topology_object
 from alignup.records import Record
 from alignup.scheduler.report import Holdings, annotations_of, restored_node
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.objects import PodObject
     from alignup.topology_manager.admission import Admission
 
-_MOST_PODS: Final = 110
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
 
 
@@ -46,8 +45,18 @@ class FleetNode:
 
     def __init__(self, name: str, node: Node, description: str) -> None:
         self.name, self.description = name, description
+        node.whole_verdict = True
         self.node = self._template = node
-        self.capacity, self.allocatable = _capacity(node), _allocatable(node)
+        machine, pools = node.machine, node.devices.pools if node.devices else {}
+        healthy = {resource: pool.healthy.bit_count() for resource, pool in pools.items()}
+        self.allocatable = node_limits(machine, node.config, healthy).allocatable
+        self.capacity = {
+            "cpu": 1000 * machine.cpu_count,
+            **machine.memory_by_type,
+            "memory": sum(one.memory for one in machine.numa_nodes),
+            "pods": self.allocatable["pods"],
+            **{resource: len(pool.devices) for resource, pool in pools.items()},
+        }
 
     def restore(self, holdings: Holdings) -> None:
         """Take over what an earlier process of this fleet reported for the node.
@@ -62,17 +71,14 @@ class FleetNode:
         return any(one.uid == uid for one in self.node.pods)
 
     def admit(self, pod: Pod) -> Rejection | None:
-        """Admit a pod, or say why it is rejected: first the managers are asked, then the sums."""
+        """Admit a pod, or say why it is rejected."""
+        # nobody is preempted for what says that it is a static pod: a fleet has none
+        annotations = {key: value for key, value in pod.annotations.items() if key != CONFIG_SOURCE}
         try:
-            admission = self.node.admit(pod)
+            admission = self.node.admit(pod.renamed(annotations=annotations))
         except AlignupError as error:
             return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-        if not admission:
-            return _rejection(admission)
-        lacking = self._lacking(pod)
-        if lacking is not None:
-            self.node.remove(pod.uid)
-        return lacking
+        return None if admission else _rejection(admission)
 
     def end(self, uid: str) -> bool:
         """Free what a pod holds; return whether it was here."""
@@ -103,10 +109,9 @@ class FleetNode:
         Args:
             moment: now, in the form of the API.
         """
-        amounts = {"pods": str(_MOST_PODS)}
         return {
-            "capacity": amounts | _quantities(self.capacity),
-            "allocatable": amounts | _quantities(self.allocatable),
+            "capacity": _quantities(self.capacity),
+            "allocatable": _quantities(self.allocatable),
             "conditions": [
                 {
                     "type": "Ready",
@@ -121,27 +126,6 @@ class FleetNode:
             "nodeInfo": _node_info(f"v{self.node.config.version}.0"),
         }
 
-    def _lacking(self, pod: Pod) -> Rejection | None:
-        """Return what the node has too little of in sum, with the pod that was just admitted."""
-        pods = self.node.pods
-        if len(pods) > _MOST_PODS:
-            return _insufficient("pods", 1, len(pods) - 1, _MOST_PODS)
-        wanted = requested(pod)
-        for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
-            if resource not in self.allocatable:
-                continue  # a kubelet does not count what it does not have
-            used = sum(requested(one).get(resource, 0) for one in pods) - wanted[resource]
-            if used + wanted[resource] > self.allocatable[resource]:
-                return _insufficient(resource, wanted[resource], used, self.allocatable[resource])
-        return None
-
-
-def _insufficient(resource: str, asked: int, used: int, capacity: int) -> Rejection:
-    return Rejection(
-        f"OutOf{resource}",
-        f"Node didn't have enough resource: {resource}, requested: {asked}, used: {used}, capacity: {capacity}",
-    )
-
 
 def _rejection(admission: Admission) -> Rejection:
     """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
@@ -151,20 +135,6 @@ def _rejection(admission: Admission) -> Rejection:
     if admission.reason == "UnexpectedAdmissionError":
         return Rejection(admission.reason, f"Allocate failed due to {detail}, which is unexpected")
     return Rejection(admission.reason, detail)
-
-
-def _device_counts(node: Node, *, healthy: bool) -> dict[str, int]:
-    pools = {} if node.devices is None else node.devices.pools
-    return {resource: pool.healthy.bit_count() if healthy else len(pool.devices) for resource, pool in pools.items()}
-
-
-def _allocatable(node: Node) -> dict[str, int]:
-    return allocatable_sums(node.machine, node.config, _device_counts(node, healthy=True))
-
-
-def _capacity(node: Node) -> dict[str, int]:
-    without_reservations = allocatable_sums(node.machine, KubeletConfig(), _device_counts(node, healthy=False))
-    return without_reservations | {"memory": sum(one.memory for one in node.machine.numa_nodes)}
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:

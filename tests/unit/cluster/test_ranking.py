@@ -42,7 +42,7 @@ def names(cluster: Cluster, ranking: Ranking) -> list[str]:
     ("wanted", "reason", "message"),
     [
         (pod({"cpu": "5000", "memory": "1Gi"}), "Insufficient cpu", "5000 asked, 16 free in sum"),
-        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 64Gi free in sum"),
+        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 63.9Gi free in sum"),
         (pod({"example.com/nic": 1}), "Insufficient example.com/nic", "1 asked, 0 free in sum"),
         (pod({"hugepages-2Mi": "4Mi", "cpu": 1}), "Insufficient hugepages-2Mi", "4Mi asked, 0 free in sum"),
         (pod({"cpu": "17"}, {"cpu": "16500m"}), "Insufficient cpu", "16.5 asked, 16 free in sum"),
