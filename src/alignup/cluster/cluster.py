@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from itertools import count
 from operator import or_
 from threading import RLock
@@ -99,7 +99,7 @@ class Evaluation(Record, eq=False):
         return {name: int(count) for name, count in zip(REASONS, counts, strict=True) if name and count}
 
 
-def flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
+def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
     """Return the arrays of an answer as the compiled board writes them: whole numbers for truth values."""
     arrays = (answer.admitted, answer.reason, answer.affinity, answer.preferred, answer.score, answer.exact)
     return [array.view(np.uint8) if array.dtype == np.bool_ else array for array in arrays]
@@ -351,8 +351,11 @@ class Cluster:
         Raises:
             InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
-        if self._profiles:  # those that read it otherwise are judged again: see `_read_again`
-            pod = pod.read_as(self._profiles[0].pods)
+        if pod.readings is not None and self.names:  # kubelets that read it otherwise are judged again
+            pod = pod.read_as(self._reading(0))
+        return self._job(pod)
+
+    def _job(self, pod: Pod) -> Job:
         wanted = pod_policy(pod, self._default_exclusive)
         policy = -1 if wanted is None else TOPOLOGY_POLICIES.index(wanted.policy)
         return Job(self._board, requests_of(pod, self._board.resources), policy)
@@ -366,7 +369,6 @@ class Cluster:
         start: int,
         stop: int,
         nodes: npt.NDArray[np.int64] | None = None,
-        views: list[npt.NDArray[Any]] | None = None,
     ) -> None:
         """Judge some nodes and write the answers in their places.
 
@@ -378,24 +380,14 @@ class Cluster:
             start: the first node, or element of `nodes`.
             stop: the end.
             nodes: indices of nodes; None: all in order.
-            views: `flat_views` of `into`, where they are at hand.
 
         Raises:
             InputError: there is no such strategy.
         """
+        _check_strategy(strategy)
         with self._lock:  # an update moves what the board judges
-            self._run(job, strategy, flat_views(into) if views is None else views, start, stop, nodes)
+            self._run(job, strategy, _flat_views(into), start, stop, nodes)
             self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
-
-    def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: npt.NDArray[np.int64]) -> None:
-        """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell."""
-        if pod.readings is not None:
-            if self._members:
-                doubt_other_readings(self._members, pod, into, indices)
-            for other, where in other_readings(self._profiles, pod, indices):
-                self._run(self.job(other), strategy, flat_views(into), 0, len(where), where)
-        if self._members and (job.policy >= 0 or not into.exact[indices].all()):
-            ask_nodes(self._members, self._board, job, pod, strategy, into, indices)
 
     def _run(
         self,
@@ -407,15 +399,64 @@ class Cluster:
         nodes: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Judge from the amounts of the nodes."""
-        _check_strategy(strategy)
-        changed = self._board.judge(job, STRATEGIES.index(strategy), start, stop, nodes, *views)
-        self._run_at_rest(job, strategy, views, changed)
-
-    def _run_at_rest(self, job: Job, strategy: str, views: list[npt.NDArray[Any]], changed: Iterable[int]) -> None:
-        """Judge nodes again that changed meanwhile, each under its lock: answers are those between two operations."""
-        for index in changed:
+        number = STRATEGIES.index(strategy)
+        for index in self._board.judge(job, number, start, stop, nodes, *views):
+            # it changed meanwhile; answers are those between two operations
             with self._members[index].manager.lock:
-                self._board.judge(job, STRATEGIES.index(strategy), 0, 1, np.array([index]), *views, at_rest=True)
+                self._board.judge(job, number, 0, 1, np.array([index]), *views, at_rest=True)
+
+    def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: npt.NDArray[np.int64]) -> None:
+        """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell.
+
+        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then
+        every node that has pods is asked.
+        """
+        for read, where in self._other_readings(pod, indices):
+            self._run(self._job(read), strategy, _flat_views(into), 0, len(where), where)
+        if not self._members:
+            return
+        unsure = indices[~into.exact[indices]].tolist()
+        if job.policy >= 0:
+            unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+        for index in unsure:
+            try:
+                admission = self._members[index].try_admit(pod)
+            except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+                into.exact[index] = True
+                _write_refusal(into, index, _MISMATCHED)
+                continue
+            into.exact[index] = admission.exact
+            if not admission.admitted:
+                # a user's provider may refuse with a word of its own
+                known = admission.reason in REASONS
+                _write_refusal(into, index, REASONS.index(admission.reason) if known else _OTHER)
+                continue
+            hints = [admission.containers[one.name].affinity for one in pod.all_containers]
+            masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
+            into.admitted[index], into.reason[index] = True, 0
+            into.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
+            into.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
+            into.score[index] = self._board.score(job, index, STRATEGIES.index(strategy), masks or [None])
+
+    def _other_readings(self, pod: Pod, indices: Iterable[int]) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
+        """Yield a pod as kubelets read it that read it otherwise than the first one, with the indices of these.
+
+        Few pods are read in several ways: those with resources of their own, or with a status.
+        """
+        if pod.readings is None or not self.names:
+            return
+        first = pod.read_as(self._reading(0))
+        groups: dict[Pod, list[int]] = {}
+        for index in indices:
+            read = pod.read_as(self._reading(index))
+            if read is not first and read != first:
+                groups.setdefault(read, []).append(index)
+        for read, where in groups.items():
+            yield read, np.array(where, np.int64)
+
+    def _reading(self, index: int) -> PodReading:
+        """Return how the kubelet of a node reads pods."""
+        return (self._members[index].config.profile if self._members else self._profiles[index]).pods
 
     def evaluate(
         self, pod: Pod | Mapping[str, Any], strategy: str = "least-numa-nodes", *, threads: int = 1, exact: bool = False
@@ -456,16 +497,11 @@ class Cluster:
         answer = Evaluation.empty(len(self))
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
-            views, changed = flat_views(answer), list[int]()
-
-            def run(start: int, stop: int) -> None:
-                changed.extend(self._board.judge(job, STRATEGIES.index(strategy), start, stop, None, *views))
-
+            run = partial(self._run, job, strategy, _flat_views(answer))
             if threads == 1 or len(self) * len(parsed.all_containers) < _WORTH_A_THREAD:
                 run(0, len(self))
             else:
                 self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
-            self._run_at_rest(job, strategy, views, changed)
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
         return answer
 
@@ -477,93 +513,6 @@ def _check_strategy(strategy: str) -> None:
 
 _MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
 _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
-
-
-def ask_nodes(
-    nodes: Sequence[Node],
-    board: Board,
-    job: Job,
-    pod: Pod,
-    strategy: str,
-    answer: Evaluation,
-    indices: npt.NDArray[np.int64],
-) -> None:
-    """Replace each answer that is not exact by the node's own.
-
-    Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then every
-    node that has pods is asked.
-
-    Args:
-        nodes: the nodes of the cluster.
-        board: judged the others, and scores what the nodes choose.
-        job: the pod, prepared for the board.
-        pod: the pod itself.
-        strategy: how placements are scored.
-        answer: where to write.
-        indices: which nodes are concerned.
-    """
-    number = STRATEGIES.index(strategy)
-    unsure = indices[~answer.exact[indices]].tolist()
-    if job.policy >= 0:
-        unsure = sorted({*unsure, *(index for index in indices.tolist() if nodes[index].manager.has_pods)})
-    for index in unsure:
-        try:
-            admission = nodes[index].try_admit(pod)
-        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
-            answer.exact[index] = True
-            _write_refusal(answer, index, _MISMATCHED)
-            continue
-        answer.exact[index] = admission.exact
-        if not admission.admitted:
-            # a user's provider may refuse with a word of its own
-            known = admission.reason in REASONS
-            _write_refusal(answer, index, REASONS.index(admission.reason) if known else _OTHER)
-            continue
-        hints = [admission.containers[one.name].affinity for one in pod.all_containers]
-        masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
-        answer.admitted[index], answer.reason[index] = True, 0
-        answer.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
-        answer.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
-        answer.score[index] = board.score(job, index, number, masks or [None])
-
-
-def doubt_other_readings(nodes: Sequence[Node], pod: Pod, answer: Evaluation, indices: Iterable[int]) -> None:
-    """Mark the answers as not exact that were given for a pod as other kubelets than the node's read it.
-
-    Few pods are read in several ways: those with resources of their own, or with a status.
-    """
-    if pod.readings is None:
-        return
-    differs: dict[PodReading, bool] = {}
-    for index in indices:
-        reading = nodes[index].config.profile.pods
-        if reading not in differs:
-            differs[reading] = pod.read_as(reading) != pod
-        if differs[reading]:
-            answer.exact[index] = False
-
-
-def other_readings(
-    profiles: Sequence[VersionProfile], pod: Pod, indices: Iterable[int]
-) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
-    """Yield a pod as kubelets read it that read it otherwise than the first one of a cluster, with their indices.
-
-    Args:
-        profiles: of the kubelets of all nodes.
-        pod: as it was given.
-        indices: which nodes are concerned.
-    """
-    if pod.readings is None or not profiles:
-        return
-    groups: dict[Pod, list[int]] = {}
-    first = pod.read_as(profiles[0].pods)
-    for index in indices:
-        read = pod.read_as(profiles[index].pods)
-        if read is not first:
-            groups.setdefault(read, []).append(index)
-    for read, where in groups.items():
-        if read != first:
-            yield read, np.array(where, np.int64)
 
 
 def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:

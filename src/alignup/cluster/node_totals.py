@@ -48,9 +48,7 @@ class Totals:
     __slots__ = ("_left", "_numbers", "allocatable", "resources", "used", "used_in_all")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [
-            _counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes
-        ]
+        found = [_counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes]
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)

@@ -7,7 +7,7 @@ Every step of a plan was tried on copies of the nodes, whose own decisions it sh
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -18,9 +18,6 @@ from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
@@ -236,12 +233,13 @@ def plan_room(
     greedy = _Greedy(nodes, rules)
     left_out = tuple([pod for pod in waiting if not greedy.serve(pod)])
     steps = tuple(greedy.steps)
-    most = MOST_PROVEN if left_out else min(MOST_PROVEN, greedy.evictions)
-    proven = not left_out and greedy.evictions == 0
-    if not proven and greedy.evictions + len(left_out) <= _MOST_DOUBTED:
+    evictions = len(greedy.evicted)
+    proven = not left_out and evictions == 0
+    if not proven and evictions + len(left_out) <= _MOST_DOUBTED:
+        most = MOST_PROVEN if left_out else min(MOST_PROVEN, evictions)
         proof = _Proof(nodes, waiting, rules)
         for size in range(most + 1):
-            proven = proof.is_whole and (size == greedy.evictions or proven) and not left_out
+            proven = proof.is_whole and (size == evictions or proven) and not left_out
             found = proof.plan_of(size)
             if found is not None:
                 steps, left_out, proven = found, (), size == 0 or proof.was_whole
@@ -272,15 +270,13 @@ def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
     return tuple([one for place, one in enumerate(node.machine.numa_node_ids) if place in positions])
 
 
-def _admitted(name: str, node: Node, pod: Pod, width: int = 0) -> Step | None:
-    """Admit a pod on a copy, or return None; with a width, on no more NUMA nodes than so many."""
+def _admitted(name: str, node: Node, pod: Pod, width: int = 0) -> tuple[Step, Node] | None:
+    """Return the step by which a node takes a pod, on no more NUMA nodes than a width says, and the node after it."""
     if not admits(node, pod):
         return None
-    found = _numa_nodes(node, node.admit(pod))
-    if width and len(found) > width:
-        node.remove(pod.uid)
-        return None
-    return Step("move" if width else "place", pod, name, found)
+    after = node.copy()
+    found = _numa_nodes(after, after.admit(pod))
+    return None if width and len(found) > width else (Step("move" if width else "place", pod, name, found), after)
 
 
 def _width(node: Node, pod: Pod) -> int:
@@ -291,12 +287,14 @@ def _width(node: Node, pod: Pod) -> int:
     return held.bit_count() or len(node.machine.numa_nodes)
 
 
-_Going: TypeAlias = "tuple[str, tuple[Pod, ...]]"
-"""A node, and pods that go from it."""
+_Going: TypeAlias = "tuple[tuple[str, Pod], ...]"
+"""Pods that go, each with its node."""
+_Plan: TypeAlias = "tuple[tuple[Step, ...], dict[str, Node]]"
+"""Steps, and by name the nodes that are others after them."""
 
 
-class _Greedy:
-    """Serves pods one after the other, on copies of all nodes.
+class _Search:
+    """Finds places for pods on copies of nodes.
 
     Args:
         nodes: by name.
@@ -305,7 +303,44 @@ class _Greedy:
 
     def __init__(self, nodes: Mapping[str, Node], rules: Rules) -> None:
         self._rules = rules
-        self._now = Cluster.from_nodes({name: without(node, ()) for name, node in nodes.items()})
+        self._nodes = {name: without(node, ()) for name, node in nodes.items()}
+        self._cluster = Cluster.from_nodes(self._nodes)
+        self._trials = 0
+        """Of pods on nodes that are left; below zero: there were too many."""
+
+    def _takers(self, pod: Pod) -> Iterable[str]:
+        """Return the nodes that may take a pod as they are, by the compiled core."""
+        raise NotImplementedError
+
+    def _plan(self, waiting: Sequence[Pod], going: Sequence[tuple[str, Pod]]) -> _Plan | None:
+        """Return how pods find a place if others go, for which there is one too, and the nodes that change."""
+        changed = {name: without(self._nodes[name], [pod for at, pod in going if at == name]) for name, _ in going}
+        moved = sorted(going, key=lambda one: -self._rules.of(one[1]).priority)
+        wanted = [(pod, 0) for pod in waiting] + [(pod, _width(self._nodes[at], pod)) for at, pod in moved]
+        found = self._places(changed, wanted)
+        return found and ((*[Step("evict", pod, name) for name, pod in going], *found[0]), found[1])
+
+    def _places(self, changed: dict[str, Node], wanted: Sequence[tuple[Pod, int]]) -> _Plan | None:
+        """Return places for pods, one after the other, where some nodes have changed; None: there are none."""
+        if not wanted:
+            return (), changed
+        pod, width = wanted[0]
+        for name in dict.fromkeys((*changed, *self._takers(pod))):
+            self._trials -= 1
+            if self._trials < 0:
+                return None
+            taken = _admitted(name, changed.get(name) or self._nodes[name], pod, width)
+            rest = taken and self._places({**changed, name: taken[1]}, wanted[1:])
+            if taken and rest:
+                return (taken[0], *rest[0]), rest[1]
+        return None
+
+
+class _Greedy(_Search):
+    """Serves pods one after the other; the nodes change as plans are kept."""
+
+    def __init__(self, nodes: Mapping[str, Node], rules: Rules) -> None:
+        super().__init__(nodes, rules)
         # each node without one of its pods, judged like a node of its own
         self._less = {
             (name, pod.uid): pod for name, node in nodes.items() for pod in node.pods if rules.of(pod).comes_back
@@ -313,124 +348,78 @@ class _Greedy:
         variants = {f"{name}/{uid}": without(nodes[name], [pod]) for (name, uid), pod in self._less.items()}
         self._variants = Cluster.from_nodes(variants)
         self._keys = list(self._less)
-        going = {name: [pod for pod in node.pods if (name, pod.uid) in self._less] for name, node in nodes.items()}
-        self._empty = Cluster.from_nodes({name: without(node, going[name]) for name, node in nodes.items()})
-        self._totals = Totals(self._now.nodes)
+        self._empty = Cluster.from_nodes({name: without(node, self._going(name)) for name, node in nodes.items()})
+        self._totals = Totals(self._cluster.nodes)
         self.steps: list[Step] = []
-        self.evictions = 0
-        self._spent: Counter[str] = Counter()
-        self._saved: dict[int, Node] = {}
-        """By index, nodes as they were before the last steps."""
-        self._counted: list[tuple[int, npt.NDArray[np.int64] | None, bool]] = []
-        """What the last steps added to the sums of nodes, or took from them."""
+
+    @property
+    def evicted(self) -> list[Pod]:
+        """The pods that go."""
+        return [step.pod for step in self.steps if step.action == "evict"]
 
     def serve(self, pod: Pod) -> bool:
         """Find a place for a pod, with evictions if it takes them; return whether there is one."""
-        found = self._placed(pod, 0)
-        if found is not None:
-            self._keep([found])
-            return True
-        self._saved.clear()
-        return any(self._try(pod, name, victims) for name, victims in self._candidates(pod))
+        for going in chain([()], self._candidates(pod)):
+            self._trials = _MOST_NODES * (1 + len(going))
+            if plan := self._plan([pod], going):
+                self._keep(*plan)
+                return True
+        return False
+
+    def _going(self, name: str) -> list[Pod]:
+        """Return the pods of a node that come back elsewhere and were not moved yet."""
+        return [pod for pod in self._nodes[name].pods if (name, pod.uid) in self._less]
+
+    def _takers(self, pod: Pod) -> Iterable[str]:
+        best = self._cluster.evaluate(pod, _STRATEGY).best()
+        fits = self._totals.fits(self._totals.request(pod))
+        return [self._cluster.names[index] for index in best[fits[best]][:_MOST_NODES].tolist()]
 
     def _candidates(self, pod: Pod) -> Iterator[_Going]:
-        """Yield nodes with the pods whose end may let the pod in, single ones first, the lesser losses first."""
+        """Yield pods whose end may let the pod in, each with its node: single ones first, the lesser losses first."""
         singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
-        found = [(key[0], (self._less[key],)) for index in singles if (key := self._keys[index]) in self._less]
+        found = [((key[0], self._less[key]),) for index in singles if (key := self._keys[index]) in self._less]
         yield from self._in_order(pod, found)
         many: list[_Going] = []
         for index in self._empty.evaluate(pod).admitted.nonzero()[0][:_MOST_NODES].tolist():
-            name, node = self._now.names[index], self._now.nodes[index]
-            going = [one for one in node.pods if (name, one.uid) in self._less and self._rules.may_go(one, pod)]
-            victims = fewest_victims(node, pod, going, self._rules) if len(going) > 1 else None
+            name = self._cluster.names[index]
+            going = [one for one in self._going(name) if self._rules.may_go(one, pod)]
+            victims = fewest_victims(self._nodes[name], pod, going, self._rules) if len(going) > 1 else None
             if victims is not None and len(victims) > 1:
-                many.append((name, tuple(victims)))
+                many.append(tuple([(name, victim) for victim in victims]))
         yield from self._in_order(pod, many)
 
     def _in_order(self, pod: Pod, found: Iterable[_Going]) -> Iterator[_Going]:
         """Yield sets of pods that may go, the lesser losses first, those last that no other node takes."""
         rules = self._rules
-        allowed = [
-            one
-            for one in found
-            if all(rules.may_go(victim, pod) for victim in one[1]) and not rules.violations(one[1], self._spent)
-        ]
+        spent = Counter(name for one in self.evicted for name in rules.of(one).budgets)
         moves: dict[object, bool] = {}
         staying: list[_Going] = []
-        for one in sorted(allowed, key=lambda one: rules.loss(one[1])):
-            for victim in one[1]:
+        for going in sorted(found, key=lambda going: rules.loss([victim for _, victim in going])):
+            victims = [victim for _, victim in going]
+            if rules.violations(victims, spent) or not all(rules.may_go(victim, pod) for victim in victims):
+                continue
+            for victim in victims:
                 kind = demand_key(victim)
                 if kind not in moves:
-                    moves[kind] = bool(self._now.evaluate(victim).admitted.any())
-                if not moves[kind]:  # it would have to come back to its node, where there is less room now
-                    staying.append(one)
-                    break
-            else:
-                yield one
+                    moves[kind] = bool(self._cluster.evaluate(victim).admitted.any())
+            if all(moves[demand_key(victim)] for victim in victims):
+                yield going
+            else:  # one would have to come back to its node, where there is less room now
+                staying.append(going)
         yield from staying[:_MOST_ATTEMPTS]
 
-    def _try(self, pod: Pod, name: str, victims: tuple[Pod, ...]) -> bool:
-        """Evict pods from a node, place the pod there, and the evicted ones anywhere; or leave everything as it is."""
-        index = self._now.index(name)
-        node = self._changing(index)
-        widths = [_width(node, victim) for victim in victims]
-        for victim in victims:
-            node.remove(victim.uid)
-            self._count(index, victim, is_new=False)
-        step = _admitted(name, node, pod)
-        if step is not None:
-            self._count(index, pod)
-        steps = [*[Step("evict", victim, name) for victim in victims], *([step] if step else [])]
-        for victim, width in zip(victims, widths, strict=True):
-            if step is not None:
-                step = self._placed(victim, width)
-                steps += [step] if step else []
-        if step is None:
-            for changed, before in self._saved.items():
-                self._now.update(self._now.names[changed], before)
-            for place, request, is_new in self._counted:
-                (self._totals.remove if is_new else self._totals.add)(place, request)
-            self._saved.clear()
-            self._counted.clear()
-            return False
-        self.evictions += len(victims)
-        self._spent.update(name for victim in victims for name in self._rules.of(victim).budgets)
-        self._keep(steps)
-        return True
-
-    def _placed(self, pod: Pod, width: int) -> Step | None:
-        """Place a pod on the best node that takes it."""
-        fits = self._totals.fits(self._totals.request(pod))
-        best = self._now.evaluate(pod, _STRATEGY).best()
-        for index in best[fits[best]][:_MOST_NODES].tolist():
-            step = _admitted(self._now.names[index], self._changing(index), pod, width)
-            if step is not None:
-                self._count(index, pod)
-                return step
-        return None
-
-    def _count(self, index: int, pod: Pod, *, is_new: bool = True) -> None:
-        """Count in the sums of a node that a pod came or went."""
-        request = self._totals.request(pod)
-        (self._totals.add if is_new else self._totals.remove)(index, request)
-        self._counted.append((index, request, is_new))
-
-    def _changing(self, index: int) -> Node:
-        """Return a node, of which a copy is kept as it was."""
-        node = self._now.nodes[index]
-        self._saved.setdefault(index, node.copy())
-        return node
-
-    def _keep(self, steps: list[Step]) -> None:
+    def _keep(self, steps: Sequence[Step], changed: Mapping[str, Node]) -> None:
         """Make steps a part of the plan, and judge nodes as they are after these."""
         self.steps += steps
-        self._saved.clear()
-        self._counted.clear()
         for step in steps:
+            count = self._totals.remove if step.action == "evict" else self._totals.add
+            count(self._cluster.index(step.node), self._totals.request(step.pod))
             self._less.pop((step.node, step.pod.uid), None)
-        for name in {step.node for step in steps}:
-            node = self._now.nodes[self._now.index(name)]
-            going = [pod for pod in node.pods if (name, pod.uid) in self._less]
+        for name, node in changed.items():
+            self._nodes[name] = node
+            self._cluster.update(name, node)
+            going = self._going(name)
             self._empty.update(name, without(node, going))
             for pod in going:
                 self._variants.update(f"{name}/{pod.uid}", without(node, [pod]))
@@ -440,7 +429,7 @@ _MOST_NODES: Final = 24
 """Nodes on which a pod is tried where nothing is proven."""
 
 
-class _Proof:
+class _Proof(_Search):
     """Looks at all sets of so many pods, the lesser losses first.
 
     Args:
@@ -450,72 +439,41 @@ class _Proof:
     """
 
     def __init__(self, nodes: Mapping[str, Node], waiting: Sequence[Pod], rules: Rules) -> None:
-        self._nodes = {name: without(node, ()) for name, node in nodes.items()}
-        self._cluster = Cluster.from_nodes(self._nodes)
-        self._takers: dict[str, list[str]] = {}
-        self._waiting, self._rules = waiting, rules
+        super().__init__(nodes, rules)
+        self._waiting = waiting
+        self._known: dict[str, list[str]] = {}
         going = {
             name: [pod for pod in node.pods if any(rules.may_go(pod, other) for other in waiting)]
             for name, node in nodes.items()
         }
-        self._going = [(name, pod) for name, some in going.items() for pod in some]
+        self._sets_of = [(name, pod) for name, some in going.items() for pod in some]
         self._helps = {
             name for name, node in nodes.items() if any(admits(without(node, going[name]), pod) for pod in waiting)
         }
-        self._trials = 0
+        self._trials = _MOST_TRIALS
         self.was_whole = self.is_whole = True
         """Nothing was left out so far; and not before the last size."""
 
     def plan_of(self, size: int) -> tuple[Step, ...] | None:
         """Return the plan of so many evictions with the least loss; None: there is none, or too much to look at."""
         self.was_whole = self.is_whole
-        if size == 0 and not all(map(self._takers_of, self._waiting)):  # more pods make no room
+        if size == 0 and not all(map(self._takers, self._waiting)):  # more pods make no room
             return None
-        if not self.is_whole or comb(len(self._going), size) > _MOST_SETS:
-            self.is_whole = False
+        self.is_whole = self.is_whole and comb(len(self._sets_of), size) <= _MOST_SETS
+        if not self.is_whole:
             return None
-        sets = sorted(combinations(self._going, size), key=lambda some: self._rules.loss([pod for _, pod in some]))
-        for some in sets:
+        sets = combinations(self._sets_of, size)
+        for some in sorted(sets, key=lambda some: self._rules.loss([pod for _, pod in some])):
             helps = size == 0 or any(name in self._helps for name, _ in some)
             if helps and not self._rules.violations([pod for _, pod in some]):
-                found = self._plan(some)
+                found = self._plan(self._waiting, some)
+                self.is_whole = self._trials >= 0
                 if found is not None or not self.is_whole:
-                    return found
+                    return found and found[0]
         return None
 
-    def _takers_of(self, pod: Pod) -> list[str]:
-        """Return the nodes that take a pod as they are, by the compiled core."""
-        if pod.uid not in self._takers:
+    def _takers(self, pod: Pod) -> Iterable[str]:
+        if pod.uid not in self._known:
             found = self._cluster.evaluate(pod).admitted.nonzero()[0].tolist()
-            self._takers[pod.uid] = [self._cluster.names[index] for index in found]
-        return self._takers[pod.uid]
-
-    def _plan(self, some: Sequence[tuple[str, Pod]]) -> tuple[Step, ...] | None:
-        """Return a plan that evicts these pods."""
-        changed = {
-            name: without(self._nodes[name], [pod for at, pod in some if at == name]) for name in {at for at, _ in some}
-        }
-        moved = sorted(some, key=lambda one: -self._rules.of(one[1]).priority)
-        wanted = [(pod, 0) for pod in self._waiting] + [(pod, _width(self._nodes[at], pod)) for at, pod in moved]
-        found = self._places(changed, wanted)
-        return None if found is None else (*[Step("evict", pod, name) for name, pod in some], *found)
-
-    def _places(self, changed: dict[str, Node], wanted: Sequence[tuple[Pod, int]]) -> tuple[Step, ...] | None:
-        """Return places for pods, one after the other, where some nodes have changed; None: there are none."""
-        if not wanted:
-            return ()
-        pod, width = wanted[0]
-        for name in dict.fromkeys((*changed, *self._takers_of(pod))):
-            self._trials += 1
-            if self._trials > _MOST_TRIALS:
-                self.is_whole = False
-                return None
-            node = changed.get(name) or self._nodes[name]
-            if not admits(node, pod):
-                continue
-            copy = node.copy()
-            step = _admitted(name, copy, pod, width)
-            rest = None if step is None else self._places({**changed, name: copy}, wanted[1:])
-            if step is not None and rest is not None:
-                return (step, *rest)
-        return None
+            self._known[pod.uid] = [self._cluster.names[index] for index in found]
+        return self._known[pod.uid]

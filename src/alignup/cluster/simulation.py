@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Cluster, Evaluation, flat_views
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation
 from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.cluster.room import Standing, plan_room, without
@@ -531,8 +531,6 @@ class Demand(Record, frozen=False):
     job: Job
     answer: Evaluation
     """The verdicts of the nodes; those of nodes where the pod does not fit are not kept up to date."""
-    views: list[npt.NDArray[Any]]
-    """The arrays of the answer as the compiled board writes them."""
     judged: int
     """The number of changes that the answer takes into account; -1: none was given yet."""
     causes: dict[int, str] = field(default_factory=dict)
@@ -584,7 +582,6 @@ class Candidates:
 
     def _new(self, pod: Pod) -> Demand:
         cluster, count = self._cluster, len(self._cluster)
-        answer = Evaluation.empty(len(cluster))
         return Demand(
             pod.renamed(uid=f"{pod.uid}/asked"),  # nodes that are asked themselves may have the pod by then
             self._totals.request(pod),
@@ -592,8 +589,7 @@ class Candidates:
             np.full(count, -np.inf),
             0,
             cluster.job(pod),
-            answer,
-            flat_views(answer),
+            Evaluation.empty(count),
             -1,
         )
 
@@ -621,7 +617,7 @@ class Candidates:
     def _judge(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
         """Ask some nodes for their verdict, None: all of them."""
         count = len(self._cluster) if nodes is None else len(nodes)
-        self._cluster.judge(demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes, views=demand.views)
+        self._cluster.judge(demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes)
         demand.judged = len(self._changes)
 
 
