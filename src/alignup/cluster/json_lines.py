@@ -1,12 +1,12 @@
 """Reads nodes from JSON lines: one node a line, with the pods that are on it already.
 
-Machines, configurations and inventories with the same text are read once, since most nodes of a cluster are alike.
+Machines with devices and a configuration of the same text are read once, since most nodes of a cluster are alike.
 `alignup.node` makes the nodes; `docs/scenarios.md` lists the keys.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,18 +14,17 @@ from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets
-from alignup.machine.load import described_machine
+from alignup.machine.load import machine_with_devices_from_dict
+from alignup.machine.loaded import EXTRA_KEYS
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_text import decode_json, numbered_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from alignup.machine.loaded import LoadedMachine
 
-_T = TypeVar("_T")
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -36,7 +35,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     machine: msgspec.Raw
     kubelet: msgspec.Raw = _NULL
     devices: msgspec.Raw = _NULL
-    preferred_sets: dict[str, Any] | None = None
+    preferred_sets: msgspec.Raw = _NULL
     pods: list[dict[str, Any]] = []
     labels: dict[str, str] = {}
     kubelet_version: str | None = None
@@ -84,46 +83,17 @@ def read_nodes(
 
 
 class NodeReader:
-    """Reads lines, and keeps what it has read by its text."""
+    """Reads lines; machines and configurations of the same text are read once."""
 
-    def __init__(self, version: KubeletVersion | None) -> None:
+    def __init__(self, version: KubeletVersion | None = None) -> None:
         self._version = version
         self._decoder = msgspec.json.Decoder(_NodeLine)
         self._keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
-        self._read: dict[tuple[str, bytes], Any] = {}
+        self._parts: dict[object, tuple[LoadedMachine, KubeletConfig]] = {}
 
     def node(self, line: str | bytes) -> tuple[str, Node]:
         """Return the name and the node of one line, with its pods admitted."""
-        wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
-        check_keys(self._keys.decode(line), f"node {wire.name!r}")
-        loaded: LoadedMachine = self._once("machine", wire.machine, described_machine)
-        whole = bytes(wire.machine)
-        known = node_object_of({"nodeObject": wire.node_object})
-        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
-
-        def read_config(data: Any) -> KubeletConfig:
-            return KubeletConfig.from_dict(loaded.kubelet if data is None else data, version=version)
-
-        def read_inventory(data: Any) -> Mapping[str, Sequence[Device]]:
-            return loaded.devices if data is None else decode_inventory(data, loaded.machine)
-
-        # what is missing comes with the machine, against which an inventory is checked
-        beside = whole if wire.kubelet == _NULL else b""
-        config = self._once(f"kubelet {version}", wire.kubelet, read_config, beside)
-        inventory = self._once("devices", wire.devices, read_inventory, whole)
-        sets = loaded.preferred_sets if wire.devices == _NULL else {}
-        if wire.preferred_sets is not None:
-            sets = decode_preferred_sets(wire.preferred_sets, inventory)
-        node = Node(
-            loaded.machine,
-            config,
-            inventory,
-            plugins_of(sets),
-            labels=wire.labels or (known.labels if known else None),
-            single_numa_node_exclusive=wire.single_numa_node_exclusive,
-        )
-        if wire.resources is not None:
-            node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)
+        wire, node = self.empty_node(line)
         for index, manifest in enumerate(wire.pods):
             admission = node.admit(pod_from_manifest(manifest))
             if not admission.admitted:
@@ -133,10 +103,28 @@ class NodeReader:
                 )
         return wire.name, node
 
-    def _once(self, what: str, text: msgspec.Raw, read: Callable[[Any], _T], beside: bytes = b"") -> _T:
-        """Return the value that a text was read into before, or read it now."""
-        key = (what, bytes(text) + beside)
-        if key not in self._read:
-            self._read[key] = read(decode_json(bytes(text), "JSON", what))
-        found: _T = self._read[key]
-        return found
+    def empty_node(self, line: str | bytes, labels: Mapping[str, str] | None = None) -> tuple[_NodeLine, Node]:
+        """Return what one line says, and the node without its pods; `labels` go before those of the line."""
+        wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
+        check_keys(self._keys.decode(line), f"node {wire.name!r}")
+        known = node_object_of({"nodeObject": wire.node_object})
+        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
+        parts = wire.machine, wire.devices, wire.preferred_sets, wire.kubelet
+        key = version, *map(bytes, parts)
+        if key not in self._parts:
+            named = zip(("machine", *EXTRA_KEYS), map(bytes, parts), strict=True)
+            given: dict[str, Any] = {name: decode_json(text, "JSON", name) for name, text in named}
+            loaded = machine_with_devices_from_dict(given)
+            self._parts[key] = loaded, KubeletConfig.from_dict(loaded.kubelet, version=version)
+        loaded, config = self._parts[key]
+        node = Node(
+            loaded.machine,
+            config,
+            loaded.devices,
+            plugins_of(loaded.preferred_sets),
+            labels={**(wire.labels or (known.labels if known else {})), **(labels or {})},
+            single_numa_node_exclusive=wire.single_numa_node_exclusive,
+        )
+        if wire.resources is not None:
+            node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)
+        return wire, node

@@ -398,22 +398,26 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
     names: set[str] = set()
     for where, line in lines:
         with errors_at(where):
-            found: Any = decode_json(line, "a node as a JSON object")
-            name = found.get("name") if isinstance(found, dict) else None
+            found = decode_json(line, _NAMED, decode=_FIELDS.decode)
+            name: object = decode_json(found.pop("name", _NULL), "a name")
             if not isinstance(name, str):
-                raise InputError.at("name", "a node as a JSON object with a name", found)
+                raise InputError.at("name", _NAMED, name)
             if name in names:
                 raise InputError.at("name", "a name that no other node has", name)
             names.add(name)
-            if found.get("pods"):
+            if decode_json(found.pop("pods", _NULL), "pods"):
                 warn(f"the pods of node {name} are ignored: pods of a fleet come from the API server")
-            described = {key: value for key, value in found.items() if key not in {"name", "pods"}}
-            text = msgspec.json.encode(described).decode()
+            text = msgspec.json.encode(found).decode()
             try:
                 node = descriptions.template(text, {})
             except AlignupError as error:
                 raise InputError(f"node {name}: {error}") from error
         yield FleetNode(name, node.copy(), text)
+
+
+_NAMED: Final = "a node as a JSON object with a name"
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL: Final = msgspec.Raw(b"null")
 
 
 def make_app(fleet: Fleet) -> web.Application:

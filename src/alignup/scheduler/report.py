@@ -7,7 +7,7 @@ node that publishes both can be judged exactly; one without them by the amounts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Report(msgspec.Struct, frozen=True):
 
 _OBJECT: Final = msgspec.json.Decoder(_Object)
 _HOLDINGS: Final = msgspec.json.Decoder(Holdings)
-_DESCRIPTION: Final = msgspec.json.Decoder(dict[str, Any])
+_DESCRIPTION: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_report(data: bytes | msgspec.Raw) -> Report:
@@ -113,7 +113,7 @@ class Description:
     __slots__ = ("_reader", "_templates")
 
     def __init__(self) -> None:
-        self._reader = NodeReader(None)
+        self._reader = NodeReader()
         self._templates: dict[tuple[str, tuple[tuple[str, str], ...]], Node] = {}
 
     def template(self, text: str, labels: Mapping[str, str]) -> Node:
@@ -129,22 +129,10 @@ class Description:
         """
         key = text, tuple(sorted(labels.items()))
         if key not in self._templates:
-            try:
-                self._templates[key] = self._made(text, labels)
-            except RecursionError as error:
-                place = f"the annotation {NODE}"
-                raise InputError.at(place, "a node as a JSON object", "values nested too deeply") from error
+            described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode)
+            line = msgspec.json.encode({**described, "name": "node"})
+            self._templates[key] = self._reader.empty_node(line, labels)[1]
         return self._templates[key]
-
-    def _made(self, text: str, labels: Mapping[str, str]) -> Node:
-        described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode)
-        named = {**described, "name": "node", "pods": []}
-        if labels:
-            own = described.get("labels") or {}
-            if not isinstance(own, dict):
-                raise InputError.at(f"labels of the annotation {NODE}", "a mapping", own)
-            named["labels"] = {**own, **labels}
-        return self._reader.node(msgspec.json.encode(named))[1]
 
 
 def decode_holdings(text: str) -> Holdings:

@@ -312,7 +312,7 @@ def test_a_pod_that_the_kubelet_itself_refuses_gets_no_tick(alignup, write) -> N
     ended = alignup("admit", "-m", "xeon-2s", "-c", config, "--managers-only", pod)
     assert ended.status == 0
     assert (
-        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 480Gi: a kubelet refuses it, but --managers-only"
+        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 479.9Gi: a kubelet refuses it, but --managers-only"
         in ended.err
     )
     assert alignup("explain", "-m", "xeon-2s", "-c", config, "--managers-only", pod).status == 0

@@ -23,7 +23,7 @@ def test_what_is_no_description_is_refused(text) -> None:
 
 def test_labels_that_are_none_are_refused_also_where_the_node_has_labels() -> None:
     text = json.dumps({**description(), "labels": [1]})
-    with pytest.raises(InputError, match="expected a mapping, got"):
+    with pytest.raises(InputError, match=r"Expected `object`, got `array` - at `\$\.labels`"):
         Description().template(text, {"a": "b"})
 
 
