@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from alignup.agent.journal import Journal
@@ -18,11 +19,14 @@ from alignup.agent.ownership import Ownership
 from alignup.agent.server import AgentServer, make_folder
 from alignup.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.errors import InputError
+from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.leases.ledger import Ledger, Limits
+from alignup.machine.cpuset import CPUSet
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
 from alignup.records import Record, field
+from alignup.topology_manager.admission import MemoryBlock
 from alignup.trusted_files import check_free, check_text, system_errors
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from alignup.leases.file import LeaseFile
     from alignup.leases.local_machine import Site
     from alignup.leases.record import LeaseTable
+    from alignup.machine.machine import Machine
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
@@ -142,10 +147,10 @@ class Agent:
             stack.push_async_callback(journal.close)
             service = self._service(ledger, journal, stack)
             if options.pod_resources is not None:
-                from alignup.agent import pod_resources  # noqa: PLC0415  # needs grpc
+                from alignup.kubelet.pod_resources_server import serve_pod_resources  # noqa: PLC0415  # needs grpc
 
-                view = pod_resources.PodResourcesView(ledger, self._site.machine)
-                stop = pod_resources.serve_pod_resources(options.pod_resources, view, self._loop)
+                told = partial(pod_resources_of, ledger, self._site.machine)
+                stop = serve_pod_resources({options.pod_resources: told}, self._loop, "--podresources")
                 # it asks the event loop, and must not be waited for within it
                 stack.push_async_callback(asyncio.to_thread, stop)
             server = AgentServer(options.socket, options.group, service)
@@ -256,6 +261,20 @@ class Agent:
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices
+
+
+def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:
+    """Return the leases as pods, each in a namespace of its user with one container, and what there is to give."""
+    pods = []
+    for lease in ledger.leases.values():
+        memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]
+        devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
+        container = ContainerResources("command", lease.cpus, tuple(memory), devices)
+        pods.append(PodResources(f"user-{ledger.owner_of(lease)}", lease.name, (container,)))
+    cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
+    memory = [MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory]
+    devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}
+    return pods, Allocatable(cpus, tuple(memory), devices_there)
 
 
 def tell_systemd(words: str) -> None:

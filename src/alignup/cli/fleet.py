@@ -12,8 +12,11 @@ from alignup.cli import options
 from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
+from alignup.trusted_files import check_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from alignup.scheduler.fleet_node import FleetNode
 
 
@@ -39,6 +42,9 @@ def command(
     listen: str | None = options.value(
         "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"
     ),
+    podresources_dir: Path | None = options.path(
+        "Serve PodResources (v1) of each node, as its kubelet does, on a socket DIR/NODE.sock.", metavar="DIR"
+    ),
 ) -> None:
     """Register nodes, and be their kubelets: admit the pods that are bound to them, run them, and end them.
 
@@ -46,6 +52,8 @@ def command(
     status and NodeResourceTopology objects are kept current until SIGTERM. For schedulers under test, and for planning.
     """
     need_extra("cluster")
+    if podresources_dir is not None:
+        need_extra("kubelet")
     pairs = [label.partition("=") for label in labels]
     for word in labels:
         need_text("--label", word)
@@ -54,16 +62,24 @@ def command(
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
     named = {key: value for key, _, value in pairs}
+    found = fleet_nodes(nodes, machine, count)
+    sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
     asyncio.run(
-        serve_fleet(
-            kubeconfig,
-            listen,
-            fleet_nodes(nodes, machine, count),
-            labels=named,
-            duration=duration,
-            with_holdings=not amounts_only,
-        )
+        serve_fleet(kubeconfig, listen, found, sockets, labels=named, duration=duration, with_holdings=not amounts_only)
     )
+
+
+def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
+    """Return the nodes by the socket where their PodResources are served.
+
+    Raises:
+        InputError: a name is none of a file, or makes a path that is too long.
+    """
+    for node in nodes:
+        if "/" in node.name:
+            raise InputError.at("--podresources-dir", "names of nodes without a slash", node.name)
+        check_path(folder / f"{node.name}.sock", "--podresources-dir")
+    return {folder / f"{node.name}.sock": node for node in nodes}
 
 
 def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[FleetNode]:
@@ -80,7 +96,9 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
     return catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
 
 
-async def serve_fleet(kubeconfig: str | None, listen: str | None, nodes: list[FleetNode], **how: Any) -> None:
+async def serve_fleet(
+    kubeconfig: str | None, listen: str | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], **how: Any
+) -> None:
     """Be the kubelets until told to end; `how` is what `Fleet` takes."""
     from alignup.scheduler.api_client import Api
     from alignup.scheduler.fleet import Fleet, make_app
@@ -93,4 +111,10 @@ async def serve_fleet(kubeconfig: str | None, listen: str | None, nodes: list[Fl
             runner, port = await serve(make_app(fleet), where)
             stack.push_async_callback(runner.cleanup)
             click.echo(f"listening on {where[0]}:{port}")
+        if sockets:
+            from alignup.kubelet.pod_resources_server import serve_pod_resources
+
+            tell = {path: node.pod_resources for path, node in sockets.items()}
+            stop = serve_pod_resources(tell, asyncio.get_running_loop(), "--podresources-dir")
+            stack.push_async_callback(asyncio.to_thread, stop)
         await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))

@@ -62,7 +62,7 @@ class Allocatable(Record):
     cpus: CPUSet
     memory: tuple[MemoryBlock, ...]
     devices: Mapping[str, tuple[Device, ...]]
-    """By resource, the devices that are healthy."""
+    """By resource, the devices that are healthy; where they are to be told, all."""
 
 
 class _NumaNode(msgspec.Struct):

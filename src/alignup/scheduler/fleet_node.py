@@ -8,16 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
+from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.node_fit import node_limits
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE
+from alignup.machine.cpuset import CPUSet
 from alignup.node_resource_topology.write import topology_object
 from alignup.records import Record
 from alignup.scheduler.report import Holdings, annotations_of, restored_node
+from alignup.topology_manager.admission import MemoryBlock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
     from alignup.scheduler.objects import PodObject
     from alignup.topology_manager.admission import Admission
@@ -94,6 +97,29 @@ class FleetNode:
             found["metadata"]["annotations"] = annotations_of(self.description, self.node)
         return found
 
+    def pod_resources(self) -> tuple[list[PodResources], Allocatable]:
+        """Return what PodResources tells: the pods, and what there is to give, with all devices."""
+        node, nothing = self.node, CPUSet()
+        memory = {} if node.memory is None else node.memory.allocatable
+        ids = node.machine.numa_node_ids
+        blocks = [
+            MemoryBlock((ids[at],), kind, size) for kind, by in memory.items() for at, size in enumerate(by) if size
+        ]
+        pools = {} if node.devices is None else node.devices.pools
+        devices = {resource: pool.devices for resource, pool in pools.items()}
+        allocatable = Allocatable(nothing if node.cpu is None else node.cpu.allocatable_cpus, tuple(blocks), devices)
+        pods = [
+            PodResources(
+                pod.namespace,
+                pod.name,
+                tuple([_resources(node, pod.uid, one.name) for one in pod.all_containers if _is_told(one)]),
+                (node.cpu and node.cpu.pod_cpus(pod.uid)) or nothing,
+                node.memory.pod_blocks(pod.uid) if node.memory else (),
+            )
+            for pod in node.pods
+        ]
+        return pods, allocatable
+
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
         """Return the Node object, without its status."""
         common = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "alignup.dev/fleet": "true"}
@@ -125,6 +151,19 @@ class FleetNode:
             "addresses": [{"type": "Hostname", "address": self.name}],
             "nodeInfo": _node_info(f"v{self.node.config.version}.0"),
         }
+
+
+def _is_told(container: Container) -> bool:
+    return container.is_sidecar or not container.is_init
+
+
+def _resources(node: Node, uid: str, name: str) -> ContainerResources:
+    return ContainerResources(
+        name,
+        (node.cpu and node.cpu.cpus(uid, name)) or CPUSet(),
+        node.memory.blocks(uid, name) if node.memory else (),
+        node.devices.devices(uid, name) if node.devices else {},
+    )
 
 
 def _rejection(admission: Admission) -> Rejection:

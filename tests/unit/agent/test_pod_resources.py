@@ -12,7 +12,6 @@ import pytest
 
 import leasing
 from agents import client, running_agent
-from alignup.agent.pod_resources import PodResourcesView, serve_pod_resources
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.pod_resources import (
@@ -23,6 +22,7 @@ from alignup.kubelet.pod_resources import (
     plain_answer,
     pods_from_wire,
 )
+from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.leases.request import Claim, make_request
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import identify
@@ -72,7 +72,7 @@ def test_one_pod_is_found_by_its_name(socket):
 def test_a_place_that_cannot_be_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot serve PodResources"):
-        serve_pod_resources(tmp_path / "file" / "x", PodResourcesView(None, None), None)
+        serve_pod_resources({tmp_path / "file" / "x": tuple}, None, "--podresources")
 
 
 @pytest.mark.slow

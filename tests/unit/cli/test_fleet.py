@@ -14,6 +14,7 @@ import pytest
         (["--machine", "align-up-article", "--nodes", "x"], ["either --nodes or --machine"]),
         (["--machine", "align-up-article", "--label", "x"], ["KEY=VALUE"]),
         (["--machine", "align-up-article", "--listen", "x"], ["HOST:PORT"]),
+        (["--machine", "align-up-article", "--podresources-dir", "/x" * 60], ["up to 107 bytes", "--podresources-dir"]),
         (["--machine", "\udcff"], ["expected UTF-8", "--machine"]),
         (["--machine", "align-up-article", "--label", "a=\udcff"], ["expected UTF-8", "--label"]),
         (["--machine", "align-up-article", "--label", "\udcff=a"], ["expected UTF-8", "--label"]),
