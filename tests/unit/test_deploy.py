@@ -121,7 +121,11 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         *(("leases", verb) for verb in ("get", "create", "update")),
         ("pods", "patch"),
     }
-    assert rights("alignup-publish") == {(topologies, verb) for verb in (*follow, "create", "patch")}
+    assert rights("alignup-publish") == {
+        *((topologies, verb) for verb in (*follow, "create", "patch")),
+        *(("pods", verb) for verb in follow),
+        ("events", "create"),
+    }
 
 
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:

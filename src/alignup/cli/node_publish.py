@@ -25,16 +25,18 @@ def command(
         "The kubelet's configuration, where it is not in its folder and no kubelet is seen to run."
     ),
     once: bool = options.flag("Publish once, and end."),
+    no_events: bool = options.flag("Write no Events on rejected pods."),
 ) -> None:
     """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
 
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
-    whenever the kubelet's state files have changed. Runs until SIGTERM.
+    whenever the kubelet's state files have changed; on each pod that the kubelet rejects an Event with the cause, and
+    with what would help. Runs until SIGTERM.
     """
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
-    asyncio.run(publish(kubeconfig, name, root, config, interval=interval, once=once))
+    asyncio.run(publish(kubeconfig, name, root, config, interval=interval, once=once, writes_events=not no_events))
 
 
 async def publish(kubeconfig: str | None, name: str, root: str, config: str | None, **how: Any) -> None:

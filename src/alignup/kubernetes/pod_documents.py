@@ -78,7 +78,12 @@ class PodDocument(Record):
     @property
     def was_rejected(self) -> bool:
         """Whether its kubelet did not admit it."""
-        return self.phase == "Failed" and (self.reason in _REJECTIONS or self.reason.startswith("OutOf"))
+        return is_rejected(self.phase, self.reason)
+
+
+def is_rejected(phase: str, reason: str) -> bool:
+    """Return whether a pod of this status is one that its kubelet did not admit."""
+    return phase == "Failed" and (reason in _REJECTIONS or reason.startswith("OutOf"))
 
 
 class _Template(Record):

@@ -226,8 +226,12 @@ async def write_object(api: Api, collection: str, name: str, body: bytes) -> Non
         await api.request("POST", collection, body)
 
 
-async def write_event(api: Api, about: Metadata, reason: str, message: str, component: str) -> None:
+async def write_event(
+    api: Api, about: Metadata, reason: str, message: str, component: str, *, once: bool = False
+) -> None:
     """Write a warning about a pod, where people look for it: `kubectl describe pod`.
+
+    With `once`, nothing is written where somebody has written one like that: it is named by the pod's uid.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -237,7 +241,10 @@ async def write_event(api: Api, about: Metadata, reason: str, message: str, comp
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{about.name}.", "namespace": about.namespace},
+        "metadata": {
+            "namespace": about.namespace,
+            **({"name": f"{reason.lower()}.{about.uid}"} if once else {"generateName": f"{about.name}."}),
+        },
         "involvedObject": pod,
         "reason": reason,
         "message": message[:_LONGEST_EVENT],
@@ -248,7 +255,11 @@ async def write_event(api: Api, about: Metadata, reason: str, message: str, comp
         "count": 1,
     }
     path = object_path("/api/v1/namespaces", about.namespace, "events")
-    await api.request("POST", path, msgspec.json.encode(event))
+    try:
+        await api.request("POST", path, msgspec.json.encode(event))
+    except ApiError as error:
+        if not once or error.status != CONFLICT:
+            raise
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

@@ -144,6 +144,10 @@ async def read_pod(api: Api, namespace: str, name: str) -> tuple[dict[str, Any],
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
 
 
+WHY_REJECTED: Final = "WhyRejected"
+"""The reason of Events on rejected pods."""
+
+
 async def why_rejected(api: Api, found: PodObject) -> str:
     """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
 
@@ -155,11 +159,19 @@ async def why_rejected(api: Api, found: PodObject) -> str:
     if report.description is None or report.holdings is None:
         raise InputError(f"node {name} publishes no holdings, so that nobody knows why it rejected a pod")
     template = Description().template(report.description, {})
-    node = restored_node(template, decode_holdings(report.holdings), {})
+    return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
+
+
+def why_refused(node: Node, found: PodObject) -> str:
+    """Return why a node refuses a rejected pod now, and the best change that would help; in a sentence each.
+
+    Raises:
+        InputError: the pod cannot be read.
+    """
     pod = PodReader().read(found).pod
     explanation = node.explain(pod.renamed(uid=f"{pod.uid}/again"))
     if explanation.admitted:
-        return f"node {name} would admit the pod now"
+        return f"node {found.spec.node_name} would admit the pod now"
     helps = [one.text for one in explanation.suggestions]
     return f"{explanation.cause}{f'; what would help: {helps[0]}' if helps else ''}"
 

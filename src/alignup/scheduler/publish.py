@@ -7,20 +7,23 @@ The node is read by `alignup.kubelet`; it is read again and again, and written w
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from alignup.errors import AlignupError, InputError
+from alignup.kubernetes.pod_documents import is_rejected
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
-from alignup.scheduler.api_client import TOPOLOGIES, Api, write_object
+from alignup.scheduler.api_client import PODS, TOPOLOGIES, Api, write_event, write_object
+from alignup.scheduler.ask import WHY_REJECTED, why_refused
+from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.report import HOLDINGS, NODE, annotations_of, decode_report
 from alignup.scheduler.watch import Calls, Follower, Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
     from alignup.kubelet.read import KubeletNode
 
@@ -40,6 +43,8 @@ _FIELDS: Final = (
 )
 """The fields of a KubeletConfiguration that decide; the others do not matter outside the node."""
 _SETTLED: Final = 0.05
+_MOST_EVENTS: Final = 100
+_EVENT_SECONDS: Final = 0.2
 _Annotations = tuple[str | None, str | None]
 """`alignup.dev/node` and `alignup.dev/holdings`."""
 
@@ -87,6 +92,7 @@ async def publish_node(
     complain: Callable[[str], None],
     once: bool = False,
     pauses: Pauses | None = None,
+    writes_events: bool = True,
 ) -> None:
     """Publish a node, and again whenever it or the object has changed, until cancelled.
 
@@ -101,6 +107,7 @@ async def publish_node(
         complain: called with what went wrong, in one line.
         once: return after the node was published.
         pauses: between attempts to watch the object.
+        writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and what would help.
     """
     there: _Annotations = (None, None)
 
@@ -113,8 +120,10 @@ async def publish_node(
     )
     query = {"fieldSelector": f"metadata.name={name}"}
     follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query, pauses=pauses, complain=complain)
-    watching = None if once else asyncio.create_task(follower.run())
-    try:
+    work = [] if once else [follower.run()]
+    if writes_events and not once:
+        work.append(_explain_rejections(api, name, read, complain, pauses))
+    async with _beside(work):
         last = b""
         while True:
             try:
@@ -137,8 +146,48 @@ async def publish_node(
                 if once:
                     raise
             await asyncio.sleep(interval)
+
+
+@asynccontextmanager
+async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Do some work as long as the block runs."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
     finally:
-        if watching is not None:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _explain_rejections(
+    api: Api, name: str, read: Callable[[], KubeletNode], complain: Callable[[str], None], pauses: Pauses | None
+) -> None:
+    """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
+    known: set[str] = set()
+    rejected: asyncio.Queue[PodObject] = asyncio.Queue(_MOST_EVENTS)
+
+    def changed(found: PodObject) -> None:
+        uid, status = found.metadata.uid, found.status
+        if uid not in known and is_rejected(status.phase, status.reason) and not rejected.full():
+            known.add(uid)
+            rejected.put_nowait(found)
+
+    def listed(found: list[PodObject]) -> None:
+        first = not follower.synced.is_set()
+        known.intersection_update({one.metadata.uid for one in found})
+        for one in found:
+            known.add(one.metadata.uid) if first else changed(one)
+
+    query = {"fieldSelector": f"spec.nodeName={name},status.phase=Failed"}
+    sink = Calls(listed, changed, lambda found: known.discard(found.metadata.uid))
+    follower = Follower(api, PODS, decode_pod, sink, query=query, pauses=pauses, complain=complain)
+    async with _beside([follower.run()]):
+        while True:
+            found = await rejected.get()
+            try:
+                message = await asyncio.to_thread(why_refused, read().node, found)
+                await write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
+            except AlignupError as error:
+                complain(str(error))
+            await asyncio.sleep(_EVENT_SECONDS)

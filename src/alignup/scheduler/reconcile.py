@@ -15,7 +15,7 @@ import msgspec
 from alignup.errors import AlignupError
 from alignup.records import Record
 from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
-from alignup.scheduler.ask import why_rejected
+from alignup.scheduler.ask import WHY_REJECTED, why_rejected
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
 
@@ -149,7 +149,7 @@ class Reconciler:
         if self._writes_events:
             try:
                 message = await why_rejected(self._api, found)
-                await write_event(self._api, metadata, "WhyRejected", message, "alignup-reconcile")
+                await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
             except AlignupError as error:
                 self._complain(str(error))
         await asyncio.sleep(delay)

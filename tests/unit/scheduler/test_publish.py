@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from alignup.errors import InputError
 from alignup.node import Node
-from alignup.scheduler.api_client import TOPOLOGIES
+from alignup.scheduler.api_client import TOPOLOGIES, write_event
+from alignup.scheduler.ask import WHY_REJECTED
+from alignup.scheduler.objects import decode_pod
 from alignup.scheduler.publish import publish_node, published_object
 from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
 from alignup.scheduler.watch import Pauses
-from api_stub import ApiStub, running, served, until
-from watched import description, watched
+from api_stub import EVENTS, PODS, ApiStub, running, served, until
+from watched import description, pod_object, watched
 
 
 def found(node: Node):
@@ -114,6 +117,39 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
 
     api = stub = None
     asyncio.run(served_scenario())
+
+
+def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_would_help() -> None:
+    """Not those that were rejected before, nor those that failed otherwise; nor a second one beside reconcile's."""
+
+    def failed(name: str, reason: str, node: str = "n") -> dict[str, Any]:
+        return pod_object(name, node, cpu=5) | {"status": {"phase": "Failed", "reason": reason}}
+
+    async def scenario() -> None:
+        stub, node = ApiStub(), Node.from_dict(description())
+        node.admit(watched("x", cpu=2).pod)
+        await stub.put(PODS, failed("earlier", "TopologyAffinityError"))
+        said: list[str] = []
+        async with served(stub) as api:
+            pauses = Pauses(0.01, 0.05)
+            work = publish_node(api, "n", lambda: found(node), interval=0.01, complain=said.append, pauses=pauses)
+            async with running(work):
+                await until(lambda: stub.watches == 2)
+                for name, *how in (("evicted", "Evicted"), ("far", "TopologyAffinityError", "other")):
+                    await stub.put(PODS, failed(name, *how))
+                for name in ("new", "newer"):
+                    await stub.put(PODS, failed(name, "TopologyAffinityError"))
+                await until(lambda: len(stub.objects.get(EVENTS, ())) == 2)
+                await stub.compact()  # everything is listed again
+                await asyncio.sleep(0.5)
+                events = list(stub.objects[EVENTS].values())
+                about = decode_pod(json.dumps(failed("new", "")).encode()).metadata
+                await write_event(api, about, WHY_REJECTED, "again", "alignup-reconcile", once=True)
+        assert len(stub.objects[EVENTS]) == 2
+        assert [one["involvedObject"]["name"] for one in events] == ["new", "newer"]
+        assert all("cpu" in one["message"] and "what would help: " in one["message"] for one in events)
+
+    asyncio.run(scenario())
 
 
 def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
