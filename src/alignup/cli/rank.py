@@ -6,24 +6,22 @@ With `--koordinator-profile` it prints how Koordinator's scheduler would filter 
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_pods, read_resources
-from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe, yes_or_no
+from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe
 from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
+from alignup.records import json_fields
 from alignup.text.byte_sizes import counted, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from alignup.cli.terminal import Console
     from alignup.cluster import Cluster, Evaluation
-    from alignup.cluster.koordinator import NodeVerdict
     from alignup.cluster.ranking import Ranking
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -81,22 +79,26 @@ def command(
     if resources:
         cluster = with_claims(cluster, resources)
     asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
-    if koordinator_profile is not None:
-        return 0 if rank_pods(cluster, asking, koordinator_profile, top, as_json=as_json) else 1
-    members = nodes_to_fill(cluster, nodes or "-", version) if counts else ()
+    members = nodes_to_fill(cluster, nodes or "-", version) if counts and koordinator_profile is None else ()
     fit, most = Fit(cluster), 0
     for number, pod in enumerate(asking):
-        answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
-        answer.exact[[cluster.index(name) for name in by_amounts]] = False
-        ranking = rank(cluster, pod, answer, fit, require_dra_alignment=require_dra_alignment)
-        most = max(most, len(ranking.order))
-        # nothing without nodes
-        replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
+        replicas: dict[str, int] = {}
+        if koordinator_profile is not None:
+            told = koordinator_dict(cluster, pod, koordinator_profile, top)
+        else:
+            answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
+            answer.exact[[cluster.index(name) for name in by_amounts]] = False
+            ranking = rank(cluster, pod, answer, fit, require_dra_alignment=require_dra_alignment)
+            # nothing without nodes
+            replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
+            best = placements(cluster, answer, ranking, top)
+            told = answer_dict(cluster, pod, ranking, best, {"strategy": strategy}) | replicas_dict(replicas)
+        most = max(most, told["admitting"])
         if as_json:
-            print_json(answer_dict(cluster, pod, answer, ranking, strategy, top) | replicas_dict(replicas))
+            print_json(told)
             continue
         click.echo(nl=number > 0)
-        show(cluster, pod, answer, ranking, top)
+        show(told, top)
         if replicas:
             click.echo(replicas_text(replicas, top))
     return 0 if most else 1
@@ -187,22 +189,27 @@ def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int)
 
 
 def answer_dict(
-    cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, strategy: str, top: int
+    cluster: Cluster, pod: Pod, ranking: Ranking, best: Sequence[dict[str, Any]], by: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the answer for one pod in JSON's types."""
+    """Return the answer for one pod in JSON's types.
+
+    Args:
+        cluster: the nodes.
+        pod: the pod.
+        ranking: of the nodes.
+        best: the best of them, as `placements` has them.
+        by: the name of the strategy, or of what else the ranking is by.
+    """
     return {
         "pod": pod.name,
         "namespace": pod.namespace,
-        "strategy": strategy,
+        **by,
         "nodes": len(cluster),
         "admitting": len(ranking.order),
         "refusals": ranking.refusals,
-        "best": placements(cluster, answer, ranking, top),
+        "best": best,
         "unmanaged": list(ranking.unmanaged),
-        "refused": [
-            {"node": one.node, "reason": one.reason, "cause": one.cause, "message": one.message}
-            for one in ranking.refused
-        ],
+        "refused": [json_fields(one, "node", "reason", "cause", "message") for one in ranking.refused],
         "causes": [
             {"reason": one.reason, "cause": one.cause, "count": len(one.nodes), "nodes": list(one.nodes)}
             for one in ranking.groups
@@ -210,116 +217,83 @@ def answer_dict(
     }
 
 
-def show(cluster: Cluster, pod: Pod, answer: Evaluation, ranking: Ranking, top: int) -> None:
-    """Print what a person reads at a glance."""
+_YES_NO: Final = {True: "yes", False: "no", None: "-"}
+_COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "node": ("node", str),
+    "score": ("score", lambda score: number_in(score, ".2f")),
+    "policy": ("policy", lambda policy: policy or "none"),
+    "numaNodes": ("NUMA nodes", nodes_text),
+    "preferred": ("preferred", _YES_NO.__getitem__),
+    "exact": ("certain", _YES_NO.__getitem__),
+    "draAligned": ("near its claims' devices", _YES_NO.__getitem__),
+}
+"""By the key of a placement, its heading and how a person reads it."""
+
+
+def show(told: Mapping[str, Any], top: int) -> None:
+    """Print what a person reads of an answer at a glance.
+
+    Why nodes refuse is said once for all that refuse for equal causes, with the sentence of one of them.
+    """
     console = make_console()
-    label = safe(f"{pod.namespace}/{pod.name}")
-    console.print(f"{label}: {len(ranking.order)} of {counted(len(cluster), 'node')} would admit it")
+    label = safe(f"{told['namespace']}/{told['pod']}")
+    console.print(f"{label}: {told['admitting']} of {counted(told['nodes'], 'node')} would admit it")
+    best, unmanaged = told["best"], told["unmanaged"]
+    keys = [key for key in _COLUMNS if any(key in one for one in best)]
     rows = [
-        (
-            one["node"],
-            number_in(one["score"], ".2f") if one["node"] not in ranking.unmanaged else "-",
-            nodes_text(one["numaNodes"]),
-            yes_or_no(one["preferred"]) if one["node"] not in ranking.unmanaged else "-",
-            yes_or_no(one["exact"]),
-            *([{True: "yes", False: "no", None: "-"}[one["draAligned"]]] if ranking.meets else ()),
-        )
-        for one in placements(cluster, answer, ranking, top)
+        [
+            "-" if key in {"score", "preferred"} and one["node"] in unmanaged else _COLUMNS[key][1](one.get(key))
+            for key in keys
+        ]
+        for one in best
     ]
     if rows:
-        claims = ("near its claims' devices",) if ranking.meets else ()
-        headings = ("node", "score", "NUMA nodes", "preferred", "certain", *claims)
-        print_whole(console, Table(*headings, numbers=("score",), rows=rows))
-    if ranking.unmanaged:
-        console.print(f"without NUMA management, so last: {safe(some_of(ranking.unmanaged, SHOWN_NAMES))}")
-    show_refusals(console, ranking, top)
-
-
-def show_refusals(console: Console, ranking: Ranking, top: int) -> None:
-    """Print why nodes refuse, once for all that refuse for equal causes, with the sentence of one of them."""
-    for reason, count in ranking.refusals.items():
+        print_whole(console, Table(*(_COLUMNS[key][0] for key in keys), numbers=("score",), rows=rows))
+    if unmanaged:
+        console.print(f"without NUMA management, so last: {safe(some_of(unmanaged, SHOWN_NAMES))}")
+    messages = {one["node"]: one["message"] for one in told["refused"]}
+    for reason, count in told["refusals"].items():
         console.print(f"{count} would refuse it: {safe(reason)}")
-        groups = [group for group in ranking.groups if group.reason == reason]
-        for group in groups[:top]:
-            names = some_of(group.nodes, SHOWN_NAMES)
-            console.print(f"  {counted(len(group.nodes), 'node')}: {safe(group.cause)} ({safe(names)})")
-            if group.message:
-                console.print(f"    {safe(group.nodes[0])}: {safe(group.message)}")
+        groups = [one for one in told["causes"] if one["reason"] == reason]
+        for one in groups[:top]:
+            first, names = one["nodes"][0], some_of(one["nodes"], SHOWN_NAMES)
+            console.print(f"  {counted(one['count'], 'node')}: {safe(one['cause'])} ({safe(names)})")
+            if messages[first] not in {"", one["cause"]}:
+                console.print(f"    {safe(first)}: {safe(messages[first])}")
         if len(groups) > top:
             console.print(f"  and {counted(len(groups) - top, 'other cause')}")
 
 
-SHOWN_REFUSALS = 10
-"""The number of refused nodes that a person is shown; JSON has them all."""
-
-
-def rank_pods(cluster: Cluster, pods: Iterable[Pod], profile: str, top: int, *, as_json: bool) -> bool:
-    """Print the nodes for each pod, the best first, and return whether any node takes any pod.
+def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict[str, Any]:
+    """Return what Koordinator's scheduler answers for one pod, in JSON's types.
 
     Raises:
         InputError: there is no such profile.
     """
+    import numpy as np
+
     from alignup.cluster.koordinator import judge_nodes
+    from alignup.cluster.ranking import Ranking, Refused
 
-    found = False
-    for pod in pods:
-        verdicts = judge_nodes(cluster, pod, profile)
-        found = found or any(one.admitted for one in verdicts)
-        told = koordinator_dict(pod, verdicts, profile, top)
-        if as_json:
-            print_json(told | {"exact": bool(cluster.nodes)})
-        else:
-            show_koordinator(told)
-    return found
-
-
-def koordinator_dict(pod: Pod, verdicts: Sequence[NodeVerdict], profile: str, top: int) -> dict[str, Any]:
-    """Return the answer for one pod in JSON's types."""
-    refused = [one for one in verdicts if not one.admitted]
-    return {
-        "pod": pod.name,
-        "namespace": pod.namespace,
-        "koordinatorProfile": profile,
-        "nodes": len(verdicts),
-        "admitting": len(verdicts) - len(refused),
-        "refusals": dict(sorted(Counter(one.verdict.status.code.value for one in refused).items())),
-        "best": [
-            {
-                "node": one.node,
-                "score": round(one.score, 6),
-                "policy": one.verdict.policy or "",
-                "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
-                "preferred": one.preferred,
-            }
-            for one in sorted((one for one in verdicts if one.admitted), key=lambda one: -one.score)[:top]
-        ],
-        "refused": [
-            {"node": one.node, "reason": one.verdict.status.code.value, "message": one.message} for one in refused
-        ],
-    }
-
-
-def show_koordinator(told: Mapping[str, Any]) -> None:
-    """Print the answer for one pod as a table, and below it the refused nodes."""
-    console = make_console()
-    console.print(safe(f"{told['namespace']}/{told['pod']}: {told['admitting']} of {told['nodes']} nodes pass"))
-    rows = [
-        (
-            one["node"],
-            number_in(one["score"], ".2f"),
-            one["policy"] or "none",
-            nodes_text(one["numaNodes"]),
-            yes_or_no(one["preferred"]),
-        )
-        for one in told["best"]
+    verdicts = judge_nodes(cluster, pod, profile)
+    passing = sorted((one for one in verdicts if one.admitted), key=lambda one: -one.score)
+    refused = [
+        Refused(one.node, one.verdict.status.code.value, one.message, one.message)
+        for one in verdicts
+        if not one.admitted
     ]
-    if rows:
-        print_whole(console, Table("node", "score", "policy", "NUMA nodes", "preferred", numbers=("score",), rows=rows))
-    refused = told["refused"]
-    for one in refused[:SHOWN_REFUSALS]:
-        console.print(safe(f"{one['node']}: {one['reason']}: {one['message']}"))
-    if len(refused) > SHOWN_REFUSALS:
-        console.print(f"and {len(refused) - SHOWN_REFUSALS} more refused nodes; --json has them all")
+    best = [
+        {
+            "node": one.node,
+            "score": round(one.score, 6),
+            "policy": one.verdict.policy or "",
+            "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
+            "preferred": one.preferred,
+        }
+        for one in passing[:top]
+    ]
+    ranking = Ranking(np.array([cluster.index(one.node) for one in passing], np.intp), (), tuple(refused))
+    return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {"exact": bool(cluster.nodes)}
 
 
 def nodes_to_fill(cluster: Cluster, name: str, version: KubeletVersion | None) -> tuple[Node, ...]:

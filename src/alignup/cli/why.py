@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.cli import options
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
-from alignup.cli.rank import answer_dict, say_what_is_unknown, show
+from alignup.cli.rank import answer_dict, placements, say_what_is_unknown, show
 from alignup.cli.terminal import print_json
 from alignup.text.byte_sizes import counted
 
@@ -109,13 +109,14 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
     plan = None
     if example is not None and len(asked.by_amounts) < len(asked.nodes):
         plan = plan_room(cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets)
+    best = placements(cluster, answer, ranking, TOP)
+    told = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
     if question.as_json:
-        told = answer_dict(cluster, pod, answer, ranking, "least-numa-nodes", TOP)
         told |= {"phase": found.phase, "unknown": list(asked.unknown), "byAmounts": sorted(asked.by_amounts)}
         told |= {"example": {"node": example, **explanation.to_dict()}} if explanation is not None else {}
         print_json(told | ({"room": plan.to_dict()} if plan is not None else {}))
     else:
-        show(cluster, pod, answer, ranking, TOP)
+        show(told, TOP)
         if explanation is not None:
             show_note(f"On node {example}:")
             show_explanation(explanation, product=question.product)

@@ -110,12 +110,13 @@ def test_koordinators_scheduler_filters_and_scores(files):
     nodes, pod = files
     result = run("rank", "--nodes", nodes, "--koordinator-profile", "document", pod)
     assert result.exit_code == 0
-    assert "default/new: 2 of 3 nodes pass" in result.output
-    assert "small: Unschedulable: Insufficient cpu" in result.output
+    assert "default/new: 2 of 3 nodes would admit it" in result.output
+    assert "1 would refuse it: Unschedulable\n  1 node: Insufficient cpu (small)" in result.output
     found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output)
     # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller placement is worth more
     assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [("empty", [0]), ("full", [1])]
-    assert found["refused"] == [{"node": "small", "reason": "Unschedulable", "message": "Insufficient cpu"}]
+    [refused] = found["refused"]
+    assert (refused["node"], refused["reason"], refused["message"]) == ("small", "Unschedulable", "Insufficient cpu")
     assert found["refusals"] == {"Unschedulable": 1}
     assert found["exact"]
     found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output)
@@ -129,7 +130,7 @@ def test_no_node_passes_koordinators_scheduler(tmp_path):
     nodes.write_text("\n".join(node_line(f"n{number}") for number in range(12)))
     result = run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", pod)
     assert result.exit_code == 1
-    assert "and 2 more refused nodes" in result.output
+    assert "12 nodes: Insufficient cpu (n0, n1, n2, n3, n4" in result.output
 
 
 def test_an_unknown_koordinator_profile_is_an_error(files):
