@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import platform
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import click
@@ -13,6 +13,9 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from alignup.scheduler.api_client import Api
 
 
 class Serving(options.Gathered):
@@ -59,12 +62,13 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
     need_extra("cluster")
-    asyncio.run(serve_extender(serving))
+    from alignup.scheduler.api_client import with_api
+
+    with_api(serving.kubeconfig, partial(serve_extender, serving))
 
 
-async def serve_extender(how: Serving) -> None:
+async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
-    from alignup.scheduler.api_client import Api
     from alignup.scheduler.extender_answers import Answers
     from alignup.scheduler.extender_server import make_app
     from alignup.scheduler.extender_service import Extender
@@ -77,32 +81,31 @@ async def serve_extender(how: Serving) -> None:
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
-    async with await Api.connect(how.kubeconfig) as api:
-        leader = led = None
-        if how.leader_elect:
-            identity = f"{how.pod or platform.node()}_{uuid4()}"
-            leader = Leader(api, namespace, name, identity, complain=complain)
-            if how.pod:
-                led = partial(label_leader, api, namespace, how.pod)
-        state = ClusterState(how.strategy)
-        answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
-        extender = Extender(
-            api,
-            answers,
-            complain=complain,
-            synced=keep_from_collection,
-            leader=leader,
-            led=led,
-            writes_events=not how.no_events,
-        )
-        app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
-        runner, port = await serve(app, where, context)
-        if not binds:
-            complain("/bind is not answered: see --client-ca and --insecure-bind")
-        try:
-            await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
-        finally:
-            await runner.cleanup()
+    leader = led = None
+    if how.leader_elect:
+        identity = f"{how.pod or platform.node()}_{uuid4()}"
+        leader = Leader(api, namespace, name, identity, complain=complain)
+        if how.pod:
+            led = partial(label_leader, api, namespace, how.pod)
+    state = ClusterState(how.strategy)
+    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
+    extender = Extender(
+        api,
+        answers,
+        complain=complain,
+        synced=keep_from_collection,
+        leader=leader,
+        led=led,
+        writes_events=not how.no_events,
+    )
+    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
+    runner, port = await serve(app, where, context)
+    if not binds:
+        complain("/bind is not answered: see --client-ca and --insecure-bind")
+    try:
+        await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
+    finally:
+        await runner.cleanup()
 
 
 def keep_from_collection() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from alignup.trusted_files import check_path
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from alignup.scheduler.api_client import Api
     from alignup.scheduler.fleet_node import FleetNode
 
 
@@ -54,19 +56,22 @@ def command(
     need_extra("cluster")
     if podresources_dir is not None:
         need_extra("kubelet")
-    pairs = [label.partition("=") for label in labels]
-    for word in labels:
-        need_text("--label", word)
     need_text("--machine", machine or "")
-    for key, sign, _ in pairs:
+    named = {}
+    for label in labels:
+        need_text("--label", label)
+        key, sign, value = label.partition("=")
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
-    named = {key: value for key, _, value in pairs}
+        named[key] = value
+    from alignup.scheduler.api_client import with_api
+    from alignup.scheduler.serving import address
+
+    where = None if listen is None else address(listen)
     found = fleet_nodes(nodes, machine, count)
     sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
-    asyncio.run(
-        serve_fleet(kubeconfig, listen, found, sockets, labels=named, duration=duration, with_holdings=not amounts_only)
-    )
+    how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
+    with_api(kubeconfig, partial(serve_fleet, where, found, sockets, how))
 
 
 def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
@@ -97,15 +102,13 @@ def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[Flee
 
 
 async def serve_fleet(
-    kubeconfig: str | None, listen: str | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], **how: Any
+    where: tuple[str, int] | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], how: dict[str, Any], api: Api
 ) -> None:
     """Be the kubelets until told to end; `how` is what `Fleet` takes."""
-    from alignup.scheduler.api_client import Api
     from alignup.scheduler.fleet import Fleet, make_app
-    from alignup.scheduler.serving import address, run_until_told, serve
+    from alignup.scheduler.serving import run_until_told, serve
 
-    where = None if listen is None else address(listen)
-    async with await Api.connect(kubeconfig) as api, AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         fleet = Fleet(api, nodes, complain=complain, **how)
         if where is not None:
             runner, port = await serve(make_app(fleet), where)

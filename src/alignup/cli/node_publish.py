@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import Any
 
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra, need_text
@@ -36,16 +34,16 @@ def command(
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
-    asyncio.run(publish(kubeconfig, name, root, config, interval=interval, once=once, writes_events=not no_events))
-
-
-async def publish(kubeconfig: str | None, name: str, root: str, config: str | None, **how: Any) -> None:
-    """Publish until told to end; `how` is what `publish_node` takes."""
     from alignup.kubelet.read import read_kubelet_node
-    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.api_client import Api, with_api
     from alignup.scheduler.publish import publish_node
     from alignup.scheduler.serving import run_until_told
 
-    async with await Api.connect(kubeconfig) as api:
-        read = partial(read_kubelet_node, root, config=config)
-        await run_until_told(publish_node(api, name, read, complain=complain, **how), lambda: None)
+    read = partial(read_kubelet_node, root, config=config)
+
+    async def publish(api: Api) -> None:
+        events = not no_events
+        work = publish_node(api, name, read, complain=complain, interval=interval, once=once, writes_events=events)
+        await run_until_told(work)
+
+    with_api(kubeconfig, publish)

@@ -60,7 +60,7 @@ def command(
     async def work(api: Api) -> bool:
         if continuous:
             forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=click.echo)
-            await run_until_told(forever, lambda: None)
+            await run_until_told(forever)
             return True
         plan = await plan_cluster(api)
         show(plan, as_json=as_json)

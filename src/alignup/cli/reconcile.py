@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import click
 
 from alignup.cli import options
@@ -39,17 +36,15 @@ def command(
     the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
-    asyncio.run(reconcile(kubeconfig, dry_run, not (no_events or dry_run), frozenset(reasons), backoff, longest, limit))
-
-
-async def reconcile(kubeconfig: str | None, dry_run: bool, writes_events: bool, *rules: Any) -> None:
-    """Delete pods by some rules until told to end."""
-    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.api_client import Api, with_api
     from alignup.scheduler.reconcile import Reconciler, Rules
     from alignup.scheduler.serving import run_until_told
 
-    async with await Api.connect(kubeconfig) as api:
-        reconciler = Reconciler(
-            api, Rules(*rules), say=click.echo, complain=complain, dry=dry_run, writes_events=writes_events
-        )
-        await run_until_told(reconciler.run(), lambda: None)
+    rules = Rules(frozenset(reasons), backoff, longest, limit)
+
+    async def reconcile(api: Api) -> None:
+        writes_events = not (no_events or dry_run)
+        reconciler = Reconciler(api, rules, say=click.echo, complain=complain, dry=dry_run, writes_events=writes_events)
+        await run_until_told(reconciler.run())
+
+    with_api(kubeconfig, reconcile)

@@ -7,6 +7,7 @@ are decoded by the modules that need their fields. Needs the extra `cluster`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -14,7 +15,7 @@ import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -30,11 +31,12 @@ from alignup.errors import AlignupError, InputError, one_line
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from alignup.scheduler.objects import Metadata
 
 
+_T = TypeVar("_T")
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"
@@ -210,6 +212,20 @@ class Api:
             raise ApiError(f"expected a token, got: {error}") from error
         found = [one for one in settings.values() if one.get("in") == "header"]
         return {one["key"]: bearer_header(one["value"]) for one in found}
+
+
+def with_api(kubeconfig: str | None, work: Callable[[Api], Awaitable[_T]], context: str | None = None) -> _T:
+    """Return what some work with an API server returns; the arguments are those of `Api.connect`.
+
+    Raises:
+        InputError: as `Api.connect`.
+    """
+
+    async def connected() -> _T:
+        async with await Api.connect(kubeconfig, context) as api:
+            return await work(api)
+
+    return asyncio.run(connected())
 
 
 async def write_object(api: Api, collection: str, name: str, body: bytes) -> None:

@@ -24,6 +24,7 @@ from alignup.scheduler.api_client import (
     object_path,
     pod_path,
     usual_kubeconfig,
+    with_api,
 )
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import PodObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
@@ -190,9 +191,4 @@ def ask(kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: s
     Raises:
         AlignupError: it cannot be asked.
     """
-
-    async def answer() -> _T:
-        async with await Api.connect(kubeconfig or usual_kubeconfig(), context) as api:
-            return await read(api)
-
-    return asyncio.run(answer())
+    return with_api(kubeconfig or usual_kubeconfig(), read, context)

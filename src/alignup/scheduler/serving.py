@@ -97,7 +97,7 @@ async def serve(
     return runner, int(runner.addresses[0][1])
 
 
-async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None]) -> None:
+async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None) -> None:
     """Run until the work ends, or the process gets SIGTERM or SIGINT, which end it in order.
 
     Args:
