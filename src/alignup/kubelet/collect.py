@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError, warn
-from alignup.kubelet.config import read_configuration, running_kubelet
+from alignup.errors import InputError
+from alignup.kubelet.config import read_configuration
 from alignup.kubelet.layout import (
     ALLOCATABLE,
     ALLOCATED,
@@ -23,7 +23,7 @@ from alignup.kubelet.layout import (
     PODS,
     NodeFiles,
 )
-from alignup.kubelet.pod_resources import ask_kubelet, socket_of
+from alignup.kubelet.pod_resources import answers_of_kubelet
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import write_archive
 from alignup.machine.sysfs.files import find_kernel_files
@@ -112,22 +112,16 @@ def _kubelet_files(
     files: NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
-    configuration = read_configuration(files, config, config_dir, running_kubelet(files))
+    configuration = read_configuration(files, config, config_dir)
     if configuration.source:
         yield CONFIG, _json({key: value for key, value in configuration.fields.items() if key in _FIELDS})
     for path in (CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
         data = files.read(path)
         if data is not None:
             yield path, data
-    socket = socket_of(files)
-    if socket is not None and files.read(LIST) is None:
-        try:
-            listed, allocatable = ask_kubelet(socket)
-        except InputError as error:
-            warn(f"no PodResources answers: {error}")
-            return
-        yield LIST, _json(listed)
-        yield ALLOCATABLE, _json(allocatable)
+    if files.read(LIST) is None:
+        for path, answer in zip((LIST, ALLOCATABLE), answers_of_kubelet(files) or (), strict=False):
+            yield path, _json(answer)
 
 
 def _pods(document: Any) -> Any:

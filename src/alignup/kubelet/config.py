@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, FolderFiles, NodeFiles, read_file
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
 from alignup.kubernetes.kubelet_config import configuration_fields
 from alignup.records import Record
 
@@ -33,10 +33,7 @@ class Configuration(Record):
 
 
 def read_configuration(
-    files: NodeFiles,
-    config: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
-    kubelet: RunningKubelet | None = None,
+    files: NodeFiles, config: str | os.PathLike[str] | None = None, config_dir: str | os.PathLike[str] | None = None
 ) -> Configuration:
     """Return the configuration of a node.
 
@@ -49,14 +46,14 @@ def read_configuration(
             no kubelet runs.
         config_dir: the folder of the drop-ins; None: what the kubelet's flag says, else `config.d` in its folder if
             no kubelet runs.
-        kubelet: the kubelet that runs; None: none does.
 
     Raises:
         InputError: a file cannot be read, or is no mapping of fields.
     """
     fields: dict[str, Any] = {}
     sources = []
-    for place, data in _texts(files, config, config_dir, kubelet):
+    kubelet = files.kubelet
+    for place, data in _texts(files, config, config_dir):
         fields = _merged(fields, configuration_fields(data, place))
         sources.append(place)
     if kubelet is not None and (kubelet.fields or kubelet.feature_gates):
@@ -67,18 +64,11 @@ def read_configuration(
     return Configuration(fields, ", ".join(sources), kubelet)
 
 
-def running_kubelet(files: NodeFiles) -> RunningKubelet | None:
-    """Return the kubelet that runs on the machine whose folder this is; None: none, or an archive."""
-    return files.kubelet if isinstance(files, FolderFiles) else None
-
-
 def _texts(
-    files: NodeFiles,
-    config: str | os.PathLike[str] | None,
-    config_dir: str | os.PathLike[str] | None,
-    kubelet: RunningKubelet | None,
+    files: NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield where each part of the configuration stands, and its text, in the order of merging."""
+    kubelet = files.kubelet
     if config is not None:
         yield str(config), _given(Path(config))
     else:

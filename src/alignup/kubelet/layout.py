@@ -147,6 +147,9 @@ class ArchiveFiles:
         InputError: it is no archive, or is damaged or too large.
     """
 
+    kubelet: RunningKubelet | None = None
+    """See `FolderFiles`."""
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.source = os.fspath(path)
         archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT)

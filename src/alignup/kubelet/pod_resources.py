@@ -5,7 +5,6 @@ That one is asked over its unix socket, which needs the extra `kubelet`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from stat import S_ISSOCK
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +20,7 @@ from alignup.text.typed import decode
 from alignup.topology_manager.admission import MemoryBlock
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from alignup.kubelet.layout import NodeFiles
@@ -206,116 +204,76 @@ def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]
     )
 
 
-LIST: Final = "List"
-ALLOCATABLE: Final = "GetAllocatableResources"
-
 _SERVICE: Final = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
 """As many bytes as the kubelet's own clients take."""
 _SECONDS: Final = 5.0
-
 SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
-
-
-class PodResourcesClient:
-    """The calls of one connection; made by `connected`."""
-
-    def __init__(self, channel: Any, socket: str) -> None:
-        self._channel, self._socket = channel, socket
-
-    def ask(self, call: str, seconds: float = _SECONDS) -> dict[str, Any]:
-        """Return the answer to a call as plain objects, with the names of the `.proto` file.
-
-        Args:
-            call: `LIST` or `ALLOCATABLE`.
-            seconds: how long it may take.
-
-        Raises:
-            InputError: nobody answers in time, or with an error.
-        """
-        import grpc  # noqa: PLC0415  # an extra
-        from google.protobuf.json_format import MessageToDict  # noqa: PLC0415  # an extra
-
-        from alignup.kubelet import pod_resources_pb2 as wire  # noqa: PLC0415  # an extra
-
-        answer: Any = {LIST: wire.ListAnswer, ALLOCATABLE: wire.AllocatableAnswer}[call]
-        question = self._channel.unary_unary(
-            f"{_SERVICE}{call}",
-            request_serializer=wire.Nothing.SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        try:
-            found = question(wire.Nothing(), timeout=seconds)
-        except grpc.RpcError as error:
-            why = f"{error.code().name.lower()}: {error.details()}"
-            raise InputError(f"expected an answer to {call}, got {why[:200]} at {self._socket}") from None
-        told: dict[str, Any] = MessageToDict(found, preserving_proto_field_name=True)
-        return told
-
-
-@contextmanager
-def connected(socket: str | os.PathLike[str]) -> Iterator[PodResourcesClient]:
-    """Yield a client of the kubelet behind a socket, and close its connection.
-
-    Raises:
-        InputError: the extra `kubelet` is not installed.
-    """
-    try:
-        import google.protobuf  # noqa: F401, PLC0415  # an extra
-        import grpc  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise InputError(
-            "expected grpcio and protobuf to ask a kubelet for its PodResources, which are not installed: "
-            "pip install 'alignup[kubelet]'"
-        ) from error
-    channel = grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS)
-    try:
-        yield PodResourcesClient(channel, str(socket))
-    finally:
-        channel.close()
 
 
 def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, Allocatable | None]:
     """Return the recorded answers of a node; without any, those of the kubelet whose socket is in its folder.
 
-    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has not answered. A
-    kubelet that does not answer, and a missing extra, are warned of.
+    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has not answered.
 
     Raises:
         InputError: a recorded answer is damaged.
     """
     listed, allocatable = read_answer(files, layout.LIST), read_answer(files, layout.ALLOCATABLE)
     if listed is None and allocatable is None:
-        socket = socket_of(files)
-        if socket is None:
-            return None, None
-        try:
-            listed, allocatable = ask_kubelet(socket)
-        except InputError as error:
-            warn(f"no PodResources answers: {error}")
-            return None, None
+        listed, allocatable = answers_of_kubelet(files) or (None, None)
     return (
         None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
         None if allocatable is None else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
     )
 
 
-def socket_of(files: NodeFiles) -> Path | None:
-    """Return the socket of PodResources in the kubelet's folder; None: there is none."""
+def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the answers of the kubelet whose socket is in its folder; None: there is none.
+
+    A kubelet that does not answer, and a missing extra, are warned of.
+    """
     if not isinstance(files, layout.FolderFiles):
         return None
-    path = files.path_of(SOCKET)
+    socket = files.path_of(SOCKET)
     try:
-        return path if S_ISSOCK(path.stat().st_mode) else None
+        return ask_kubelet(socket) if S_ISSOCK(socket.stat().st_mode) else None
     except OSError:
+        return None
+    except InputError as error:
+        warn(f"no PodResources answers: {error}")
         return None
 
 
-def ask_kubelet(socket: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the answers to List and GetAllocatableResources, as protobuf's JSON.
+def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the answers to List and GetAllocatableResources as plain objects, with the names of the `.proto` file.
+
+    Args:
+        socket: of the kubelet.
+        seconds: how long each may take.
 
     Raises:
-        InputError: the extra `kubelet` is not installed, or nobody answers.
+        InputError: the extra `kubelet` is not installed, or nobody answers in time, or with an error.
     """
-    with connected(socket) as kubelet:
-        return kubelet.ask(LIST), kubelet.ask(ALLOCATABLE)
+    try:
+        import grpc  # noqa: PLC0415  # an extra
+        from google.protobuf.json_format import MessageToDict  # noqa: PLC0415  # an extra
+
+        from alignup.kubelet import pod_resources_pb2 as wire  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise InputError(
+            "expected grpcio and protobuf to ask a kubelet for its PodResources, which are not installed: "
+            "pip install 'alignup[kubelet]'"
+        ) from error
+
+    def ask(call: str, answer: Any) -> dict[str, Any]:
+        question = channel.unary_unary(f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString)
+        try:
+            told: dict[str, Any] = MessageToDict(question(wire.Nothing(), seconds), preserving_proto_field_name=True)
+        except grpc.RpcError as error:
+            why = f"{error.code().name.lower()}: {error.details()}"
+            raise InputError(f"expected an answer to {call}, got {why[:200]} at {socket}") from None
+        return told
+
+    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        return ask("List", wire.ListAnswer), ask("GetAllocatableResources", wire.AllocatableAnswer)

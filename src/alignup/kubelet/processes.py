@@ -113,13 +113,12 @@ def _memory(numa_maps: str) -> dict[int, int]:
     return found
 
 
-def device_file(root: Path, pid: int, path: str) -> int | None:
-    """Return the number of a device file as a process sees it; None: it sees no device there."""
+def sees_device(root: Path, pid: int, path: str) -> bool:
+    """Return whether a process sees a device file at a path."""
     try:
-        status = (root / "proc" / str(pid) / "root" / path.lstrip("/")).stat()
+        return bool((root / "proc" / str(pid) / "root" / path.lstrip("/")).stat().st_rdev)
     except OSError:
-        return None
-    return status.st_rdev or None
+        return False
 
 
 class RunningKubelet(Record):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubelet.checkpoints import NO_NUMA_NODE, KubeletState, read_state
-from alignup.kubelet.config import Configuration, read_configuration, running_kubelet
+from alignup.kubelet.config import Configuration, read_configuration
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
 from alignup.kubelet.pod_resources import find_answers
@@ -110,7 +110,7 @@ def read_records(
     Raises:
         InputError: a file is damaged, or there is no file of a kubelet at all; or the release is too old.
     """
-    configuration = read_configuration(files, options.get("config"), options.get("config_dir"), running_kubelet(files))
+    configuration = read_configuration(files, options.get("config"), options.get("config_dir"))
     pods = _read(files, PODS, read_node_pods)
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
@@ -317,12 +317,8 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
         for identity in ids
     )
     known_devices = {(resource, one.id): one for resource, devices in held.items() for one in devices}
-    unknown = [
-        f"{resource} {identity}"
-        for resource, ids in checkpoint.registered.items()
-        for identity in ids
-        if (resource, identity) not in known_devices
-    ]
+    registered = {(resource, identity) for resource, ids in checkpoint.registered.items() for identity in ids}
+    unknown = registered - known_devices.keys()
     if unknown:
         warn(
             f"no PodResources answer at {records.files.source}: the NUMA nodes of {len(unknown)} devices that nobody "

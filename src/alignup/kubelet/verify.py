@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.processes import Process, device_file
+from alignup.kubelet.processes import Process, sees_device
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record
+from alignup.records import Record, json_fields
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Misplaced(Record):
 
     def to_dict(self) -> dict[str, str | int]:
         """Return the finding in JSON's types."""
-        return {"kind": self.kind, "pid": self.pid, "name": self.name, "text": self.text}
+        return json_fields(self)
 
 
 def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, Seat]:
@@ -194,6 +194,6 @@ def _misplaced(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
 def _missing_files(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
     """Yield device files that the process does not see."""
     for path in seat.device_files:
-        if device_file(root, process.pid, path) is None:
+        if not sees_device(root, process.pid, path):
             text = f"process {process.pid} ({process.name}) does not see the device file {path}"
             yield Misplaced("device", process.pid, seat.name, text)

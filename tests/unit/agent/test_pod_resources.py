@@ -14,14 +14,7 @@ import leasing
 from agents import client, running_agent
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.kubelet.pod_resources import (
-    ALLOCATABLE,
-    LIST,
-    allocatable_from_wire,
-    connected,
-    plain_answer,
-    pods_from_wire,
-)
+from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, plain_answer, pods_from_wire
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.leases.request import Claim, make_request
 from alignup.machine.cpuset import CPUSet
@@ -49,9 +42,9 @@ def get(socket, namespace, name):
 
 
 def test_leases_are_pods(socket):
-    with connected(socket) as asked:
-        (pod,) = pods_from_wire(plain_answer(asked.ask(LIST)), "the answer")
-        found = allocatable_from_wire(plain_answer(asked.ask(ALLOCATABLE)), "the answer")
+    listed, allocatable = map(plain_answer, ask_kubelet(socket))
+    (pod,) = pods_from_wire(listed, "the answer")
+    found = allocatable_from_wire(allocatable, "the answer")
     (container,) = pod.containers
     assert (pod.namespace, pod.name, container.name) == (f"user-{os.geteuid()}", "lease", "command")
     assert (str(container.cpus), dict(container.devices)) == ("0-1,8", {leasing.GPU: ("gpu0", "gpu1")})

@@ -38,16 +38,16 @@ def test_flags_override_and_feature_gates_join(files):
     kubelet = kubelet_of(
         7, ["kubelet", "--config=/etc/k.yaml", "--cpu-manager-policy=static", "--feature-gates=B=false,C=1"]
     )
-    found = read_configuration(files, kubelet=kubelet)
+    found = read_configuration(FolderFiles(files.root, kubelet=kubelet))
     assert found.fields == {"featureGates": {"A": True, "B": False, "C": True}, "cpuManagerPolicy": "static"}
     assert found.source.endswith("the flags of process 7")
 
 
 def test_a_kubelet_reads_only_what_its_flags_name(files):
     """Without --config it has its defaults, whatever lies in its folder."""
-    assert read_configuration(files, kubelet=kubelet_of(7, ["kubelet"])).fields == {}
+    assert read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))).fields == {}
     with pytest.raises(InputError, match="the configuration of the kubelet, got no file"):
-        read_configuration(files, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"]))
+        read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"])))
 
 
 def test_a_given_file_counts_in_place_of_the_nodes(files, tmp_path):

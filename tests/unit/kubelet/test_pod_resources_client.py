@@ -17,7 +17,7 @@ from alignup import Node
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.layout import ArchiveFiles
-from alignup.kubelet.pod_resources import LIST, ask_kubelet, connected, plain_answer, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources import ask_kubelet, plain_answer, pods_from_wire, read_answer
 from kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
@@ -93,14 +93,14 @@ def test_a_kubelet_that_fails_is_one_line(serve):
 
 
 def test_nobody_behind_the_socket_is_one_line(folder):
-    with connected(folder / "kubelet.sock") as kubelet, pytest.raises(InputError, match="expected an answer to List"):
-        kubelet.ask(LIST, seconds=0.5)
+    with pytest.raises(InputError, match="expected an answer to List"):
+        ask_kubelet(folder / "kubelet.sock", seconds=0.5)
 
 
 def test_a_missing_extra_says_which(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(InputError, match=r"pip install 'alignup\[kubelet\]'"), connected(folder / "x"):
-        pass
+    with pytest.raises(InputError, match=r"pip install 'alignup\[kubelet\]'"):
+        ask_kubelet(folder / "x")
 
 
 def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp_path):
