@@ -288,34 +288,30 @@ def show_distances(loaded: LoadedMachine, *, as_json: bool) -> None:
     machine = loaded.machine
     tree, chosen = PciTree(machine), {device.pci or device.id for own in loaded.devices.values() for device in own}
     devices = [one for one in machine.pci_devices if one.address in chosen or one.class_.startswith(("03", "12", "02"))]
-    rows = [[DISTANCES[tree.distance(one.address, other.address)] for other in devices] for one in devices]
     cpus = {node: CPUSet.from_int(bits) for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)}
-    near = [str(cpus[one.numa_node]) if one.numa_node in cpus else None for one in devices]
+    told: list[dict[str, Any]] = [
+        {
+            "address": one.address,
+            "kind": kind_of(one),
+            "numaNode": one.numa_node,
+            "cpus": str(cpus[one.numa_node]) if one.numa_node in cpus else None,
+            "distances": [DISTANCES[tree.distance(one.address, other.address)] for other in devices],
+        }
+        for one in devices
+    ]
     if as_json:
-        told = [
-            {
-                "address": one.address,
-                "kind": kind_of(one),
-                "numaNode": one.numa_node,
-                "cpus": of_device,
-                "distances": row,
-            }
-            for one, of_device, row in zip(devices, near, rows, strict=True)
-        ]
         print_json({"devices": told})
         return
-    numbered = enumerate(zip(devices, near, rows, strict=True))
     cells = (
-        (str(number), *row, one.address, kind_of(one) or "-", of_device or "-", nodes_text(_listed(one.numa_node)))
-        for number, (one, of_device, row) in numbered
+        (
+            *(str(number), *one["distances"], one["address"], one["kind"] or "-", one["cpus"] or "-"),
+            nodes_text(None if one["numaNode"] is None else [one["numaNode"]]),
+        )
+        for number, one in enumerate(told)
     )
     table = Table("", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=cells)
     print_whole(make_console(), table)
     click.echo(LEGEND)
-
-
-def _listed(numa_node: int | None) -> tuple[int, ...] | None:
-    return None if numa_node is None else (numa_node,)
 
 
 LEGEND: Final = """

@@ -120,10 +120,6 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
     }
 
 
-def _listed(numa_nodes: tuple[int, ...] | None) -> list[int] | None:
-    return None if numa_nodes is None else list(numa_nodes)
-
-
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
     """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
 

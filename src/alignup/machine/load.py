@@ -39,9 +39,8 @@ def load_machine(source: str) -> LoadedMachine:
     Raises:
         InputError: there is no such machine, or it cannot be read.
     """
-    entries = _catalog() if os.sep not in source else {}
-    if source in entries:
-        return entries[source]
+    if os.sep not in source and source in _catalog():
+        return _catalog()[source]
     from pathlib import Path  # noqa: PLC0415  # slow to import
 
     path = Path(source)
@@ -117,9 +116,7 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
         InputError: there is no machine of that name, or the object is not of its form.
     """
     if isinstance(described, str):
-        from alignup.machine.catalog import catalog_entries  # noqa: PLC0415  # most documents name no entry
-
-        entries = catalog_entries()
+        entries = _catalog()
         if described not in entries:
             expected = f"a machine object, or one of the catalog: {', '.join(entries)}"
             raise InputError.at(where, expected, described)

@@ -14,7 +14,7 @@ from alignup.errors import InputError
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
-from alignup.records import Record, field, replace
+from alignup.records import Record, field, json_fields, replace
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -298,7 +298,9 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     Raises:
         InputError: it does not describe a machine that work can be placed on.
     """
-    from alignup.machine.wire import MachineWire  # noqa: PLC0415  # msgspec is slow to import
+    from msgspec.structs import astuple  # noqa: PLC0415  # slow to import
+
+    from alignup.machine.wire import MachineWire  # noqa: PLC0415  # as above
     from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
     wire = decode(data, MachineWire, where)
@@ -315,10 +317,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     return Machine(
         numa_nodes=tuple(nodes),
         offline_cpus=tuple(sorted(set(wire.offline_cpus))),
-        pci_devices=tuple(
-            PciDevice(pci.address, pci.class_, pci.vendor, pci.device, pci.numa_node, pci.buses, pci.link)
-            for pci in wire.pci_devices
-        ),
+        pci_devices=tuple(PciDevice(*astuple(pci)) for pci in wire.pci_devices),
         unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
     )
 
@@ -379,20 +378,14 @@ def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
 def machine_to_dict(machine: Machine) -> dict[str, Any]:
     """Return plain data that `machine_from_dict` reads back to an equal machine; see `Machine.to_dict`."""
     ids = machine.numa_node_ids
-    described: dict[str, Any] = {"numaNodes": [_numa_node_to_dict(node, ids) for node in machine.numa_nodes]}
-    described["offlineCpus"] = list(machine.offline_cpus)
-    described["pciDevices"] = [
-        {
-            "address": pci.address,
-            "class": pci.class_,
-            "vendor": pci.vendor,
-            "device": pci.device,
-            "numaNode": pci.numa_node,
-            **({"buses": list(pci.buses)} if pci.buses else {}),
-            **({"link": pci.link} if pci.link else {}),
-        }
-        for pci in machine.pci_devices
-    ]
+    described: dict[str, Any] = {
+        "numaNodes": [_numa_node_to_dict(node, ids) for node in machine.numa_nodes],
+        "offlineCpus": list(machine.offline_cpus),
+        "pciDevices": [
+            {key: value for key, value in json_fields(pci).items() if value is not None or key == "numaNode"}
+            for pci in machine.pci_devices
+        ],
+    }
     if machine.overlapping_cpus:
         described["overlappingCpus"] = list(CPUSet.from_int(machine.overlapping_cpus))
     if machine.unassigned_cores:
@@ -416,12 +409,8 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _core_to_dict(core: Core) -> dict[str, Any]:
-    described: dict[str, Any] = {"cpus": list(core.cpus), "socket": core.socket}
-    if core.l3 is not None:
-        described["l3"] = core.l3
-    if core.uncore_cache is not None:
-        described["uncoreCache"] = core.uncore_cache
-    return described
+    fields = json_fields(core, "cpus", "socket", "l3", "uncore_cache")
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def summary(machine: Machine) -> str:
