@@ -162,27 +162,28 @@ class Answers:
             return [score + _FIRST_SCORE[self._meet(pod.pod, name)] for score, name in zip(whole, names, strict=True)]
         return whole
 
-    def evaluate(self, pods: Sequence[Pod]) -> dict[str, Any]:
-        """Return what all nodes that are known say to each of some pods, for schedulers of other kinds.
+    def known_nodes(self) -> dict[str, Any]:
+        """Return which nodes are known, how well, and which have not reported their last pods yet."""
+        names = self.state.view.names
+        exact = [isinstance(self.state.members[name], ExactMember) for name in names]
+        return {"nodes": list(names), "exact": exact, "uncertain": sorted(self.state.uncertain)}
+
+    def evaluate(self, pod: Pod, names: Sequence[str]) -> dict[str, Any]:
+        """Return what each of some nodes says to a pod, for schedulers of other kinds; one that is gone refuses it.
 
         Raises:
             InputError: as `filter`.
         """
-        names = self.state.view.names
-        known = [isinstance(self.state.members[name], ExactMember) for name in names]
-        told = []
-        for pod in pods:
-            judged = self.state.view.judge(pod, self.state.strategy)
-            masks = [int(mask) for one in judged.answers if one is not None for mask in one.affinity]
-            told.append(
-                {
-                    "uid": pod.uid,
-                    "admitted": judged.admitted.tolist(),
-                    "score": np.nan_to_num(judged.score, neginf=0.0).tolist(),
-                    "numaNodes": [list(bit_numbers(mask)) for mask in masks],
-                }
-            )
-        return {"nodes": list(names), "exact": known, "uncertain": sorted(self.state.uncertain), "pods": told}
+        judged = self.state.view.judge(pod, self.state.strategy)
+        numbers = self.state.view.numbers(names)  # -1 of a node that is gone: the last element
+        masks = [mask for one in judged.answers if one is not None for mask in one.affinity.tolist()] + [0]
+        numa_nodes = {mask: list(bit_numbers(mask)) for mask in set(masks)}
+        return {
+            "uid": pod.uid,
+            "admitted": np.append(judged.admitted, False)[numbers].tolist(),
+            "score": np.append(np.nan_to_num(judged.score, neginf=0.0), 0.0)[numbers].tolist(),
+            "numaNodes": [numa_nodes[masks[number]] for number in numbers.tolist()],
+        }
 
     def preempt(
         self, pod: WatchedPod, victims: Mapping[str, Sequence[str]], budgets: Sequence[Budget] = ()

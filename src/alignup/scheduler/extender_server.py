@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from io import BytesIO
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -53,6 +54,8 @@ _LARGE: Final = 256 << 10
 """Bytes from which on questions are decoded in a process of its own, and answered one at a time."""
 _MOST_MEMORY: Final = 3 << 29
 """Bytes that this process may have."""
+_NODES_AT_ONCE: Final = 10
+"""Of which victims are looked for before the process does something else, such as to tell its health."""
 _BODY_SECONDS: Final = 10.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
@@ -85,6 +88,7 @@ class _Handlers:
         self._extender, self._answers = extender, extender.answers
         self._needs_certificate, self._binds = needs_certificate, binds
         self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
+        self._evaluating = asyncio.Lock()
 
     async def filter(self, args: ExtenderArgs) -> bytes:
         """Answer `/filter`."""
@@ -102,13 +106,25 @@ class _Handlers:
     async def preempt(self, args: PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
         budgets = await self._extender.budgets()
-        found = self._answers.preempt(self._extender.read(args.pod), args.victims, budgets)
+        pod, victims = self._extender.read(args.pod), list(args.victims.items())
+        found: dict[str, tuple[list[str], int | None]] = {}
+        for start in range(0, len(victims), _NODES_AT_ONCE):
+            found |= self._answers.preempt(pod, dict(victims[start : start + _NODES_AT_ONCE]), budgets)
+            await asyncio.sleep(0)
         return encode_preemption(found, args.violations)
 
     async def evaluate(self, args: Batch) -> bytes:
         """Answer `/evaluate`."""
-        found = self._answers.evaluate([self._extender.read(pod).pod for pod in args.pods])
-        return msgspec.json.encode(found)
+        async with self._evaluating:
+            known = self._answers.known_nodes()
+            text = BytesIO()
+            text.write(msgspec.json.encode(known)[:-1] + b',"pods":[')
+            for number, pod in enumerate(args.pods):
+                found = self._answers.evaluate(self._extender.read(pod).pod, known["nodes"])
+                text.write(b"," * (number > 0) + msgspec.json.encode(found))
+                await asyncio.sleep(0)
+            text.write(b"]}")
+            return text.getvalue()
 
     async def bind(self, args: Binding) -> bytes:
         """Answer `/bind`."""
@@ -150,7 +166,8 @@ class _Handlers:
                 self._counts.errors.labels(verb).inc()
                 raise
             self._counts.seconds.labels(verb).observe(time.perf_counter() - start)
-            return web.Response(body=text, content_type=_JSON)
+            # a stream is written piece by piece
+            return web.Response(body=text if len(text) < _LARGE else BytesIO(text), content_type=_JSON)
 
         return handle
 
@@ -233,33 +250,30 @@ class _Bodies:
             )
         if (request.content_length or 0) > LARGEST_QUESTION:
             raise _too_long(request.content_length or 0)
-        parts: list[bytes] = []
+        received = BytesIO()
         try:
-            await self._receive(request, parts)
-            body = b"".join(parts)
+            await self._receive(request, received)
+            body = received.getvalue()
             if len(body) < _LARGE:
                 yield body
             else:
                 async with self._large:
                     yield body
         finally:
-            self._held -= sum(map(len, parts))
+            self._held -= received.tell()
 
-    async def _receive(self, request: web.Request, parts: list[bytes]) -> None:
-        """Append the parts of a body to a list.
+    async def _receive(self, request: web.Request, received: BytesIO) -> None:
+        """Receive a body.
 
         Raises:
             HTTPException: as for `of`.
         """
-        held = 0
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for part in request.content.iter_any():
-                    parts.append(part)
-                    held += len(part)
-                    self._held += len(part)
-                    if held > LARGEST_QUESTION:
-                        raise _too_long(held)
+                    self._held += received.write(part)
+                    if received.tell() > LARGEST_QUESTION:
+                        raise _too_long(received.tell())
                     if self._held > _LARGEST_IN_SUM:
                         raise web.HTTPServiceUnavailable(text="other questions leave no room for this one")
         except TimeoutError as error:

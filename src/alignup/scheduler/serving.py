@@ -9,7 +9,8 @@ import asyncio
 import signal
 import ssl
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
@@ -18,7 +19,12 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from aiohttp.typedefs import Handler
+
 _HIGHEST_PORT = 65535
+MOST_CONNECTIONS: Final = 512
+"""At once; the one that has been idle for the longest makes room for another."""
+_HANDSHAKE_SECONDS: Final = 10.0
 
 
 def address(text: str) -> tuple[str, int]:
@@ -76,6 +82,34 @@ def tls_context(certificate: str | None, key: str | None, client_ca: str | None)
     return context
 
 
+class _Connections:
+    """Accepts the connections of an application; the one that has been idle for the longest makes room for another."""
+
+    def __init__(self, app: web.Application) -> None:
+        self.server: web.Server | None = None
+        self._since: dict[web.RequestHandler, tuple[bool, float]] = {}
+        """Of each connection, whether a request is being answered, and since when this is so."""
+        app.middlewares.append(self._note)
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return what handles a new connection."""
+        assert self.server is not None  # noqa: S101  # set before anybody connects
+        transports = {one: one.transport for one in self.server.connections if one.transport is not None}
+        now = False, monotonic()
+        self._since = {one: self._since.get(one, now) for one, known in transports.items() if not known.is_closing()}
+        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - MOST_CONNECTIONS + 1, 0)]:
+            transports[one].abort()
+        return self.server()
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._since[request.protocol] = True, monotonic()
+        try:
+            return await handler(request)
+        finally:
+            self._since[request.protocol] = False, monotonic()
+
+
 async def serve(
     app: web.Application, where: tuple[str, int], tls: ssl.SSLContext | None = None
 ) -> tuple[web.AppRunner, int]:
@@ -86,15 +120,29 @@ async def serve(
     Raises:
         InputError: the address cannot be had.
     """
+    connections = _Connections(app)
+    listening: list[asyncio.Server] = []
+
+    async def stop(_: web.Application) -> None:
+        for one in listening:
+            one.close()
+
+    app.on_shutdown.append(stop)
     runner = web.AppRunner(app, access_log=None, auto_decompress=False)
     await runner.setup()
+    connections.server = runner.server
+    seconds = _HANDSHAKE_SECONDS if tls else None
     try:
-        await web.TCPSite(runner, where[0], where[1], ssl_context=tls).start()
+        listening.append(
+            await asyncio.get_running_loop().create_server(
+                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds
+            )
+        )
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
         why = error.strerror if isinstance(error, OSError) else "no host can have the name"
         raise InputError(f"expected an address to listen on, got {where[0]}:{where[1]}: {why}") from error
-    return runner, int(runner.addresses[0][1])
+    return runner, int(listening[0].sockets[0].getsockname()[1])
 
 
 async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
 from alignup.scheduler.api_client import FORBIDDEN, GONE, JSON, MISSING, Api, ApiError, Status
-from alignup.text.json_text import decode_json, without_depths
+from alignup.text.json_text import decode_json, is_too_deep, without_depths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -29,7 +29,7 @@ _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 """Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
 _LEVELS: Final = 64
-"""Objects of a cluster have some ten levels."""
+"""That are left of an object with more than any JSON text may have; objects of a cluster have some ten."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -234,7 +234,9 @@ class Follower(Generic[T]):
         async with self._api.open("GET", self._path, None, query, JSON, limits) as response:
             self.is_current = True
             async for line in _lines(response):
-                self._take(_decoded(line, "an event", _EVENT.decode))
+                event = _decoded(line, "an event", _EVENT.decode)
+                event.object = _shallow(event.object)
+                self._take(event)
 
     def _take(self, event: _Event) -> None:
         """Take in one event.
@@ -298,11 +300,13 @@ def decode_list(text: bytes) -> ObjectList:
     Raises:
         InputError: it is none.
     """
-    return _decoded(text, "a list of objects", _LIST.decode)
+    found = _decoded(text, "a list of objects", _LIST.decode)
+    found.items = [_shallow(item) for item in found.items or ()]
+    return found
 
 
 def _decoded(text: bytes, expected: str, decode: Callable[[bytes], _D]) -> _D:
-    """Return what a text says, without what is nested so deeply in it that it cannot be decoded."""
+    """Return what a text says, without what is nested so deeply in it that the interpreter cannot pass over it."""
     try:
         return decode(text)
     except RecursionError:
@@ -310,6 +314,12 @@ def _decoded(text: bytes, expected: str, decode: Callable[[bytes], _D]) -> _D:
     except (msgspec.MsgspecError, UnicodeError):
         pass
     return decode_json(text, expected, decode=decode)
+
+
+def _shallow(data: msgspec.Raw) -> msgspec.Raw:
+    """Return the text of an object, without what is nested more deeply in it than any text that is read."""
+    text = bytes(data)
+    return msgspec.Raw(without_depths(text, _LEVELS)) if is_too_deep(text) else data
 
 
 def _meta(data: msgspec.Raw) -> _Meta:

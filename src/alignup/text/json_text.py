@@ -45,7 +45,7 @@ def decode_json(
     """
     why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
-        if isinstance(text, msgspec.Raw) or not _is_too_deep(text):
+        if isinstance(text, msgspec.Raw) or not is_too_deep(text):
             return decode(text)
     except RecursionError:
         pass
@@ -65,11 +65,11 @@ def check_levels(text: bytes, expected: str) -> None:
     Raises:
         InputError: it has more.
     """
-    if _is_too_deep(text):
+    if is_too_deep(text):
         raise InputError(f"expected {expected}, got values that are nested more than {DEPTH_LIMIT} levels deep")
 
 
-def _is_too_deep(text: str | bytes) -> bool:
+def is_too_deep(text: str | bytes) -> bool:
     """Return whether a JSON text has more than `DEPTH_LIMIT` levels."""
     opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(map(text.count, opening)) <= DEPTH_LIMIT:  # type: ignore[arg-type]  # of one type

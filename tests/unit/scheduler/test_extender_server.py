@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.scheduler import extender_server
+from alignup.scheduler import extender_server, serving
 from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
@@ -31,7 +31,7 @@ from alignup.scheduler.extender_wire import (
     decode_args,
     decode_preemption,
 )
-from alignup.scheduler.objects import Container
+from alignup.scheduler.objects import Container, decode_pod
 from alignup.scheduler.report import HOLDINGS, NODE, Description
 from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
@@ -472,6 +472,44 @@ def test_unfinished_questions_end_and_leave_room_for_others(monkeypatch) -> None
     asyncio.run(scenario())
 
 
+def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_longest_makes_room(monkeypatch) -> None:
+    """One that asks now and then stays, whenever it was opened; one below the bound, and one above."""
+    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 6)
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            port = int(asked.url.rpartition(":")[2])
+            all_opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+            async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                all_opened.append(await asyncio.open_connection("127.0.0.1", port))
+                return all_opened[-1]
+
+            async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                head = await reader.readuntil(b"\r\n\r\n")
+                return head.split()[1] + await reader.readexactly(2)
+
+            first = await opened()
+            assert await tell(*first) == b"200ok"
+            silent = [await opened()]
+            silent[0][1].write(b"GET /healthz HTTP/1.1\r\n")  # and no more
+            silent += [await opened() for _ in range(3)]
+            assert await tell(*first) == b"200ok"
+            last = await opened()
+            assert await tell(*last) == b"200ok"
+            assert not any(reader.at_eof() for reader, _ in silent)
+            for number in range(3):
+                more = await opened()
+                assert await tell(*more) == b"200ok"
+                assert await silent[number][0].read() == b""
+            assert await tell(*first) == b"200ok"
+            for _, writer in all_opened:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
 def test_health_is_told_while_whole_nodes_are_read() -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
@@ -484,6 +522,54 @@ def test_health_is_told_while_whole_nodes_are_read() -> None:
                     assert response.status == 200
             async with asking.result() as response:
                 assert len((await response.json())["Nodes"]["items"]) == 2_000
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("verb", "most"), [("evaluate", 1), ("preempt", extender_server._NODES_AT_ONCE)])
+def test_long_questions_let_others_be_answered_in_between(verb, most, monkeypatch) -> None:
+    """So many pods, or nodes, are judged in one turn of the loop, and no more."""
+    names = [f"n{number}" for number in range(25)]
+    turns, judged = 0, []
+
+    async def scenario() -> None:
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with extender(*names) as asked:
+            answers = asked.extender.answers
+            answer = getattr(answers, verb)
+
+            def noted(pod: Any, *rest: Any) -> Any:
+                judged.extend([turns] * (len(rest[0]) if verb == "preempt" else 1))
+                return answer(pod, *rest)
+
+            monkeypatch.setattr(answers, verb, noted)
+            counting = asyncio.create_task(count())
+            if verb == "evaluate":
+                found = await asked.ask(verb, pods=[pod_object(name, cpu=1) for name in names])
+                assert [one["uid"] for one in found["pods"]] == [f"uid-{name}" for name in names]
+                assert all(one["admitted"] == [True] * 25 and len(one["numaNodes"]) == 25 for one in found["pods"])
+            else:
+                victims = {name: {"Pods": [{"UID": "x"}]} for name in names}
+                found = await asked.ask(verb, Pod=pod_object("p", cpu=1), NodeNameToMetaVictims=victims)
+                assert set(found["NodeNameToMetaVictims"]) == set(names)
+            counting.cancel()
+
+    asyncio.run(scenario())
+    assert len(judged) == 25
+    assert max(map(judged.count, judged)) <= most
+
+
+def test_a_node_that_goes_while_pods_are_evaluated_refuses_them() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            pod = asked.extender.read(decode_pod(json.dumps(pod_object("p", cpu=1)).encode())).pod
+            found = asked.extender.answers.evaluate(pod, ["gone", "b"])
+            assert (found["admitted"], found["score"][0], found["numaNodes"][0]) == ([False, True], 0.0, [])
 
     asyncio.run(scenario())
 
@@ -634,8 +720,7 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
                 await until(lambda: forbidden or ("default", "d") in known.claims.found)
                 await stub.delete(kinds[0], "a-gpu.example.com")
                 await until(lambda: not known.slices.found)
-        assert [kind in text and "403" in text for kind, text in zip(kinds, said, strict=forbidden)] == [True] * len(
-            said
-        )
+        assert len(said) == (len(kinds) if forbidden else 0)
+        assert all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
 
     asyncio.run(scenario())

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
+from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import PODS, ApiStub, running, served, until
 from watched import pod_object
+
+if TYPE_CHECKING:
+    import msgspec
 
 FAST = Pauses(first=0.01, longest=0.05, resync=600.0)
 
@@ -208,3 +212,37 @@ def test_a_value_of_thousands_of_levels_hides_no_object(is_listed) -> None:
             assert follower.lists == 1
 
     check(scenario)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> None:
+    """An object of as many levels as any text may have stays whole; of one with more, what is deep is null."""
+    found: dict[str, Any] = {}
+
+    def read(data: msgspec.Raw) -> PodObject:
+        pod = decode_pod(data)
+        found[pod.metadata.name] = bytes(data)
+        return pod
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        for name, levels in (("most", DEPTH_LIMIT - 1), ("more", DEPTH_LIMIT)):
+            stub.written[name] = "[" * levels + "]" * levels
+
+        async def put() -> None:
+            for name in ("most", "more"):
+                await stub.put(PODS, {**pod_object(f"pod-{name}"), "deep": name})
+
+        if is_listed:
+            await put()
+        async with served(stub) as api:
+            follower = Follower(api, PODS, read, Names(), pauses=FAST)
+            async with running(follower.run()):
+                await until(lambda: follower.is_current and stub.watches)
+                if not is_listed:
+                    await put()
+                await until(lambda: len(found) == 2)
+
+    check(scenario)
+    assert b"[" * (DEPTH_LIMIT - 1) in found["pod-most"]
+    assert b"[null]" in found["pod-more"]
