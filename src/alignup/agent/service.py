@@ -343,7 +343,7 @@ class Service:
         nodes = memory_nodes(found, machine)
         lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
-        return Grant(lease, self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+        return Grant(self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
 
     def _tell(self, granted: Grant, seconds: float, reply: Callable[[Reply], None]) -> None:
         """Tell of a lease when it is in the journal; it took so many seconds."""

@@ -313,14 +313,37 @@ class ClaimProvider:
             raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
         self.held[pod.uid] = {**held, **claims, **found}
 
+    def adopt(self, pod_uid: str, devices: Mapping[str, Iterable[str]]) -> None:
+        """Note devices that a pod was given elsewhere, by claim, each as `driver/pool/device`.
+
+        Raises:
+            AllocationError: another pod has one of them.
+        """
+        held = [one for claims in self.held.values() for claim in claims.values() for one in claim.allocated or ()]
+        taken = {f"{one.driver}/{one.pool}/{one.device}" for one in held}
+        twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
+        if twice:
+            raise NotAllocatedError(f"expected devices that nobody has, got {', '.join(twice)}", UNSCHEDULABLE)
+        self.held[pod_uid] = {
+            name: Claim(name, allocated=tuple(Allocated(*_parts_of_id(one)) for one in ids))
+            for name, ids in devices.items()
+        }
+
     def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002  # as for the others
         """Take back what the pod has: claims go with it."""
         self.held.pop(pod_uid, None)
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return what a refusal says of claims."""
-        names = ", ".join(map(str, self.claims(pod, container).values()))
+        names = ", ".join(self.claims(pod, container))
         return {"claims": lambda: f"devices of {names}"} if names else {}
+
+
+def _parts_of_id(text: str) -> DeviceId:
+    """Return the id of a device that `driver/pool/device` is, where the pool may have slashes."""
+    driver, _, rest = text.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return DeviceId(driver, pool, device)
 
 
 def _waiting(claims: Mapping[str, Claim]) -> dict[str, Claim]:

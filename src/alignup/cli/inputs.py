@@ -138,6 +138,7 @@ class SiteSource(options.Gathered):
     machine: str = options.machine
     selectors: tuple[str, ...] = options.selectors
     inventory: str | None = options.inventory
+    resources: tuple[str, ...] = options.resources
     pair: tuple[str, ...] = options.value(
         "Choose devices of two resources together, nearest in the PCIe tree first; required: refuse pairs that are not "
         "on one PCIe root. Can be given several times.",
@@ -148,6 +149,12 @@ class SiteSource(options.Gathered):
     spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
     same_l3: bool = options.flag("Prefer CPUs of one L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
     same_socket: bool = options.flag("Align CPUs by socket in place of NUMA node (align-by-socket).")
+    layout: str | None = options.word(
+        "Lay out parts rank by rank over NUMA nodes, sockets or L3 caches in turn, or core after core, as mpirun's "
+        "--map-by does.",
+        ("numa", "socket", "l3", "core"),
+    )
+    idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
@@ -168,6 +175,7 @@ class SiteSource(options.Gathered):
             selectors=self.selectors,
             devices=read_mapping(self.inventory) if self.inventory else None,
             pair=self.pair,
+            claims=read_resources(self.resources) if self.resources else None,
             cpu_options=CpuOptions(
                 full_pcpus_only=self.full_cores,
                 distribute_cpus_across_numa=self.spread == "numa",
@@ -175,6 +183,8 @@ class SiteSource(options.Gathered):
                 prefer_align_cpus_by_uncorecache=self.same_l3,
                 align_by_socket=self.same_socket,
             ),
+            layout=self.layout or "",
+            idle_siblings=self.idle_siblings,
             **how,
         )
 
@@ -186,21 +196,6 @@ class SiteSource(options.Gathered):
         return ", ".join(
             words[0] for name, words in names.items() if getattr(self, name) not in {None, False, getattr(unset, name)}
         )
-
-
-class PartSource(SiteSource):
-    """The same for commands that get a part of the machine."""
-
-    layout: str | None = options.word(
-        "Lay out parts rank by rank over NUMA nodes, sockets or L3 caches in turn, or core after core, as mpirun's "
-        "--map-by does.",
-        ("numa", "socket", "l3", "core"),
-    )
-    idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
-
-    def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
-        """See `SiteSource`."""
-        return super().load(resources, layout=self.layout or "", idle_siblings=self.idle_siblings, **how)
 
 
 class KubeletSource(options.Gathered):

@@ -238,7 +238,12 @@ machine: Final = value(
     show_default="this machine",
     shell_complete=complete_machines,
 )
-devices: Final = value("Devices: as in nvidia.com/gpu=1.", "--device", "-d", multiple=True, metavar="RESOURCE=N")
+devices: Final = value(
+    "Devices: as in nvidia.com/gpu=1; or by a claim of --resources: as in resourceclaim/NAME=1.",
+    *("--device", "-d"),
+    multiple=True,
+    metavar="RESOURCE=N",
+)
 selectors: Final = value(
     "PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
     "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",

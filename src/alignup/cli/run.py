@@ -16,7 +16,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain, status_of
-from alignup.cli.inputs import PartSource
+from alignup.cli.inputs import SiteSource
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.request import DEFAULT_POLICY, Request, check_wait, make_request, parse_device_counts, parse_part
 
@@ -74,7 +74,7 @@ def command(
         metavar="RANK/PARTS|auto",
         shell_complete=options.one_of("auto"),
     ),
-    site: PartSource = options.all_of(PartSource),
+    site: SiteSource = options.all_of(SiteSource),
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
     wait: float | None = options.value(

@@ -9,7 +9,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import PartSource
+from alignup.cli.inputs import SiteSource
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
 from alignup.text.byte_sizes import short_bytes
 
@@ -27,7 +27,7 @@ def command(
         "CPUs of each part; as many as there are if not given.", default=0, type=options.WholeNumber(min=0)
     ),
     devices: tuple[str, ...] = options.devices,
-    site: PartSource = options.all_of(PartSource),
+    site: SiteSource = options.all_of(SiteSource),
     as_json: bool = options.json("a part"),
     as_env: bool = options.flag("Print the environment variables of each part on a line.", "--env"),
 ) -> None:

@@ -7,16 +7,20 @@ words about who holds what, and the file or the agent that keeps the leases, are
 
 from __future__ import annotations
 
+import platform
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
+from alignup.leases.request import CLAIM
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
 from alignup.records import replace
@@ -27,6 +31,7 @@ from alignup.topology_manager.scope import Scope, make_scope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from alignup.claims.read import Resources
     from alignup.leases.agent_messages import KnownPart
     from alignup.leases.local_machine import Site
     from alignup.leases.request import Request
@@ -82,6 +87,9 @@ class LeaseNode:
         self._node = Node(
             site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False, pair=site.pair
         )
+        if site.claims is not None:
+            here = platform.node() if site.claims.by_node.get(platform.node()) else ""
+            self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
         self._policies: dict[str, tuple[Policy, Scope]] = {}
 
     @property
@@ -105,6 +113,12 @@ class LeaseNode:
         self._node.devices.update(resource, devices, preference)
         self._inventory[resource] = devices
 
+    @property
+    def resources(self) -> set[str]:
+        """The resources of which devices may be asked for, claims among them."""
+        known = self._node.claims
+        return {*self._inventory, *(f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))}
+
     def adopt(self, lease: LeaseRecord) -> None:
         """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
 
@@ -112,17 +126,28 @@ class LeaseNode:
             AllocationError: another lease has some of it; nothing was noted.
         """
         node = self._node
-        devices = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
         try:
-            if node.cpu is not None and lease.cpus:
-                node.cpu.adopt(lease.id, _CONTAINER, int(lease.cpus))
             if node.memory is not None and lease.memory:
                 node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node, f"{_LEASE}/{id_words(lease.id)}")
-            if node.devices is not None and devices:
-                node.devices.adopt(lease.id, _CONTAINER, devices)
+            self._adopt(lease.id, lease.cpus, lease.devices)
         except AllocationError:
             self.release(lease.id)
             raise
+
+    def _adopt(self, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]) -> None:
+        """Note CPUs and devices as held.
+
+        Raises:
+            AllocationError: another lease has some of them; others may be noted.
+        """
+        node = self._node
+        if node.cpu is not None and cpus:
+            node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+        known = {name: ids for name, ids in devices.items() if name in self._inventory}
+        if node.devices is not None and known:
+            node.devices.adopt(lease_id, _CONTAINER, known)
+        if node.claims is not None:
+            node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
 
     def release(self, lease_id: str) -> None:
         """Take back what a lease holds; nothing if it is not known."""
@@ -173,7 +198,8 @@ class LeaseNode:
             InputError: the machine cannot be cut so.
         """
         assert request.part is not None  # noqa: S101  # asked only then
-        parts = cut_machine(self._site, self._inventory, request.part.parts, request.cpus, dict(request.devices))
+        cpus = request.cpus * self._site.threads
+        parts = cut_machine(self._site, self._inventory, request.part.parts, cpus, dict(request.devices))
         return parts[request.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
@@ -194,16 +220,25 @@ class LeaseNode:
         """
         node, uid = self._node, tenant.lease_id
         memory = ((_MEMORY, request.memory),) if request.memory else ()
-        container = Container(_CONTAINER, exclusive_cpus=request.cpus, memory=memory, devices=request.devices)
+        devices = tuple(one for one in request.devices if one[0] in self._inventory)
+        claims = tuple(
+            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
+            for name, count in request.devices
+            if name.startswith(CLAIM)
+            for number in range(count)
+        )
+        cpus = request.cpus * self._site.threads
+        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
         pod = Pod(
             uid=uid,
             name=id_words(tenant.lease_id),
             namespace=_LEASE,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
-            exclusive_cpus=request.cpus,
+            exclusive_cpus=cpus,
             memory=memory,
-            devices=request.devices,
+            devices=devices,
+            constraints=NodeConstraints(claims=claims),
         )
         before = node.memory.ledger.copy() if node.memory is not None and memory else None
         with node.manager.lock:
@@ -215,8 +250,13 @@ class LeaseNode:
 
             why = cause(refusal, self._site.machine.numa_node_ids)
             raise AllocationError(refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason)
-        cpus = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
-        return cpus or CPUSet(), {} if node.devices is None else node.devices.devices(uid, _CONTAINER)
+        own = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
+        given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
+        for name, held in (node.claims.held.get(uid, {}) if node.claims is not None else {}).items():
+            resource = f"{CLAIM}{name.rpartition('/')[0]}"
+            ids = ("/".join(one[:3]) for one in map(structs.astuple, held.allocated or ()))
+            given[resource] = (*given.get(resource, ()), *ids)
+        return own or CPUSet(), given
 
     def _take_part(
         self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord], part: Part
@@ -235,10 +275,7 @@ class LeaseNode:
             pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
         try:
-            if node.cpu is not None:
-                node.cpu.adopt(tenant.lease_id, _CONTAINER, int(part.cpus))
-            if node.devices is not None and part.devices:
-                node.devices.adopt(tenant.lease_id, _CONTAINER, part.devices)
+            self._adopt(tenant.lease_id, part.cpus, part.devices)
         except AllocationError:
             self.release(tenant.lease_id)
             raise
@@ -257,13 +294,26 @@ class LeaseNode:
 
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""
+        known = self._node.claims
+        near = {} if known is None else {"/".join(one): nodes[:1] for one, nodes in known.near.items()}
         return {
             numa_id
             for resource, ids in devices.items()
-            for device in self._inventory[resource]
-            if device.id in ids
-            for numa_id in device.numa_nodes or ()
+            for identity, nodes in (
+                near.items()
+                if resource.startswith(CLAIM)
+                else ((one.id, one.numa_nodes) for one in self._inventory[resource])
+            )
+            if identity in ids
+            for numa_id in nodes or ()
         }
+
+
+def _for_leases(known: Resources) -> Resources:
+    """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
+    claims = [one for one in known.claims if one.allocated is None]
+    templates = tuple(structs.replace(one, namespace=_LEASE) for one in (*claims, *known.templates))
+    return replace(known, claims=tuple(one for one in known.claims if one.allocated is not None), templates=templates)
 
 
 def cut(
@@ -315,7 +365,8 @@ def cut_machine(
     from alignup.machine_parts import part_with, split_machine  # noqa: PLC0415  # as above
     from alignup.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
 
-    if site.cpu_options == CpuOptions() or site.layout:
+    has_claims = any(name.startswith(CLAIM) for name in devices)
+    if (site.cpu_options == CpuOptions() or site.layout) and not has_claims:
         return split_machine(
             site.machine,
             count,
@@ -329,7 +380,8 @@ def cut_machine(
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
     request = Request(share, devices=tuple(sorted(devices.items())))
-    node = LeaseNode(replace(site, inventory=inventory), devices, has_memory=False)
+    whole = replace(site, inventory=inventory, idle_siblings=False)
+    node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
     made = []
     for rank in range(count):
         tenant = Tenant(f"part {rank}", "", ProcessIdentity(0, 0, "", 0), "")

@@ -20,7 +20,7 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.leases.lease_node import LeaseNode, Tenant
 from alignup.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
-from alignup.leases.request import Claim, Question
+from alignup.leases.request import CLAIM, Claim, Question
 from alignup.leases.wait_queue import PassingRules, Queue
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -268,8 +268,9 @@ class Ledger:
         if self.closed:
             raise AllocationError(self.closed)
         for resource, _ in claim.request.devices:
-            if resource not in self._node.inventory or resource == _NO_RESOURCE:
-                there = ", ".join(sorted(set(self._node.inventory) - {_NO_RESOURCE})) or "none"
+            offered = self._node.resources - {_NO_RESOURCE}
+            if resource not in offered:
+                there = ", ".join(sorted(offered)) or "none"
                 raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
         ahead = self._queue.ahead_of(claim.waiter(), self._passing.blocks) if len(self._queue) else []
         name = _free_name(self._users.of(claim.uid), claim.request.name, claim.name)
@@ -403,6 +404,8 @@ class Ledger:
     def _know_devices(self, lease: LeaseRecord) -> None:
         """Make the devices of a lease known, as unhealthy ones, where they are not yet."""
         for resource, ids in lease.devices.items():
+            if resource.startswith(CLAIM):
+                continue
             there = tuple(self._node.inventory.get(resource, ()))
             missing = set(ids) - {device.id for device in there}
             if missing:

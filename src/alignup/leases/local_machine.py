@@ -10,9 +10,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from alignup.errors import InputError
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.leases.record import MachineIdentity
+from alignup.leases.request import CLAIM
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, AskDriver, load_with_devices
 from alignup.machine.numa_node import NumaNode, cores_within
@@ -23,6 +26,8 @@ from alignup.records import Record, field, replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from alignup.claims.read import Resources
+    from alignup.leases.record import LeaseRecord
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
@@ -49,6 +54,8 @@ class Site(Record):
     cpu_options: CpuOptions = field(default_factory=CpuOptions)
     layout: str = ""
     """How `split_machine` lays out parts."""
+    claims: Resources | None = None
+    """The objects of claims; None: none may be asked for."""
     idle_siblings: bool = False
     """Work gets whole cores, and is bound to the first CPU of each."""
 
@@ -57,6 +64,10 @@ class Site(Record):
         """CPUs that are held for one that is asked for."""
         cores = (core for node in self.machine.numa_nodes for core in node.cores)
         return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
+
+    def shown(self, lease: LeaseRecord) -> LeaseRecord:
+        """Return a lease as its holder is told of it: with the CPUs that work is to run on."""
+        return lease if self.threads == 1 else msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
 
     def bound(self, cpus: CPUSet) -> CPUSet:
         """Return those of some CPUs that work is to run on."""
@@ -130,6 +141,7 @@ def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[st
     Raises:
         InputError: the machine does not have one of them.
     """
+    wanted = [resource for resource in wanted if not resource.startswith(CLAIM)]
     for resource in wanted:
         if resource not in inventory:
             known = (

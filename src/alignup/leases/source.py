@@ -16,6 +16,7 @@ from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
 from alignup.leases.evidence import check_release, lease_liveness, living
 from alignup.leases.file import AgentOwnsError, LeaseFile, check_machine
+from alignup.leases.request import CLAIM
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -69,14 +70,10 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from msgspec import structs  # noqa: PLC0415  # startup counts
-
         from alignup.leases.binding import memory_nodes  # noqa: PLC0415  # as above
         from alignup.leases.environment import cuda_variables  # noqa: PLC0415  # as above
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
-        if site.threads > 1:
-            claim = replace(claim, request=replace(claim.request, cpus=claim.request.cpus * site.threads))
         try:
             lease = acquire(self._file, site, claim, wait)
         except AgentOwnsError as error:
@@ -87,9 +84,7 @@ class FileSource:
             give_back(self._file, lease)
             raise
         nodes = memory_nodes(lease, site.machine)
-        if site.threads > 1:
-            lease = structs.replace(lease, cpus=site.bound(lease.cpus))
-        return Grant(lease, site.identity, str(self._file.path), nodes, site.is_here, cuda)
+        return Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def give_back(self, lease: LeaseRecord) -> None:
         """End a lease, if it is still there; an agent may have taken over the file since it was given.
@@ -256,7 +251,7 @@ def _check_names(site: Site, claim: Claim, leases: Iterable[LeaseRecord]) -> Non
     Raises:
         InputError: a lease has a device of a resource that is asked for, and that is not among those known.
     """
-    for resource, _ in claim.request.devices:
+    for resource in [one for one, _ in claim.request.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
             strange = set(lease.devices.get(resource, ())) - known

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -111,7 +112,7 @@ class Agent:
         self.service = Service(
             self.ledger,
             self.journal,
-            leasing.site(),
+            site or leasing.site(),
             Path("/leases.json"),
             self.plugins,
             self.observer,
@@ -449,3 +450,25 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
 
     asyncio.run(work())
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
+    async def work():
+        async with agent(replace(leasing.site(), idle_siblings=True)) as one:
+            granted, _ = one.send(ask(cpus=2))
+            assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == ("0-1", "0-1,8-9")
+            cut, _ = one.send(Cut(4))
+            assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
+            rest, _ = one.send(ask(1, part=(3, 4), wait=0.0))
+            assert str(rest[0].lease.cpus) == "6-7"
+
+    asyncio.run(work())
+
+
+def test_the_agent_lays_out_parts_as_it_was_told():
+    async def work():
+        async with agent(replace(leasing.site(), layout="numa")) as one:
+            cut, _ = one.send(Cut(4))
+            assert [part.numa_nodes for part in cut[0].parts] == [(0,), (1,), (0,), (1,)]
+
+    asyncio.run(work())
