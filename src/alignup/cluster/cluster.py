@@ -124,7 +124,7 @@ class Cluster:
     Args:
         names: the names of the nodes, each once.
         rows: what is known of each.
-        nodes: the nodes, if there are any.
+        nodes: the nodes, if there are any; of those beyond their number only amounts are known.
 
     Raises:
         InputError: a name comes twice.
@@ -138,7 +138,8 @@ class Cluster:
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
-        self._profiles = [] if self._members else [VersionProfile()] * len(self.names)
+        self._profiles = [VersionProfile()] * len(self.names)
+        """Of those of which only amounts are known."""
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
@@ -232,8 +233,8 @@ class Cluster:
                 object is given, or the other way round, or nodes would differ in `single_numa_node_exclusive`.
         """
         index = self.index(name)
-        if isinstance(node, Node) != bool(self._members):
-            expected = "a Node" if self._members else "a NodeResourceTopology object"
+        if isinstance(node, Node) != (index < len(self._members)):
+            expected = "a Node" if index < len(self._members) else "a NodeResourceTopology object"
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
             if len(self) > 1:
@@ -254,7 +255,7 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes, in order; none where objects are all that is known."""
+        """The nodes, in order; not those, after them, of which only amounts are known."""
         if self._nodes is None:  # an update costs nothing by the node
             self._nodes = tuple(self._members)
         return self._nodes
@@ -413,8 +414,7 @@ class Cluster:
         """
         for read, where in self._other_readings(pod, indices):
             self._run(self._job(read), strategy, _flat_views(into), 0, len(where), where)
-        if not self._members:
-            return
+        indices = indices[indices < len(self._members)]
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
@@ -456,7 +456,7 @@ class Cluster:
 
     def _reading(self, index: int) -> PodReading:
         """Return how the kubelet of a node reads pods."""
-        return (self._members[index].config.profile if self._members else self._profiles[index]).pods
+        return (self._members[index].config.profile if index < len(self._members) else self._profiles[index]).pods
 
     def evaluate(
         self, pod: Pod | Mapping[str, Any], strategy: str = "least-numa-nodes", *, threads: int = 1, exact: bool = False
@@ -490,7 +490,7 @@ class Cluster:
         """
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
-        if exact and not self._members:
+        if exact and len(self._members) < len(self):
             raise InputError("expected a cluster made from nodes, got one of amounts only")
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)

@@ -66,15 +66,13 @@ class Layouts(Record, eq=False):
     """For each node, its place in `kinds`."""
 
 
-def layouts_of(cluster: Cluster | None) -> Layouts:
-    """Return the layout of each node; of no cluster, none."""
+def layouts_of(cluster: Cluster) -> Layouts:
+    """Return the layout of each node."""
     kinds: dict[Layout, int] = {}
-    if cluster is None:
-        return Layouts((), np.zeros(0, np.int64))
     nodes = cluster.nodes
     of = np.empty(len(cluster), np.int64)
     for index, row in enumerate(cluster.rows):
-        ids = nodes[index].machine.numa_node_ids if nodes else ()
+        ids = nodes[index].machine.numa_node_ids if index < len(nodes) else ()
         memory = row.memory.free if row.memory else {}
         given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
         layout = Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given)
@@ -180,7 +178,8 @@ def refusal_texts(
             so many the amounts tell.
     """
     nodes = cluster.nodes
-    if nodes and len(indices) <= most_asked:
+    asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
+    if asked_all and (indices < len(nodes)).all():
         return [_PREFIX + told_by(nodes[index], pod) for index in indices.tolist()]
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
@@ -204,10 +203,10 @@ def refusal_texts(
     # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = said.get(key)
-        if nodes and most_asked and text is None:
+        is_node = indices[index] < len(nodes)
+        if is_node and (asked_all or (most_asked and text is None)):
             most_asked -= 1
-            text = told_by(nodes[indices[index]], pod)
-            said[key] = text
+            text = said[key] = told_by(nodes[indices[index]], pod)
         elif text is None:
             reason, layout, *found = facts[index].tolist()
             about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))

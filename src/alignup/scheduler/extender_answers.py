@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from alignup.cluster.cluster import Evaluation
     from alignup.kubernetes.pod import Pod
-    from alignup.scheduler.state import ClusterState, Judgement
+    from alignup.scheduler.state import ClusterState
 
 HIGHEST_SCORE: Final = 10
 UNKNOWN: Final = "NUMA: nothing is known of the node"
@@ -72,7 +73,7 @@ class Answers:
         self.fails_open = fails_open
         self.requires_near = requires_near
         self._met: tuple[object, dict[str, bool | None]] = (), {}
-        self._last: tuple[int, object, Judgement] | None = None
+        self._last: tuple[int, object, Evaluation] | None = None
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
         """What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often."""
         self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
@@ -105,15 +106,13 @@ class Answers:
         """Return which of some nodes can take a pod."""
         numbers = self.state.view.numbers(names)
         judged = self._judge(pod)
-        takes = np.zeros(len(numbers), np.bool_)
-        known = numbers >= 0
-        takes[known] = judged.admitted[numbers[known]]
+        # that of a node that is not known, -1, is the last place
+        takes = np.append(judged.admitted, self.fails_open)[numbers]
         found = Filtered(list(compress(names, takes.tolist())))
-        refuses = known & ~takes
+        found.unresolvable.update(dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN))
+        refuses = ~takes & (numbers >= 0)
         if refuses.any():
             self._sort_refused(pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found)
-        for name in [] if known.all() else compress(names, (~known).tolist()):
-            self._unknown(name, found)
         uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else frozenset()
         if uncertain:
             found.passed[:] = [name for name in found.passed if name not in uncertain]
@@ -152,9 +151,8 @@ class Answers:
         """
         numbers = self.state.view.numbers(names)
         judged = self._judge(pod)
-        scores = np.zeros(len(numbers))
-        known = numbers >= 0
-        scores[known] = np.clip(np.nan_to_num(judged.score[numbers[known]], neginf=0.0), 0.0, _HUNDRED)
+        # as in `filter`; minus infinity counts as nothing
+        scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
         most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
         whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
@@ -176,13 +174,13 @@ class Answers:
         """
         judged = self.state.view.judge(pod, self.state.strategy)
         numbers = self.state.view.numbers(names)  # -1 of a node that is gone: the last element
-        masks = [mask for one in judged.answers if one is not None for mask in one.affinity.tolist()] + [0]
+        masks = np.append(judged.affinity, np.uint64(0))[numbers].tolist()
         numa_nodes = {mask: list(bit_numbers(mask)) for mask in set(masks)}
         return {
             "uid": pod.uid,
             "admitted": np.append(judged.admitted, False)[numbers].tolist(),
             "score": np.append(np.nan_to_num(judged.score, neginf=0.0), 0.0)[numbers].tolist(),
-            "numaNodes": [numa_nodes[masks[number]] for number in numbers.tolist()],
+            "numaNodes": [numa_nodes[mask] for mask in masks],
         }
 
     def preempt(
@@ -271,13 +269,7 @@ class Answers:
         kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
         return list(kinds.values())[:_MOST_KINDS]
 
-    def _unknown(self, name: str, found: Filtered) -> None:
-        if self.fails_open:
-            found.passed.append(name)
-        else:
-            found.unresolvable[name] = UNKNOWN
-
-    def _judge(self, pod: WatchedPod) -> Judgement:
+    def _judge(self, pod: WatchedPod) -> Evaluation:
         """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
         version, kind = self.state.view.version, demand_key(pod.pod)
         if self._last is None or self._last[:2] != (version, kind):
@@ -285,12 +277,9 @@ class Answers:
         return self._last[2]
 
     def _sort_refused(
-        self, pod: Pod, judged: Judgement, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
+        self, pod: Pod, judged: Evaluation, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
     ) -> None:
         """Say why nodes refuse a pod, by whether evictions could help."""
-        order = np.argsort(numbers, kind="stable")
-        numbers = numbers[order]
-        names = [names[place] for place in order.tolist()]
         view = self.state.view
         helps = view.empty_admits(pod, self.state.strategy)[numbers]
         texts = view.texts(pod, judged, numbers)

@@ -24,7 +24,6 @@ from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.node_object import NodeObject
 from alignup.node import Node
-from alignup.records import Record
 from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.report import Description, Report, decode_holdings
 from alignup.topology_manager.hints import TopologyHint
@@ -427,50 +426,8 @@ Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
 
-class Judgement(Record, eq=False):
-    """The answer of all nodes to a pod, by the view's numbers of the nodes."""
-
-    admitted: npt.NDArray[np.bool_]
-    score: npt.NDArray[np.float64]
-    answers: tuple[Evaluation | None, Evaluation | None]
-    """Of the nodes that are known exactly, which come first, and of the others."""
-
-
-class _Part:
-    """The cluster of the members of one kind; its rows outlive changes of membership."""
-
-    __slots__ = ("_layouts", "cluster", "empties", "kinds", "names")
-
-    def __init__(self) -> None:
-        self.cluster: Cluster | None = None
-        self.empties: Cluster | None = None
-        self.names: tuple[str, ...] = ()
-        self.kinds: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._layouts: Layouts | None = None
-
-    @property
-    def layouts(self) -> Layouts:
-        """The layout of each member."""
-        if self._layouts is None:
-            self._layouts = layouts_of(self.cluster)
-        return self._layouts
-
-    def fill(self, members: Sequence[Member]) -> None:
-        """Take other members. Without pods, those that are equal, or one object, are judged once."""
-        self.names, self._layouts = tuple([one.name for one in members]), None
-        self.cluster = _cluster({one.name: one.known for one in members})
-        kinds: dict[int | bytes, int] = {}
-        empty = [one.empty for one in members]
-        keys = [id(one) if isinstance(one, Node) else _KEY.encode(one) for one in empty]
-        self.kinds = np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.intp)
-        first = dict(zip(reversed(keys), reversed(empty), strict=True))
-        self.empties = _cluster({f"kind-{number}": first[key] for key, number in kinds.items()})
-
-
-def _cluster(found: Mapping[str, _Known]) -> Cluster | None:
-    """Return the cluster of nodes, or of amounts; None if there are none."""
-    if not found:
-        return None
+def _cluster(found: Mapping[str, _Known]) -> Cluster:
+    """Return the cluster of nodes, and of amounts after these."""
     nodes = [one for one in found.values() if isinstance(one, Node)]
     rows = [row_of_node(one) if isinstance(one, Node) else row_of_amounts(one) for one in found.values()]
     return Cluster(tuple(found), rows, nodes)
@@ -479,13 +436,12 @@ def _cluster(found: Mapping[str, _Known]) -> Cluster | None:
 class View:
     """All members, numbered: first those that are known exactly."""
 
-    __slots__ = ("_amounts", "_exact", "_index", "_is_stale", "members", "version")
+    __slots__ = ("_cluster", "_empties", "_index", "_is_stale", "_kinds", "_layouts", "members", "version")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
-        self._exact, self._amounts = _Part(), _Part()
-        self._index: dict[str, int] = {}
-        self._is_stale = False
+        self._is_stale = True
+        self._layouts: Layouts | None = None
         self.version = 0
         """Counts changes: what was judged under the same number still holds."""
 
@@ -508,85 +464,67 @@ class View:
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch()
-        if self._is_stale:
-            return
-        cluster = (self._exact if isinstance(member, ExactMember) else self._amounts).cluster
-        if cluster is not None:
-            cluster.update(member.name, member.known)
+        if not self._is_stale:
+            self._cluster.update(member.name, member.known)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all members, by their numbers."""
         self._settle()
-        return tuple(self._index)
+        return self._cluster.names
 
     def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""
         self._settle()
         return np.fromiter(map(self._index.get, names, repeat(-1)), np.int64, len(names))
 
-    def judge(self, pod: Pod, strategy: str) -> Judgement:
-        """Return what each node says to a pod.
+    def judge(self, pod: Pod, strategy: str) -> Evaluation:
+        """Return what each node says to a pod, by the numbers of the nodes.
 
         Raises:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         self._settle()
-        answers = tuple(
-            None if part.cluster is None else part.cluster.evaluate(pod, strategy)
-            for part in (self._exact, self._amounts)
-        )
-        there = [Evaluation.empty(0), *[answer for answer in answers if answer is not None]]
-        return Judgement(
-            np.concatenate([answer.admitted for answer in there]),
-            np.concatenate([answer.score for answer in there]),
-            (answers[0], answers[1]),
-        )
+        return self._cluster.evaluate(pod, strategy)
 
     def affinity(self, pod: Pod, name: str, strategy: str) -> int:
-        """Return the NUMA nodes where a member that is known by amounts would place a pod; 0: anywhere, or nowhere.
+        """Return the NUMA nodes where a member would place a pod; 0: anywhere, or nowhere.
 
         Raises:
             InputError: as `judge`.
         """
         self._settle()
-        cluster = self._amounts.cluster
-        if cluster is None:
-            return 0
-        number = cluster.index(name)
-        answer = Evaluation.empty(len(cluster))
-        cluster.judge(cluster.job(pod), pod, strategy, answer, number, number + 1)
+        number = self._index[name]
+        answer = Evaluation.empty(len(self._index))
+        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, number, number + 1)
         return int(answer.affinity[number])
 
-    def texts(self, pod: Pod, judged: Judgement, numbers: npt.NDArray[np.int64]) -> list[str]:
-        """Return why each of some nodes, all of which refuse the pod, does so; in ascending order of their numbers."""
+    def texts(self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64]) -> list[str]:
+        """Return why each of some nodes, all of which refuse the pod, does so."""
         own = pod_policy(pod)
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
-        texts: list[str] = []
-        first = 0
-        for part, answer in zip((self._exact, self._amounts), judged.answers, strict=True):
-            mine = numbers[(numbers >= first) & (numbers < first + len(part.names))] - first
-            if part.cluster is not None and answer is not None and len(mine):
-                texts += refusal_texts(part.cluster, part.layouts, pod, answer, mine, policy)
-            first += len(part.names)
-        return texts
+        self._layouts = self._layouts or layouts_of(self._cluster)
+        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy)
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""
         self._settle()
-        found = [
-            part.empties.evaluate(pod, strategy).admitted[part.kinds]
-            for part in (self._exact, self._amounts)
-            if part.empties is not None
-        ]
-        return np.concatenate([np.zeros(0, np.bool_), *found])
+        found: npt.NDArray[np.bool_] = self._empties.evaluate(pod, strategy).admitted[self._kinds]
+        return found
 
     def _settle(self) -> None:
-        """Build the clusters anew after nodes came or went."""
+        """Build the clusters anew after nodes came or went; without pods, equal nodes are judged once."""
         if not self._is_stale:
             return
-        members = self.members.values()
-        self._exact.fill([one for one in members if isinstance(one, ExactMember)])
-        self._amounts.fill([one for one in members if isinstance(one, AmountsMember)])
-        self._index = {name: number for number, name in enumerate((*self._exact.names, *self._amounts.names))}
+        members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
+        self._cluster = _cluster({one.name: one.known for one in members})
+        self._layouts = None
+        self._index = {one.name: number for number, one in enumerate(members)}
+        kinds: dict[int | bytes, tuple[int, _Known]] = {}
+        numbers = []
+        for empty in [one.empty for one in members]:
+            key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
+            numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
+        self._kinds = np.array(numbers, np.intp)
+        self._empties = _cluster({f"kind-{number}": empty for number, empty in kinds.values()})
         self._is_stale = False
