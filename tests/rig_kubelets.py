@@ -7,11 +7,16 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alignup.errors import InputError
+from alignup.kubelet.check import check_node
+from alignup.kubelet.layout import FolderFiles
+from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet
 from rigged import ALIGNUP, BIN, ControlPlane
 
 if TYPE_CHECKING:
@@ -47,7 +52,8 @@ class RealKubelet:
         """Start all of it."""
         folder, described, rig = self._folder, self._described, self._plane.rig
         (folder / "machine.json").write_text(json.dumps(described["machine"]))
-        (folder / "overlay.json").write_text(json.dumps(described["kubelet"]))
+        static = {"staticPodPath": str(self._directory / "static"), "fileCheckFrequency": "1s"}
+        (folder / "overlay.json").write_text(json.dumps(static | described["kubelet"]))
         rig(
             "kubelet", "up", self._directory, "--bin", BIN, "--machine", folder / "machine.json", "--config",
             folder / "overlay.json", "--control-plane", self._plane.folder, "--name", self.name,
@@ -83,6 +89,39 @@ class RealKubelet:
         path = self._folder / "pods.jsonl"
         path.write_text("\n".join(map(json.dumps, pods)))
         return [json.loads(one) for one in self._plane.rig("kubelet", "admit", self._directory, path).splitlines()]
+
+    @property
+    def will_start(self) -> bool:
+        """Whether the kubelet will take its own files when it is started again: its books of memory can differ."""
+        out = Path(tempfile.mkdtemp(dir=self._folder))
+        self._plane.rig("kubelet", "root", self._directory, out)
+        return not any("does not start" in one.effect for one in check_node(FolderFiles(out), {}))
+
+    def restart(self, **changes: Any) -> None:
+        """Stop the kubelet and start it, with other fields of its configuration, and wait for its devices."""
+        config = json.loads(self.config.read_text()) | changes
+        self.config.write_text(json.dumps(config, indent=1))
+        self._plane.rig("kubelet", "restart", self._directory)
+        expected = {(resource, one["id"]) for resource, some in self._described["devices"].items() for one in some}
+        socket = self._directory / "kubelet/pod-resources/kubelet.sock"
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(InputError):
+                found = allocatable_from_wire(ask_kubelet(socket)[1])
+                if {(resource, one.id) for resource, some in found.devices.items() for one in some} == expected:
+                    return
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def static(self, name: str, manifest: dict[str, Any] | None) -> None:
+        """Hand over a static pod, or take it away."""
+        path = self._directory / "static" / f"{name}.json"
+        if manifest is None:
+            path.unlink()
+            return
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text(json.dumps(manifest))
+        hidden.rename(path)  # never half a file
 
     def said(self) -> list[tuple[str, str]]:
         """Return what the kubelet did, in order: ADD, REMOVE or DENY, and the name of the pod."""

@@ -32,6 +32,8 @@ def run(
     pods: int,
     *,
     extender: bool,
+    overlay: dict[str, Any] | None = None,
+    single: bool = False,
     amounts_only: bool = False,
     seconds: float = 60.0,
     load: float = 1.0,
@@ -44,12 +46,18 @@ def run(
         nodes: how many simulated nodes.
         pods: how many pods.
         extender: let the scheduler ask the extender.
+        overlay: fields of the configuration of a scheduler that asks none.
+        single: let all nodes have the policy single-numa-node, and two GPUs on each NUMA node, so that any pod fits.
         amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
         seconds: for which pods run, on average.
         load: the part of all CPUs that pods ask for.
         patience: seconds after the last pod has come; None: until all have ended.
     """
     described, asked = workload(nodes, pods, seconds)
+    for one in described if single else ():
+        one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        count = len(one["machine"]["numaNodes"])
+        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % count} for gpu in range(2 * count)]
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
@@ -58,7 +66,7 @@ def run(
     words = [here, "--nodes", path, *(["--amounts-only"] if amounts_only else [])]
     with alignup("fleet", *listen, *words, ready=f"http://{here}/healthz") as fleet:
         if not extender:
-            plane.schedule_with(None)
+            plane.schedule(overlay or {})
             asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
             return {**outcome.summary(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
         with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:

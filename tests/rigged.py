@@ -74,8 +74,8 @@ def free_address() -> str:
 class ControlPlane:
     """A real etcd, kube-apiserver and kube-scheduler."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, binaries: Path = BIN) -> None:
+        self.folder, self._binaries = folder, binaries
         self.kubeconfig = str(folder / "kubeconfig")
 
     def rig(self, script: str, *words: object) -> str:
@@ -87,7 +87,7 @@ class ControlPlane:
 
     def up(self) -> None:
         """Start what does not run."""
-        self.rig("control-plane", "up", self.folder, "--bin", BIN)
+        self.rig("control-plane", "up", self.folder, "--bin", self._binaries)
 
     def schedule_with(self, address: str | None, certificates: Path | None = None) -> None:
         """Start the scheduler anew, with an extender at an address or without one.
@@ -104,10 +104,12 @@ class ControlPlane:
             "httpTimeout": "10s",
             "nodeCacheCapable": True,
         }
+        self.schedule({} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100})
+
+    def schedule(self, overlay: dict[str, Any]) -> None:
+        """Start the scheduler anew, with some fields of its configuration."""
         path = self.folder / "scheduler-overlay.json"
-        path.write_text(
-            json.dumps({} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100})
-        )
+        path.write_text(json.dumps(overlay))
         self.rig("control-plane", "scheduler", self.folder, "--scheduler", path)
 
     def end(self, name: str) -> None:
@@ -171,11 +173,11 @@ class Server:
 
 
 @contextmanager
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane(binaries: Path = BIN) -> Iterator[ControlPlane]:
     """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
     need_rig()
     folder = Path(tempfile.mkdtemp(prefix="aur"))  # a short path: sockets lie in it
-    made = ControlPlane(folder)
+    made = ControlPlane(folder, binaries)
     try:
         made.up()
         made.rig("cluster", folder, "crd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import shutil
@@ -22,6 +23,7 @@ from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.leader import LEADER
 from alignup.scheduler.serving import tls_context
 from alignup.text.documents import read_documents
+from alignup.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -44,7 +46,7 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
-    others = {"alerts.yaml", "certificates.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
+    others = {"alerts.yaml", "certificates.yaml", "krew.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
 
 
@@ -198,6 +200,34 @@ def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> No
     assert subprocess.run(pin, check=False, capture_output=True).returncode != 0  # noqa: S603  # no tag is left
     workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
     assert ".ci/pin-images" in workflow
+
+
+def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checksum(tmp_path) -> None:
+    for folder in ("deploy", ".ci"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    address, tag = "https://forge.example/team/alignup", "v1.2.3"
+    before = yaml.safe_load((DEPLOY / "krew.yaml").read_text())["spec"]
+    assert before["version"] == f"v{VERSION}"
+    archives = [tmp_path / one["uri"].rpartition("/")[2] for one in before["platforms"]]
+    for archive in archives:
+        archive.write_bytes(archive.name.encode())
+    pin = [tmp_path / ".ci" / "pin-plugin", address, tag]
+    assert subprocess.run([*pin, archives[0]], check=False, capture_output=True).returncode != 0  # noqa: S603  # not all
+    subprocess.run([*pin, *archives], check=True)  # noqa: S603  # ours
+    text = (tmp_path / "deploy" / "krew.yaml").read_text()
+    found = yaml.safe_load(text)["spec"]
+    assert (found["version"], found["homepage"]) == (tag, address)
+    for one, archive in zip(found["platforms"], archives, strict=True):
+        assert one["uri"] == f"{address}/releases/download/{tag}/{archive.name}"
+        assert one["sha256"] == hashlib.sha256(archive.name.encode()).hexdigest()
+        assert one["bin"] == "kubectl-alignup"
+    assert "example.invalid" not in text
+    assert subprocess.run([*pin, *archives], check=False, capture_output=True).returncode != 0  # noqa: S603  # done
+    workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
+    assert ".ci/pin-plugin" in workflow
+    arches = [one["selector"]["matchLabels"]["arch"] for one in before["platforms"]]
+    built = yaml.safe_load(workflow)["jobs"]["plugin"]["strategy"]["matrix"]["include"]
+    assert arches == [one["arch"] for one in built]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")

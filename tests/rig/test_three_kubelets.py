@@ -1,0 +1,245 @@
+"""Three real kubelets and whatever befalls them: the extender's yes is their yes, and its no is their no.
+
+Names, init containers, sidecars, pods that end, static pods, deletions, restarts and changes of the configuration are
+drawn at random. 60 pods by default; `ALIGNUP_RIG_PODS=300` is the whole campaign, `ALIGNUP_RIG_SEED` another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from alignup.kubernetes.pod_documents import is_rejected
+from rig_kubelets import PROGRAMS, RealKubelet, real_kubelets
+from rig_proof import EXTENDER
+from rig_workload import node
+from rigged import ControlPlane, Server, alignup, control_plane, need_rig, wait_for_metric
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+
+PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 60)
+SEED = int(os.environ.get("ALIGNUP_RIG_SEED") or 1)
+MACHINES = (0, 1, 3)
+"""Of `rig_workload.node`: 2, 4 and 2 NUMA nodes; single-numa-node by container and by pod, restricted by pod."""
+EVERY, LIFE = 0.5, 16.0
+"""Seconds between two pods, and those that a pod stays, on average: some more are asked for than there is room."""
+PATH = "/api/v1/namespaces/default/pods"
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+NAMES = ("main", "app", "c0", "c1", "istio-proxy", "x", "0", 63 * "y")
+POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
+GPU = "example.com/gpu"
+
+
+def container(random: Random, name: str, **more: Any) -> dict[str, Any]:
+    amounts = {"cpu": str(random.choice([1, 1, 2, 2, 3, 4])), "memory": f"{random.choice([1, 1, 4, 12])}Gi"}
+    if random.random() < 0.1:
+        amounts["cpu"] = "1500m"
+    if random.random() < 0.3:
+        amounts[GPU] = "1"
+    return {"name": name, "image": "none", "resources": {"requests": amounts, "limits": amounts}, **more}
+
+
+def drawn(random: Random, number: int) -> dict[str, Any]:
+    """Return a pod: of one or two containers with any names, perhaps with init containers and a sidecar."""
+    names = random.sample(NAMES, 5)
+    containers = [container(random, names[one]) for one in range(random.choice([1, 1, 1, 2]))]
+    inits = []
+    if random.random() < 0.3:
+        inits = [container(random, names[2 + one], command=["true"]) for one in range(random.choice([1, 1, 2]))]
+    if random.random() < 0.15:
+        inits.insert(random.randrange(len(inits) + 1), container(random, names[4], restartPolicy="Always"))
+    ends = random.random() < 0.15
+    if ends:
+        containers[0]["command"] = ["true"]
+    if random.random() < 0.1:
+        containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    name = "-".join(
+        ["p", str(number), *(random.choice(["web", "db.0", "x" * 40, "9"]) for _ in range(random.randrange(3)))]
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": containers,
+            "initContainers": inits,
+            "restartPolicy": "Never" if ends else "Always",
+            "terminationGracePeriodSeconds": random.choice([0, 1]),
+        },
+    }
+
+
+class Campaign:
+    """Pods that come and go on a control plane with real kubelets."""
+
+    def __init__(self, plane: ControlPlane, kubelets: list[RealKubelet], random: Random) -> None:
+        self.server, self.kubelets, self.random = Server(plane.kubeconfig), kubelets, random
+        self.made: dict[str, dict[str, Any]] = {}
+        self.goes: dict[str, float] = {}
+        """By name, when a pod is deleted."""
+        self.ran: set[str] = set()
+        self.static: dict[str, RealKubelet] = {}
+        self.did: Counter[str] = Counter()
+        self.rejected: dict[str, str] = {}
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Return the pods of the server, and note what became of them."""
+        there = {one["metadata"]["name"]: one for one in self.server.get(PATH)["items"]}
+        for name, one in there.items():
+            status = one.get("status", {})
+            if status.get("phase") in {"Running", "Succeeded"}:
+                if name not in self.ran and name in self.made:
+                    self.goes[name] = time.monotonic() + self.random.expovariate(1 / LIFE)
+                self.ran.add(name)
+            elif (
+                name in self.made
+                and name not in self.ran
+                and is_rejected(status.get("phase"), status.get("reason", ""))
+            ):
+                self.rejected[name] = f"{one['spec']['nodeName']}: {status['reason']}: {status.get('message')}"
+        return there
+
+    def step(self, *, deletes: bool = True) -> dict[str, dict[str, Any]]:
+        """Delete the pods whose time is up."""
+        there = self.look()
+        for name, moment in list(self.goes.items()):
+            if deletes and (moment < time.monotonic()):
+                self.server.ask("DELETE", f"{PATH}/{name}")
+                del self.goes[name]
+        return there
+
+    def rest(self, seconds: float, **how: bool) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            self.step(**how)
+            if time.monotonic() > end:
+                return
+            time.sleep(0.1)
+
+    def run(self, pods: int) -> None:
+        """Create pods, and disturb the kubelets meanwhile."""
+        for number in range(pods):
+            pod = drawn(self.random, number)
+            assert self.server.ask("POST", PATH, pod) == 201
+            self.made[pod["metadata"]["name"]] = pod
+            self.rest(self.random.expovariate(1 / EVERY))
+            if self.random.random() < 0.08:
+                self.disturb(number)
+
+    def disturb(self, number: int) -> None:
+        """Let something happen to a kubelet that nobody schedules to meanwhile, as its administrator would."""
+        kubelet = self.random.choice(self.kubelets)
+        self.cordon(kubelet, unschedulable=True)
+        self.wait_until(lambda: all(self.is_settled(one) for one in self.look().values() if on(one, kubelet.name)))
+        what = self.random.choice(["static", "static", "restart", "configuration", "delete all"])
+        if what == "static":
+            mine = [name for name, where in self.static.items() if where is kubelet]
+            if mine and self.random.random() < 0.5:
+                kubelet.static(mine[0], None)
+                del self.static[mine[0]]
+            else:
+                name = f"static-{number}"
+                pod = drawn(self.random, number)
+                pod["metadata"]["name"], pod["spec"]["restartPolicy"] = name, "Always"
+                kubelet.static(name, pod)
+                self.static[name] = kubelet
+            self.rest(2.5)
+        elif what == "delete all":
+            for name, one in self.look().items():
+                if on(one, kubelet.name) and name in self.made:
+                    self.server.ask("DELETE", f"{PATH}/{name}")
+        elif kubelet.will_start:
+            changes = {"topologyManagerPolicy": self.random.choice(POLICIES)} if what == "configuration" else {}
+            changes |= {"topologyManagerScope": self.random.choice(["pod", "container"])} if changes else {}
+            kubelet.restart(**changes)
+            self.rest(1.0)
+        else:
+            what = f"{what} that the kubelet would not survive"
+        self.did[what] += 1
+        self.wait_until(lambda: self.is_reported(kubelet))
+        self.cordon(kubelet, unschedulable=False)
+
+    def cordon(self, kubelet: RealKubelet, *, unschedulable: bool) -> None:
+        body = {"spec": {"unschedulable": unschedulable}}
+        assert self.server.ask("PATCH", f"/api/v1/nodes/{kubelet.name}", body) == 200
+
+    def is_settled(self, one: dict[str, Any]) -> bool:
+        """Return whether a kubelet has decided on a pod, and is not about to end it."""
+        return one.get("status", {}).get("phase") != "Pending" and "deletionTimestamp" not in one["metadata"]
+
+    def is_reported(self, kubelet: RealKubelet) -> bool:
+        """Return whether what a kubelet publishes has its configuration, and all pods that run there and no others."""
+        annotations = self.server.get(f"{TOPOLOGIES}/{kubelet.name}").get("metadata", {}).get("annotations", {})
+        described, holdings = (json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings"))
+        config = json.loads(kubelet.config.read_text())
+        told = {pod["name"] for pod in holdings.get("pods", ())}
+        there = [(name, one) for name, one in self.look().items() if on(one, kubelet.name)]
+        runs = {name for name, one in there if one.get("status", {}).get("phase") in {"Running", "Pending"}}
+        return told == runs and all(
+            described["kubelet"].get(key) == config[key] for key in ("topologyManagerPolicy", "topologyManagerScope")
+        )
+
+    def wait_until(self, holds: Any) -> None:
+        deadline = time.monotonic() + 90
+        while not holds():
+            assert time.monotonic() < deadline, holds
+            self.step()
+            time.sleep(0.2)
+
+    def quiet(self) -> list[str]:
+        """Wait until nothing changes, without deletions; return the pods that wait."""
+        calm, last = time.monotonic(), None
+        while time.monotonic() - calm < 12:
+            there = self.look()
+            now = {
+                name: (one["spec"].get("nodeName"), one.get("status", {}).get("phase")) for name, one in there.items()
+            }
+            if now != last or not all(map(self.is_reported, self.kubelets)):
+                calm, last = time.monotonic(), now
+            time.sleep(0.3)
+        return [name for name, (where, _) in last.items() if not where]
+
+    def taken_past_the_scheduler(self, waiting: list[str]) -> list[str]:
+        """Try each pod that waits on each kubelet; return those that one of them takes."""
+        taken = []
+        for name in waiting:
+            for kubelet in self.kubelets:
+                pod = json.loads(json.dumps(self.made[name]))
+                pod["metadata"]["name"] = f"past-{len(taken)}-{self.did['tried']}"
+                self.did["tried"] += 1
+                (decided,) = kubelet.admit(pod)
+                self.server.ask("DELETE", f"{PATH}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+                if decided["admitted"]:
+                    why = self.server.get(f"{PATH}/{name}")["status"]["conditions"][0].get("message")
+                    taken.append(f"{name} on {kubelet.name}: {why}: {pod['spec']}")
+                self.wait_until(lambda: self.is_reported(kubelet))  # noqa: B023  # called at once
+        return taken
+
+
+def on(one: dict[str, Any], name: str) -> bool:
+    return one["spec"].get("nodeName") == name
+
+
+def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
+    need_rig(*PROGRAMS)
+    random = Random(SEED)
+    with control_plane() as plane, real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets:
+        words = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER)
+        with alignup(*words, ready=f"http://{EXTENDER}/healthz"):
+            wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES)))
+            plane.schedule_with(EXTENDER)
+            campaign = Campaign(plane, kubelets, random)
+            campaign.run(PODS)
+            waiting = campaign.quiet()
+            taken = campaign.taken_past_the_scheduler(waiting)
+    numbers = {"pods": PODS, "ran": len(campaign.ran & campaign.made.keys()), "waited to the end": len(waiting)}
+    with capsys.disabled():
+        print(json.dumps(numbers | dict(campaign.did) | {"rejected": campaign.rejected}))  # noqa: T201  # a campaign
+    assert campaign.rejected == {}
+    assert taken == []
