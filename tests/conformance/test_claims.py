@@ -14,7 +14,7 @@ import pytest
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
-from alignup.claims.problem import AllocationError, Question, in_use, make_problem
+from alignup.claims.problem import AllocationError, Problem, Question, in_use
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
 from alignup.core.claims.search import search
@@ -123,7 +123,7 @@ def compare(seeds: range) -> int:
         gates = gates_of(line["release"], line["features"])
         allocated = [read_claim(one, "allocated") for one in line["allocated"]]
         try:
-            problem = make_problem(
+            problem = Problem(
                 Question(
                     node_object({"kind": "Node", **line["node"]}),
                     [read_slice(one, "slices") for one in line["slices"]],

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from alignup.claims.objects import NodeSelector, Requirement
-from alignup.claims.problem import AllocationError, Candidate, Problem, Question, make_problem
+from msgspec.structs import replace as changed
+
+from alignup.claims.objects import Allocated, Amount, Claim, NodeSelector, Requirement, Term
+from alignup.claims.problem import AllocationError, Candidate, Problem, Question
 from alignup.core.claims.search import search
-from alignup.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alignup.claims.pools import DeviceId
 
 MOST_STEPS: Final = 20_000_000
 """The bound of one search, in steps: some seconds."""
 
 
-class DeviceResult(Record):
-    """A device that a claim gets."""
-
-    request: str
-    """`request` or `request/alternative`."""
-    id: DeviceId
-    is_shared: bool = False
-    admin_access: bool = False
-    consumed_capacity: Mapping[str, int] | None = None
-    """In billionths."""
-    binding_conditions: tuple[str, ...] = ()
-
-
-class ClaimResult(Record):
-    """The devices of one claim, in the scheduler's order."""
-
-    claim: str
-    devices: tuple[DeviceResult, ...]
-    node_terms: tuple[tuple[Requirement, ...], tuple[Requirement, ...]] | None
-    """Expressions and fields that a node must satisfy to use them; None: every node can."""
-
-
-def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[ClaimResult, ...] | None:
+def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:
     """Return what the scheduler allocates to a pod's claims on a node; None: they cannot be allocated there.
 
     Args:
@@ -52,7 +26,7 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[ClaimRes
             not understood.
         InputError: there are more claims than a pod may have, or amounts that cannot be compared.
     """
-    problem = make_problem(question)
+    problem = Problem(question)
     return results_of(problem, question.node.name, solve(problem, most_steps))
 
 
@@ -77,45 +51,46 @@ def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True)
     return None
 
 
-def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None) -> tuple[ClaimResult, ...] | None:
-    """Return the results of claims in the API's terms."""
+def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None) -> tuple[Claim, ...] | None:
+    """Return the claims with their devices in the scheduler's order, and the nodes that can use these."""
     if pairs is None:
         return None
-    found: list[list[DeviceResult]] = [[] for _ in problem.claims]
+    found: list[list[Allocated]] = [[] for _ in problem.claims]
     candidates: list[list[Candidate]] = [[] for _ in problem.claims]
     for number, index in pairs:
         way, candidate = problem.ways[number], problem.devices[index]
         is_shared = problem.is_shareable[index]
+        amounts = (problem.amounts[number][index] or {}) if is_shared else {}
         candidates[way.claim].append(candidate)
         found[way.claim].append(
-            DeviceResult(
+            Allocated(
+                *candidate.id,
                 way.name,
-                candidate.id,
-                is_shared,
                 way.is_admin,
-                (problem.amounts[number][index] or None) if is_shared else None,
+                str(candidate.id) if is_shared else None,
+                {name: Amount(amount) for name, amount in amounts.items()} or None,
                 (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else (),
             )
         )
     return tuple(
-        ClaimResult(str(claim), tuple(devices), _node_terms(chosen, node))
+        changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
         for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)
     )
 
 
-def _node_terms(chosen: list[Candidate], node: str) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]] | None:
-    """Return which nodes can use the devices of a claim; source: `createNodeSelector`."""
+def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
+    """Return which nodes can use the devices of a claim; None: all. Source: `createNodeSelector`."""
     expressions: list[Requirement] = []
     fields: list[Requirement] = []
     for candidate in chosen:
         owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
         if owner.node_name or candidate.device.binds_to_node:
-            return (), (Requirement("metadata.name", "In", (node,)),)
+            return NodeSelector((Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),))
         selector: NodeSelector | None = owner.node_selector
         for term in selector.node_selector_terms[:1] if selector is not None else ():
             _add(term.match_fields, fields)
             _add(term.match_expressions, expressions)
-    return (tuple(expressions), tuple(fields)) if expressions or fields else None
+    return NodeSelector((Term(tuple(expressions), tuple(fields)),)) if expressions or fields else None
 
 
 def _add(requirements: tuple[Requirement, ...], known: list[Requirement]) -> None:

@@ -5,7 +5,7 @@ Names of fields are the API's in lower case with underscores. `alignup.claims.re
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Amount(int):
         return cls(parse_quantity(value, most=10**40))
 
 
-class Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """A part of an object as documents have it."""
 
 
@@ -263,6 +263,17 @@ class Constraint(Wire, frozen=True):
     requests: tuple[str, ...] = ()
 
 
+class DeviceId(NamedTuple):
+    """The name of a device in a cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
 class Allocated(Wire, frozen=True):
     """A device that a claim has."""
 
@@ -273,6 +284,12 @@ class Allocated(Wire, frozen=True):
     admin_access: bool = False
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, Amount] | None = None
+    binding_conditions: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> DeviceId:
+        """Of the device."""
+        return DeviceId(self.driver, self.pool, self.device)
 
 
 class Claim(Wire, frozen=True):

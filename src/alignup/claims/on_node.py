@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace as changed
 
-from alignup.claims.allocate import DeviceResult, results_of, solve
+from alignup.claims.allocate import allocate
 from alignup.claims.gates import Gates, gates_of
-from alignup.claims.objects import Allocated, Amount, Cel, Claim, Constraint, Device, Selector, Subrequest
-from alignup.claims.pools import DeviceId, gather_pools
-from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use, make_problem
+from alignup.claims.objects import Cel, Claim, Constraint, Device, DeviceId, Selector, Subrequest
+from alignup.claims.pools import gather_pools
+from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
@@ -161,10 +161,9 @@ class ClaimProvider:
     def devices(self, pod_uid: str) -> tuple[ClaimedDevice, ...]:
         """Return the devices of a pod, claim by claim in its order, those of a claim in the scheduler's order."""
         return tuple(
-            ClaimedDevice(str(claim), one.request, device, self.near.get(device, ()))
+            ClaimedDevice(str(claim), one.request, one.id, self.near.get(one.id, ()))
             for claim in self.held.get(pod_uid, {}).values()
             for one in claim.allocated or ()
-            for device in [DeviceId(one.driver, one.pool, one.device)]
         )
 
     def why_not(self, pod: Pod) -> str:
@@ -221,14 +220,8 @@ class ClaimProvider:
         """
         if not claims:
             return {}
-        problem = make_problem(self._question(claims.values(), mask, used))
-        results = results_of(problem, self._node.name, solve(problem))
-        if results is None:
-            return None
-        return {
-            name: changed(claim, allocated=tuple(map(_allocated, result.devices)))
-            for (name, claim), result in zip(claims.items(), results, strict=True)
-        }
+        found = allocate(self._question(claims.values(), mask, used))
+        return None if found is None else dict(zip(claims, found, strict=True))
 
     def do_meet(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
         """Return whether each container's claimed devices are near NUMA nodes of its CPUs, and of its memory.
@@ -266,9 +259,7 @@ class ClaimProvider:
         there = self._bits(self.near)
         if not claims or not there:
             return None
-        fixed = self._bits(
-            DeviceId(one.driver, one.pool, one.device) for claim in claims.values() for one in claim.allocated or ()
-        )
+        fixed = self._bits(one.id for claim in claims.values() for one in claim.allocated or ())
         waiting = _waiting(claims)
         now = _smallest(there, fixed, lambda mask: self._can(waiting, mask, None))
         if not now:
@@ -348,18 +339,6 @@ def _parts_of_id(text: str) -> DeviceId:
 
 def _waiting(claims: Mapping[str, Claim]) -> dict[str, Claim]:
     return {name: claim for name, claim in claims.items() if claim.allocated is None}
-
-
-def _allocated(device: DeviceResult) -> Allocated:
-    """Return a result as the status of a claim has it."""
-    capacity = device.consumed_capacity
-    return Allocated(
-        *device.id,
-        device.request,
-        device.admin_access,
-        str(device.id) if device.is_shared else None,
-        None if capacity is None else {name: Amount(amount) for name, amount in capacity.items()},
-    )
 
 
 def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:

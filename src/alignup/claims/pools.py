@@ -5,7 +5,7 @@ Source: `GatherPools` in `structured/internal/incubating` and `stable`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from alignup.kubernetes.node_fit import FIELD_NAME, meets
 from alignup.records import Record
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from alignup.claims.gates import Gates
     from alignup.claims.objects import Device, NodeSelector, Slice
     from alignup.kubernetes.node_object import NodeObject
-
-
-class DeviceId(NamedTuple):
-    """The name of a device in a cluster."""
-
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
 
 
 class PoolOnNode(Record):
@@ -51,18 +40,12 @@ class PoolOnNode(Record):
 def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> list[PoolOnNode]:
     """Return the pools that a node reaches, in order."""
     is_stable = gates.allocator == "stable"
-    if not is_stable:
-        # 1.36 takes the counters of a pool wherever they are
-        always = [gates.is_before_37 and bool(one.shared_counters) for one in slices]
-        own = [
-            one for one, is_shared in zip(slices, always, strict=True) if one.node_name == node.name and not is_shared
-        ]
-        near: Iterable[Slice] = [
-            *own,
-            *(one for one, is_shared in zip(slices, always, strict=True) if not one.node_name or is_shared),
-        ]
-    else:
-        near = slices
+
+    def is_hoisted(one: Slice) -> bool:
+        return gates.is_before_37 and bool(one.shared_counters)
+
+    # the node's own slices come first; 1.36 takes the counters of a pool wherever they are
+    near = slices if is_stable else sorted(slices, key=lambda one: not one.node_name or is_hoisted(one))
     found: dict[tuple[str, str], list[Slice]] = {}
     for one in near:
         if _is_hidden(one, gates) or not _is_near(one, node, is_stable=is_stable, is_old=gates.is_before_37):

@@ -40,13 +40,7 @@ class Resources(Record):
     """By the name of a node, all slices of the pools that are for it; by no name, those for several nodes."""
 
     def __add__(self, other: Resources) -> Resources:
-        return Resources(
-            self.slices + other.slices,
-            self.classes + other.classes,
-            self.claims + other.claims,
-            self.templates + other.templates,
-            self.pods + other.pods,
-        )
+        return Resources(*(getattr(self, name) + getattr(other, name) for name in self.__match_args__))
 
     def __post_init__(self) -> None:
         pools: dict[tuple[str, str], list[Slice]] = {}

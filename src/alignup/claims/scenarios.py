@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.claims.allocate import ClaimResult, DeviceResult, allocate
+from alignup.claims.allocate import allocate
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import program_of, variables_of
 from alignup.claims.cel_syntax import CompileError, NotUnderstood
 from alignup.claims.gates import NEWEST, gates_of
-from alignup.claims.objects import Device, Requirement
+from alignup.claims.objects import Allocated, Claim, Device, Wire
 from alignup.claims.problem import AllocationError, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.kubernetes.node_object import node_object
@@ -71,36 +71,28 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
     return {**answer, "ms": round((time.perf_counter() - start) * 1000, 3)}
 
 
-def answer_of(results: Sequence[ClaimResult] | None) -> list[dict[str, Any]] | None:
-    """Return the results of claims as plain objects."""
-    if results is None:
+def answer_of(claims: Sequence[Claim] | None) -> list[dict[str, Any]] | None:
+    """Return allocated claims as plain objects."""
+    if claims is None:
         return None
     found = []
-    for result in results:
-        one: dict[str, Any] = {"claim": result.claim, "devices": [_device(device) for device in result.devices]}
-        if result.node_terms is not None:
-            keys = ("matchExpressions", "matchFields")
-            terms = {
-                key: [_requirement(part) for part in parts]
-                for key, parts in zip(keys, result.node_terms, strict=True)
-                if parts
-            }
-            one["nodeSelector"] = {"nodeSelectorTerms": [terms]}
+    for claim in claims:
+        one: dict[str, Any] = {"claim": str(claim), "devices": [_device(device) for device in claim.allocated or ()]}
+        if claim.allocated_nodes is not None:
+            one["nodeSelector"] = _plain(claim.allocated_nodes)
         found.append(one)
     return found
 
 
-def _device(device: DeviceResult) -> dict[str, Any]:
-    found: dict[str, Any] = {"request": device.request, **device.id._asdict()}
-    if device.admin_access:
-        found["adminAccess"] = True
-    if device.is_shared:
+def _device(device: Allocated) -> dict[str, Any]:
+    found: dict[str, Any] = {"request": device.request, **_plain(device)}
+    if found.pop("shareID", None):
         found["shared"] = True
-    if device.consumed_capacity:
-        found["consumedCapacity"] = {name: quantity_text(amount) for name, amount in device.consumed_capacity.items()}
-    if device.binding_conditions:
-        found["bindingConditions"] = list(device.binding_conditions)
     return found
+
+
+def _plain(value: Wire) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=quantity_text))
 
 
 def quantity_text(amount: int) -> str:
@@ -109,11 +101,6 @@ def quantity_text(amount: int) -> str:
         if amount % unit == 0:
             return f"{amount // unit}{suffix}"
     return f"{amount}n"
-
-
-def _requirement(one: Requirement) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": one.key, "operator": one.operator}
-    return {**found, "values": list(one.values)} if one.values else found
 
 
 def answer_selector(line: object, place: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 
 from alignup.claims.allocate import solve
 from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
-from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of, make_problem
+from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of
 from alignup.records import Record, replace
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Refusal(Record):
 def _works(question: Question, **changes: Any) -> bool:
     """Return whether devices can be allocated if some of a question is otherwise."""
     try:
-        return solve(make_problem(replace(question, **changes)), _STEPS) is not None
+        return solve(Problem(replace(question, **changes)), _STEPS) is not None
     except AllocationError:
         return False
 
@@ -77,7 +77,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
         if before and _works(question, claims=(alone,)):
             text = f"what it asks for was given to {', '.join(map(str, before))}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
-        problem = make_problem(replace(question, claims=(alone,)))
+        problem = Problem(replace(question, claims=(alone,)))
         text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))
         helps = (
             *_tolerations(question, claim, request, before),
@@ -126,7 +126,7 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
             continue
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-        problem = make_problem(replace(question, claims=(*before, claim)))
+        problem = Problem(replace(question, claims=(*before, claim)))
         text = f"without the constraint {kind} {name} there would be devices; {_values(problem, claim, constraint)}"
         helps = (f"leave out {kind} {name}", *_fewer(question, claim, before), *_if_released(question))
         return Refusal(str(claim), "", f"{kind} {name}", text, helps)

@@ -15,10 +15,8 @@ from alignup.errors import InputError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from alignup.claims.allocate import ClaimResult
-    from alignup.claims.objects import Claim, Device
+    from alignup.claims.objects import Claim, Device, DeviceId
     from alignup.claims.on_node import Meeting
-    from alignup.claims.pools import DeviceId
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
     from alignup.kubernetes.node_object import NodeObject
@@ -94,7 +92,7 @@ def _allocate(
     """Allocate the claims of the files; return the exit status."""
     from alignup.claims.allocate import results_of, solve
     from alignup.claims.gates import NEWEST, gates_of
-    from alignup.claims.problem import AllocationError, make_problem, question_of
+    from alignup.claims.problem import AllocationError, Problem, question_of
     from alignup.claims.read import Resources
 
     known, asked = read_resources(resources), read_resources(files)
@@ -105,7 +103,7 @@ def _allocate(
     node, addresses = _node(root, node_object, known)
     question = question_of(node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates)))
     try:
-        problem = make_problem(question)
+        problem = Problem(question)
         results = results_of(problem, node.name, solve(problem))
     except AllocationError as error:
         return _say_error(node, error, as_json=as_json)
@@ -203,7 +201,7 @@ def _say_refusal(question: Question, *, as_json: bool) -> int:
 
 def _say_results(
     node: NodeObject,
-    results: tuple[ClaimResult, ...],
+    claims: tuple[Claim, ...],
     devices: Mapping[DeviceId, Device],
     addresses: Mapping[str, int],
     *,
@@ -212,10 +210,10 @@ def _say_results(
     from alignup.claims.on_node import numa_nodes_of
     from alignup.claims.scenarios import answer_of
 
-    answer = answer_of(results) or []
-    for result, one in zip(results, answer, strict=True):
-        for device, told in zip(result.devices, one["devices"], strict=True):
-            nodes = numa_nodes_of(device.id.driver, devices[device.id], addresses)
+    answer = answer_of(claims) or []
+    for claim, one in zip(claims, answer, strict=True):
+        for device, told in zip(claim.allocated or (), one["devices"], strict=True):
+            nodes = numa_nodes_of(device.driver, devices[device.id], addresses)
             if nodes:
                 told["numaNodes"] = list(nodes)
     if as_json:

@@ -13,7 +13,7 @@ from alignup.claims.allocate import solve
 from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
 from alignup.claims.on_node import ClaimProvider, foretell, numa_nodes_of
-from alignup.claims.problem import AllocationError, make_problem, question_of
+from alignup.claims.problem import AllocationError, Problem, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
@@ -202,7 +202,7 @@ def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
 def test_a_bound_that_is_hit_is_said() -> None:
     resources = resources_of([slice_of([0] * 8 + [1] * 8), class_of(), template(8)], "test")
     question = question_of(resources.only_node, resources, claims_of_pod(pod(), resources), gates_of())
-    problem = make_problem(question)
+    problem = Problem(question)
     assert solve(problem) is not None
     with pytest.raises(AllocationError, match="given up after 3 steps") as error:
         solve(problem, 3)
