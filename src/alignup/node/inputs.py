@@ -1,29 +1,27 @@
-"""Checks the arguments of `alignup.node.Node` and the keys of its JSON form, and warns of those that are ignored.
+"""Reads the keys of the JSON form of `alignup.node.Node`, and the annotations by which pods name policies.
 
 Values are decoded by the modules of the machine and kubernetes rooms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
-from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.loaded import EXTRA_KEYS
-from alignup.machine.machine import Machine, machine_from_dict
 from alignup.providers.devices.inventory import DevicePlugin, PreferredSets
 from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys
 from alignup.topology_manager.policy import Policy, make_policy
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Container, Pod
-    from alignup.providers.devices.pairs import Pairing
-    from alignup.topology_manager.provider import HintProvider
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.machine.machine import Machine
 
 POLICIES: Final = "alignup.dev/policies"
 """The annotation by which containers name policies of their own; no kubelet reads it."""
@@ -52,59 +50,6 @@ def check_keys(keys: Iterable[object], what: str) -> None:
     """Warn of keys that resemble one of `KEYS`; others are the writer's own notes."""
     for key, meant in misspelt_keys(keys, KEYS):
         warn(f"the key {key!r} of {what} is unknown and ignored; {meant!r} is meant")
-
-
-def checked_machine(machine: object) -> Machine:
-    """Return the machine, decoded if it is a mapping.
-
-    Raises:
-        InputError: the mapping describes no machine.
-        TypeError: it is something else.
-    """
-    if isinstance(machine, Machine):
-        return machine
-    if isinstance(machine, Mapping):
-        passed_over = [key for key in EXTRA_KEYS if machine.get(key)]
-        if passed_over:
-            warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine")
-        return machine_from_dict(machine)
-    hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
-    raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
-
-
-def checked_config(config: object, version: KubeletVersion | str | None = None) -> KubeletConfig:
-    """Return the configuration, decoded if it is a mapping; a kubelet's defaults for None.
-
-    Args:
-        config: a configuration, a mapping of its fields, or None.
-        version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
-
-    Raises:
-        InputError: the mapping is no configuration.
-        ConfigError: a kubelet would refuse to start with it.
-        TypeError: it is something else.
-    """
-    if config is None:
-        return KubeletConfig(version=parse_version(version or NEWEST))
-    if isinstance(config, KubeletConfig):
-        return config if version is None else replace(config, version=parse_version(version))
-    if isinstance(config, Mapping):
-        return KubeletConfig.from_dict(config, version=version or NEWEST)
-    hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
-    raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
-
-
-def checked_inventory(
-    devices: Mapping[str, Sequence[Device | Mapping[str, Any]]], machine: Machine
-) -> Mapping[str, Sequence[Device]]:
-    """Return the devices of each resource, decoded where they are mappings.
-
-    Raises:
-        InputError: a mapping describes no device.
-    """
-    if not any(isinstance(one, Mapping) for found in devices.values() for one in found):
-        return cast("Mapping[str, Sequence[Device]]", devices)
-    return decode_inventory(devices, machine)
 
 
 def version_of(
@@ -149,18 +94,6 @@ def is_set(data: Mapping[str, Any], key: str, *, default: bool) -> bool:
     return value
 
 
-def node_labels(labels: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the labels of a node if every value is a string.
-
-    Raises:
-        InputError: some value is not.
-    """
-    for name, value in labels.items():
-        if not isinstance(value, str):
-            raise InputError.at(f"labels[{name!r}]", "a string", value)
-    return labels
-
-
 def has_policy(pod: Pod) -> bool:
     """Return whether an annotation of the pod may name a policy of its own."""
     return bool(pod.annotations) and any(name.startswith(KOORDINATOR) for name in pod.annotations)
@@ -200,54 +133,3 @@ def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
 def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:
     """Return device plugins that prefer these sets of devices, by resource."""
     return {resource: PreferredSets(sets) for resource, sets in preferred_sets.items()}
-
-
-def labelled(config: KubeletConfig, labels: Mapping[str, str], exclusive: str) -> KubeletConfig:
-    """Return the configuration under the labels of a node in a Koordinator cluster, which can name a topology policy.
-
-    Raises:
-        InputError: a label cannot be read, or `exclusive` is no exclusivity.
-    """
-    from alignup.koordinator.effective import check_default_exclusive, labelled_config  # noqa: PLC0415  # few nodes need it
-
-    check_default_exclusive(exclusive, "singleNUMANodeExclusive")
-    return labelled_config(config, labels)
-
-
-def check_container(pod: Pod, name: str) -> Container:
-    """Return the container of a pod that has this name.
-
-    Raises:
-        InputError: there is none.
-    """
-    found = next((one for one in pod.all_containers if one.name == name), None)
-    if found is None:
-        names = ", ".join(one.name for one in pod.all_containers)
-        raise InputError.at("container", f"a container of the pod ({names})", name)
-    return found
-
-
-def copied_provider(provider: HintProvider) -> HintProvider:
-    """Return the copy of a user's provider.
-
-    Raises:
-        TypeError: it has no method `copy()`.
-    """
-    copy = getattr(provider, "copy", None)
-    if not callable(copy):
-        raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
-    copied: HintProvider = copy()
-    return copied
-
-
-def pairing_of(machine: Machine, pairs: Iterable[str | Sequence[str]]) -> Pairing | None:
-    """Return who chooses devices of resources together; None: nobody is asked for.
-
-    Raises:
-        InputError: a pair is not of the form.
-    """
-    if not pairs:
-        return None
-    from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes pair devices
-
-    return Pairing(machine, read_pairs(pairs))

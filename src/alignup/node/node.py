@@ -8,31 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.node_fit import Misfit, NodeLimits, misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
-from alignup.kubernetes.node_object import node_object as decode_node_object
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import machine_with_devices_from_dict
-from alignup.machine.loaded import mapping_under
+from alignup.machine.loaded import EXTRA_KEYS, mapping_under
+from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node.inputs import (
-    check_container,
     check_keys,
-    checked_config,
-    checked_inventory,
-    checked_machine,
-    copied_provider,
     has_policy,
     is_set,
-    labelled,
-    node_labels,
     node_object_of,
     own_policies,
-    pairing_of,
     plugins_of,
     policy_of,
     version_of,
@@ -54,10 +48,7 @@ if TYPE_CHECKING:
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
     from alignup.kubelet.read import KubeletOptions
-    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.cpuset import CPUSet
-    from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
     from alignup.node.explain.explanation import Explanation
     from alignup.node.resize import Resize
     from alignup.providers.devices.inventory import DevicePlugin, Preference
@@ -120,15 +111,22 @@ class Node:
         beyond_kubelet: bool = False,
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
-        self.machine = checked_machine(machine).disjoint()
-        self.config = checked_config(config, kubelet_version)
+        self.machine = _checked_machine(machine).disjoint()
+        self.config = _checked_config(config, kubelet_version)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
-            self.config = labelled(self.config, self.labels, single_numa_node_exclusive)
+            from alignup.koordinator.effective import check_default_exclusive, labelled_config  # noqa: PLC0415  # as below
+
+            check_default_exclusive(single_numa_node_exclusive, "singleNUMANodeExclusive")
+            self.config = labelled_config(self.config, self.labels)
         policy, profile = policy_of(self.config, self.machine), self.config.profile
-        inventory = checked_inventory(devices or {}, self.machine)
-        pairing = pairing_of(self.machine, pair)
+        inventory = _checked_inventory(devices or {}, self.machine)
+        pairing = None
+        if pair:
+            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes need it
+
+            pairing = Pairing(self.machine, read_pairs(pair))
         self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing) if inventory else None
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = (
@@ -149,7 +147,8 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
-        self.node_object = decode_node_object(node_object) if isinstance(node_object, Mapping) else node_object
+        found = node_object_of({"nodeObject": node_object}) if isinstance(node_object, Mapping) else node_object
+        self.node_object = found
         self.beyond_kubelet = beyond_kubelet
         self.whole_verdict = whole_verdict
         """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
@@ -184,6 +183,8 @@ class Node:
         """
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
+        from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
+
         check_keys(data, "a node")
         loaded, known = machine_with_devices_from_dict(data), node_object_of(data)
         return cls(
@@ -194,7 +195,7 @@ class Node:
             providers=providers,
             observer=observer,
             wrap=wrap,
-            labels=node_labels(mapping_under(data, "labels")) or (known.labels if known else None),
+            labels=decode(mapping_under(data, "labels"), dict[str, str], "labels") or (known.labels if known else None),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
             keep_refused_bindings=is_set(data, "keepRefusedBindings", default=True),
             node_object=known,
@@ -376,24 +377,11 @@ class Node:
             TypeError: a provider of a user takes part that has no method `copy()`.
         """
         with self.manager.lock:
-            other = Node.__new__(Node)
-            other.machine, other.config, other.labels = self.machine, self.config, self.labels
-            other.single_numa_node_exclusive = self.single_numa_node_exclusive
-            other._keeps_bindings = self._keeps_bindings
-            other.node_object, other.whole_verdict = self.node_object, self.whole_verdict
-            other.beyond_kubelet = self.beyond_kubelet
-            other.devices = None if self.devices is None else self.devices.copy()
-            other.cpu = None if self.cpu is None else self.cpu.copy()
-            other.memory = None if self.memory is None else self.memory.copy()
-            other.claims = None if self.claims is None else self.claims.copy()
-            mine = self.devices, self.cpu, self.memory, self.claims
-            others = other.devices, other.cpu, other.memory, other.claims
-            copies = dict(zip(map(id, mine), others, strict=True))
-            providers = [copies.get(id(one)) or copied_provider(one) for one in self.manager.providers]
-            other.manager = self.manager.copy(tuple(map(wrap, providers) if wrap else providers))
-            policies = self._pod_policies
-            other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
-            return other
+            own = {name: getattr(self, name) for name in ("devices", "cpu", "memory", "claims")}
+            copies = {name: one.copy() for name, one in own.items() if one is not None}
+            by_id = {id(own[name]): one for name, one in copies.items()}
+            providers = [by_id.get(id(one)) or _copied_provider(one) for one in self.manager.providers]
+            return self._with(providers, wrap, copies)
 
     @contextmanager
     def scratch(self, wrap: Callable[[HintProvider], HintProvider]) -> Iterator[Node]:
@@ -406,18 +394,23 @@ class Node:
         except TypeError:
             restore = self._bindings()
             try:
-                yield self._lent(wrap)
+                yield self._with(self.manager.providers, wrap, {})
             finally:
                 restore()
         else:
             yield other
 
-    def _lent(self, wrap: Callable[[HintProvider], HintProvider]) -> Node:
-        """Return a node with this node's own providers, wrapped, under a manager of its own."""
+    def _with(
+        self,
+        providers: Sequence[HintProvider],
+        wrap: Callable[[HintProvider], HintProvider] | None,
+        own: Mapping[str, HintProvider],
+    ) -> Node:
+        """Return a node with these providers, wrapped, under a manager of its own; `own` are those with a name."""
         other = Node.__new__(Node)
         for name in Node.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.manager = self.manager.copy(tuple(map(wrap, self.manager.providers)))
+            setattr(other, name, own.get(name, getattr(self, name)))
+        other.manager = self.manager.copy(tuple(map(wrap, providers) if wrap else providers))
         policies = self._pod_policies
         other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
         return other
@@ -552,7 +545,7 @@ class Node:
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            container = check_container(pod, container_name)
+            container = _container_of(pod, container_name)
             if self.memory is not None:
                 self.memory.started(pod, container_name)
             if self.devices is not None and pod.has_shared_pool and container.devices:
@@ -595,3 +588,82 @@ class Node:
             finally:  # a provider may fail to release; the pod is removed all the same
                 if self._pod_policies is not None:
                     self._pod_policies.removed(pod_uid)
+
+
+def _checked_machine(machine: object) -> Machine:
+    """Return the machine, decoded if it is a mapping.
+
+    Raises:
+        InputError: the mapping describes no machine.
+        TypeError: it is something else.
+    """
+    if isinstance(machine, Machine):
+        return machine
+    if isinstance(machine, Mapping):
+        passed_over = [key for key in EXTRA_KEYS if machine.get(key)]
+        if passed_over:
+            warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine")
+        return machine_from_dict(machine)
+    hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
+    raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
+
+
+def _checked_config(config: object, version: KubeletVersion | str | None = None) -> KubeletConfig:
+    """Return the configuration, decoded if it is a mapping; a kubelet's defaults for None.
+
+    Args:
+        config: a configuration, a mapping of its fields, or None.
+        version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
+
+    Raises:
+        InputError: the mapping is no configuration.
+        ConfigError: a kubelet would refuse to start with it.
+        TypeError: it is something else.
+    """
+    if config is None:
+        return KubeletConfig(version=parse_version(version or NEWEST))
+    if isinstance(config, KubeletConfig):
+        return config if version is None else replace(config, version=parse_version(version))
+    if isinstance(config, Mapping):
+        return KubeletConfig.from_dict(config, version=version or NEWEST)
+    hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
+    raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
+
+
+def _checked_inventory(
+    devices: Mapping[str, Sequence[Device | Mapping[str, Any]]], machine: Machine
+) -> Mapping[str, Sequence[Device]]:
+    """Return the devices of each resource, decoded where they are mappings.
+
+    Raises:
+        InputError: a mapping describes no device.
+    """
+    if not any(isinstance(one, Mapping) for found in devices.values() for one in found):
+        return cast("Mapping[str, Sequence[Device]]", devices)
+    return decode_inventory(devices, machine)
+
+
+def _container_of(pod: Pod, name: str) -> Container:
+    """Return the container of a pod that has this name.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = next((one for one in pod.all_containers if one.name == name), None)
+    if found is None:
+        names = ", ".join(one.name for one in pod.all_containers)
+        raise InputError.at("container", f"a container of the pod ({names})", name)
+    return found
+
+
+def _copied_provider(provider: HintProvider) -> HintProvider:
+    """Return the copy of a user's provider.
+
+    Raises:
+        TypeError: it has no method `copy()`.
+    """
+    copy = getattr(provider, "copy", None)
+    if not callable(copy):
+        raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
+    copied: HintProvider = copy()
+    return copied

@@ -7,11 +7,11 @@ from xml.etree.ElementTree import Element
 
 from alignup.errors import ConfigError
 from alignup.node.pictures.boxes import fitted, text_width
-from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
-from alignup.node.pictures.svg import add, picture, svg_text
+from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
+from alignup.node.pictures.svg import add, picture, style, svg_text
 from alignup.replay.report import STRANDED, NodeReport, Report, Use
 from alignup.replay.steps import read_steps, steps_of
-from alignup.replay.timeline import STYLE, timeline
+from alignup.replay.timeline import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def share(value: float | None) -> str:
 
 def comparison_page(reports: Sequence[Report]) -> str:
     """Return the page of several configurations side by side."""
-    parts = [_table(reports).element(), paragraph(f"stranded: {STRANDED}")]
+    parts = [_table(reports), paragraph(f"stranded: {STRANDED}")]
     totals = [(report.configuration, report.total) for report in reports]
     for title, rows, whole in (
         ("Pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals], None),
@@ -64,7 +64,7 @@ def _part(label: str, value: float | None) -> tuple[str, float | None, str]:
     return label, value, share(value)
 
 
-def _table(reports: Sequence[Report]) -> Table:
+def _table(reports: Sequence[Report]) -> Element:
     """Return a line for each report."""
     numbers = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
     rows = []
@@ -73,7 +73,7 @@ def _table(reports: Sequence[Report]) -> Table:
         spread = "-" if total.mean_numa_nodes is None else f"{total.mean_numa_nodes:.2f}"
         counts = (str(total.arrivals), str(total.admitted), str(total.refused), str(total.fitting))
         rows.append((report.configuration or "as configured", *counts, share(total.preferred_share), spread))
-    return Table(("configuration", *numbers), rows, frozenset(numbers))
+    return table(("configuration", *numbers), rows, frozenset(numbers))
 
 
 def replay_page(
@@ -98,16 +98,16 @@ def replay_page(
     parts.append(paragraph("Choose a step; with the keyboard, the arrow keys go from one to the next."))
     if count > len(scenarios):
         parts.append(paragraph(f"the first {len(scenarios)} of {count} scenarios"))
-    rules = STYLE
+    rules = style("timeline")
     for number, scenario in enumerate(scenarios):
         steps = read_steps(steps_of(scenario))
         try:
-            made, style = timeline(number, scenario, steps, kubelet_version)
+            made, more = timeline(number, scenario, steps, kubelet_version)
         except ConfigError as error:
             name = str(scenario.get("name") or f"scenario {number}")
-            made, style = [heading(name), paragraph(f"the kubelet would not start: {error}")], ""
+            made, more = [heading(name), paragraph(f"the kubelet would not start: {error}")], ""
         parts += made
-        rules += style
+        rules += more
     return page("Replay", parts, rules)
 
 
@@ -115,7 +115,7 @@ def _report_parts(report: Report) -> Iterator[Element]:
     """Yield the elements of a report on one configuration."""
     total = report.total
     yield heading("Summary")
-    yield _table([report]).element()
+    yield _table([report])
     if total.reasons:
         yield heading("Refusals")
         for what, counts in (("reason", total.reasons), ("resource", total.resources)):

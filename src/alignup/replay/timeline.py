@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 MOST_STEPS: Final = 400
 """Steps that a timeline shows; it says how many more there are."""
 
-STYLE: Final = """
-.film,.panel{display:none}
-.step{position:fixed;top:0;left:0;opacity:0}
-.strip{line-height:1.75;margin:.5em 0}
-.strip label{display:inline-block;min-width:1.5em;text-align:center;border:1px solid #888;margin:1px;cursor:pointer;
-font-size:12px}
-.strip .refused{background:#222;color:#fff}
-.strip .admitted{background:#dfe8d8}
-.panel label{cursor:pointer;text-decoration:underline;margin-right:1em}
-.panel{min-height:9em}
-.holders span{margin-right:1.2em;white-space:nowrap}
-.holders svg{vertical-align:-3px;margin-right:.3em}
-"""
-
 
 class _Frame(Record):
     """What is to be seen after one step."""
@@ -116,7 +102,7 @@ class _Film(Record, frozen=False):
 def timeline(
     number: int, scenario: Mapping[str, Any], steps: Sequence[Step], kubelet_version: KubeletVersion | str | None = None
 ) -> tuple[list[Element], str]:
-    """Return the elements of a scenario's timeline, and the rules of CSS that it needs besides `STYLE`.
+    """Return the elements of a scenario's timeline, and the rules of CSS that it needs besides `timeline.css`.
 
     Args:
         number: of the scenario in the page.
@@ -181,8 +167,7 @@ def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, An
     if not answer["admitted"]:
         title = f"{name} refused: {answer['reason']}"
         return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
-    table = containers_table(answer["containers"])
-    return _Frame(layers, "✓", "admitted", f"{name} admitted", (table.element(),))
+    return _Frame(layers, "✓", "admitted", f"{name} admitted", (containers_table(answer["containers"]),))
 
 
 def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> None:

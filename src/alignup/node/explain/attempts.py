@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
-from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve
+from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.policy_options import set_options
 from alignup.node.explain.manifests import Manifest, quantity
-from alignup.records import Record, field
+from alignup.records import Record, field, json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -98,27 +98,20 @@ class Attempts(Record, frozen=False):
 
 def fields_of(config: KubeletConfig) -> dict[str, Any]:
     """Return the configuration as fields of a KubeletConfiguration."""
-    reserve, default = config.node_reserve, NodeReserve()
-    fields: dict[str, Any] = {
-        "topologyManagerPolicy": config.topology_manager_policy,
-        "topologyManagerScope": config.topology_manager_scope,
+    reserve = config.node_reserve
+    fields = {
+        **json_fields(config, "topology_manager_policy", "topology_manager_scope", "cpu_manager_policy"),
+        **json_fields(config, "memory_manager_policy"),
+        **json_fields(reserve, "max_pods", "pods_per_core"),
         "topologyManagerPolicyOptions": set_options(config.topology_manager_policy_options),
-        "cpuManagerPolicy": config.cpu_manager_policy,
         "cpuManagerPolicyOptions": set_options(config.cpu_manager_policy_options),
         "reservedSystemCPUs": str(config.reserved_system_cpus),
         "kubeReserved": {name: quantity(name, amount) for name, amount in reserve.amounts.items()},
         "evictionHard": {"memory.available": reserve.eviction_memory or "0"},
-        "maxPods": reserve.max_pods,
-        "podsPerCore": reserve.pods_per_core,
-        "memoryManagerPolicy": config.memory_manager_policy,
         "reservedMemory": [
             {"numaNode": one.numa_node, "limits": {kind: str(size) for kind, size in one.limits}}
             for one in config.reserved_memory
         ],
         "featureGates": dict(config.feature_gates),
     }
-    if reserve.eviction_memory == default.eviction_memory:
-        del fields["evictionHard"]
-    if reserve.max_pods == default.max_pods:
-        del fields["maxPods"]
     return {name: value for name, value in fields.items() if value}

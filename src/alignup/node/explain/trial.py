@@ -128,7 +128,8 @@ class _Notes(Record, frozen=False):
     """What the watched providers have answered so far."""
 
     pod: Pod
-    node: Node | None = None
+    node: Node = field(init=False)
+    """Set before any provider is asked."""
     questions: list[Question] = field(default_factory=list)
     got: dict[str, ContainerAllocation] = field(default_factory=dict)
 
@@ -137,7 +138,6 @@ class _Notes(Record, frozen=False):
         last = self.questions[-1] if self.questions else None
         if last is not None and last.container is container:
             return last
-        assert self.node is not None  # noqa: S101  # set before any provider is asked
         self.note_allocations()
         accounts: dict[str, Account | MemoryAccount] = {}
         for provider in self.node.manager.providers:
@@ -150,7 +150,6 @@ class _Notes(Record, frozen=False):
     def note_allocations(self) -> None:
         """Keep what the containers before were given."""
         node, uid = self.node, self.pod.uid
-        assert node is not None  # noqa: S101  # as above
         for question in self.questions:
             if question.container is not None:
                 name = question.container.name
@@ -163,7 +162,7 @@ class _Watched(RecordingProvider):
 
     __slots__ = ("notes",)
 
-    def __init__(self, provider: HintProvider, notes: _Notes | None = None) -> None:
+    def __init__(self, provider: HintProvider, notes: _Notes) -> None:
         super().__init__(provider)
         self.notes = notes
 
@@ -174,27 +173,26 @@ class _Watched(RecordingProvider):
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Ask the provider and note the answer."""
-        question = self._question(container)
+        question = self.notes.question(container)
         question.hints[self.label] = hints = self.provider.topology_hints(pod, container)
         return hints
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Ask the provider and note the answer."""
-        question = self._question(None)
+        question = self.notes.question(None)
         question.hints[self.label] = hints = self.provider.pod_topology_hints(pod)
         return hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Let the provider allocate, and note if it fails."""
-        assert self.notes is not None  # noqa: S101  # given when it is made
         asked = self.notes.questions
-        question = asked[-1] if asked and asked[-1].container is None else self._question(container)
+        question = asked[-1] if asked and asked[-1].container is None else self.notes.question(container)
         with self._watching(question, pod, container):
             self.provider.allocate(pod, container, affinity)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Let the provider allocate for the pod as a whole, and note if it fails."""
-        with self._watching(self._question(None), pod, None):
+        with self._watching(self.notes.question(None), pod, None):
             allocate_pod(self.provider, pod, affinity)
 
     @contextmanager
@@ -205,7 +203,3 @@ class _Watched(RecordingProvider):
         except AllocationError:
             question.failed, question.failed_accounts = self.label, self.account(pod, container)
             raise
-
-    def _question(self, container: Container | None) -> Question:
-        assert self.notes is not None  # noqa: S101  # given when it is made
-        return self.notes.question(container)

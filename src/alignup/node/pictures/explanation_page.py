@@ -18,7 +18,7 @@ from alignup.node.explain.words import (
     in_common,
     resource_rows,
 )
-from alignup.node.pictures.page import Table, fragment, heading, holders_table, listed, page, paragraph, scrolling
+from alignup.node.pictures.page import fragment, heading, holders_table, listed, page, paragraph, scrolling, table
 from alignup.node.pictures.picture import Scene, draw
 from alignup.records import replace
 
@@ -133,13 +133,13 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     name, cpus, got, missed = CONTAINER_COLUMNS
     got = got if explanation.admitted else f"{got} before the refusal"
     yield heading("Its containers", 3)
-    yield scrolling(Table((name, cpus, got, missed), list(container_rows(explanation))).element())
+    yield scrolling(table((name, cpus, got, missed), list(container_rows(explanation))))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)
     if holdings.containers:
         yield heading("Who holds what", 3)
-        yield scrolling(holders_table(holdings, signs).element())
+        yield scrolling(holders_table(holdings, signs))
 
 
 def _step_parts(step: Step) -> Iterator[Element]:
@@ -147,7 +147,7 @@ def _step_parts(step: Step) -> Iterator[Element]:
     yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
     if step.resources:
         rows = list(resource_rows(step.resources))
-        yield scrolling(Table(RESOURCE_COLUMNS, rows, frozenset(RESOURCE_NUMBERS)).element())
+        yield scrolling(table(RESOURCE_COLUMNS, rows, frozenset(RESOURCE_NUMBERS)))
     else:
         yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")

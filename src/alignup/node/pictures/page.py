@@ -5,73 +5,50 @@ Elements are built with the standard library, which escapes its input; text is m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, tostring
 
 from alignup.node.pictures.boxes import drawable
-from alignup.node.pictures.svg import add
-from alignup.records import Record
+from alignup.node.pictures.svg import add, style
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from alignup.node.holdings import Holdings
     from alignup.node.pictures.overlay import Sign
     from alignup.topology_manager.admission import Admission
 
-_STYLE: Final = """
-body{font:14px/1.45 "Liberation Sans",Arial,Helvetica,sans-serif;color:#111;background:#fff;margin:1.5em}
-h1{font-size:1.4em}h2{font-size:1.15em;margin-top:1.6em}
-table{border-collapse:collapse;margin:.6em 0}
-th,td{text-align:left;padding:.2em .9em .2em 0;vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:anywhere;
-white-space:pre-line}
-th{border-bottom:1px solid #555}
-.number{text-align:right}
-.scrolling{overflow-x:auto}
-.scrolling>svg{max-width:none}
-"""
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()) -> Element:
+    """Return a table of texts; `numbers` are columns that are right-aligned."""
+    made = Element("table")
+    for part, tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
+        parent = add(made, part)
+        for cells in lines:
+            line = add(parent, "tr")
+            for column, text in zip(columns, cells, strict=True):
+                cell = add(line, tag, text)
+                if column in numbers:
+                    cell.set("class", "number")
+    return made
 
 
-class Table(Record):
-    """A table of texts."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: frozenset[str] = frozenset()
-    """The columns that hold numbers, which are aligned at the right."""
-
-    def element(self) -> Element:
-        """Return the table as an HTML element."""
-        made = Element("table")
-        head = add(add(made, "thead"), "tr")
-        for column in self.columns:
-            self._cell(head, "th", column, column)
-        body = add(made, "tbody")
-        for row in self.rows:
-            line = add(body, "tr")
-            for column, text in zip(self.columns, row, strict=True):
-                self._cell(line, "td", column, text)
-        return made
-
-    def _cell(self, line: Element, tag: str, column: str, text: str) -> None:
-        cell = add(line, tag, text)
-        if column in self.numbers:
-            cell.set("class", "number")
+def element(tag: str, text: str) -> Element:
+    """Return an element with a text."""
+    made = Element(tag)
+    made.text = drawable(text)
+    return made
 
 
 def heading(text: str, level: int = 2) -> Element:
     """Return a heading."""
-    made = Element(f"h{level}")
-    made.text = drawable(text)
-    return made
+    return element(f"h{level}", text)
 
 
 def paragraph(text: str) -> Element:
     """Return a paragraph."""
-    made = Element("p")
-    made.text = drawable(text)
-    return made
+    return element("p", text)
 
 
 def listed(texts: Iterable[str]) -> Element:
@@ -89,20 +66,20 @@ def scrolling(element: Element) -> Element:
     return made
 
 
-def page(title: str, parts: Iterable[Element], style: str = "") -> str:
+def page(title: str, parts: Iterable[Element], rules: str = "") -> str:
     """Return a whole page.
 
     Args:
         title: in the browser's tab, and above all else.
         parts: the elements of the body, in order.
-        style: further rules of CSS.
+        rules: further rules of CSS.
     """
     root = Element("html", {"lang": "en"})
     head = add(root, "head")
     add(head, "meta", charset="utf-8")
     add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
     add(head, "title", title)
-    add(head, "style").text = _STYLE + style
+    add(head, "style").text = style("page") + rules
     body = add(root, "body")
     body.append(heading(title, 1))
     body.extend(parts)
@@ -116,14 +93,14 @@ def fragment(parts: Iterable[Element]) -> str:
     return tostring(root, encoding="unicode", method="html")
 
 
-def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Table:
+def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
     """Return what each container got.
 
     Args:
         containers: by name, as `Admission.to_dict` has them.
     """
     rows = [_container_row(name, got) for name, got in containers.items()]
-    return Table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
+    return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
 
 
 def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
@@ -146,18 +123,17 @@ def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Table:
+def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
     """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
     rows = [
         (signs[one.pod_uid].text if one.pod_uid in signs else "-", one.pod, one.container, *one.cells("; "))
         for one in holdings.containers
     ]
-    return Table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
+    return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
 
 
 def admission_html(admission: Admission) -> str:
     """Return the verdict, and what each container got or why the pod was refused."""
     if not admission.admitted:
         return fragment([paragraph(f"✗ refused: {admission.reason}"), paragraph(admission.message)])
-    table = containers_table(admission.to_dict()["containers"])
-    return fragment([paragraph("✓ admitted"), table.element()])
+    return fragment([paragraph("✓ admitted"), containers_table(admission.to_dict()["containers"])])

@@ -21,7 +21,7 @@ from alignup.node.pictures.overlay import (
     reserved_layer,
     signs_of,
 )
-from alignup.node.pictures.page import Table, heading, page, paragraph, scrolling
+from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.node.pictures.svg import box_layers, picture, svg_document
 from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted, short_bytes
@@ -149,7 +149,7 @@ def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) ->
         sockets = CPUSet({core.socket for core in node.cores})
         cells = (str(sockets), f"{len(node.cores)}", f"{len(cpus)}", str(cpus).replace(",", ", "))
         rows.append((f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-"))
-    yield Table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"})).element()
+    yield table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
     if devices:
         yield heading("Devices")
         rows = [
@@ -157,12 +157,12 @@ def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) ->
             for resource, found in sorted(devices.items())
             for one in found
         ]
-        yield Table(("resource", "device", "NUMA nodes", "healthy"), rows).element()
+        yield table(("resource", "device", "NUMA nodes", "healthy"), rows)
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
         yield heading("Distances")
         ids = [str(numa_id) for numa_id in machine.numa_node_ids]
         rows = [(str(node.id), *map(str, node.distances)) for node in machine.numa_nodes]
-        yield scrolling(Table(("from \\ to", *ids), rows, frozenset(ids)).element())
+        yield scrolling(table(("from \\ to", *ids), rows, frozenset(ids)))
 
 
 def machine_svg(machine: Machine) -> str:

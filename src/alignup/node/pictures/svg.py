@@ -5,42 +5,25 @@ Elements are built with the standard library, which escapes what it is given; te
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from alignup.node.pictures.boxes import CELL_FONT, FONT, HEADER, PADDING, Box, drawable, walk
+from alignup.node.pictures.boxes import CELL_FONT, HEADER, PADDING, Box, drawable, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-_STYLE: Final = f"""
-.au text{{font:{FONT}px "Liberation Sans",Arial,Helvetica,sans-serif;fill:#111}}
-.au .au-label{{font-size:{CELL_FONT}px}}
-.au .au-cell{{font-size:{CELL_FONT}px;paint-order:stroke;stroke:#fff;stroke-width:2px}}
-.au .au-sign{{font-size:{CELL_FONT + 1}px;font-weight:bold;text-anchor:end;paint-order:stroke;stroke:#fff;
-stroke-width:2.5px}}
-.au .au-told{{font-size:{CELL_FONT}px;text-anchor:end}}
-.au .au-title{{font-size:14px;font-weight:bold}}
-.au .au-texts{{pointer-events:none}}
-.au rect{{stroke:#555;stroke-width:1;fill:#fff}}
-.au .au-machine{{stroke:none}}
-.au .au-socket{{fill:#eceff4;stroke:#444}}
-.au .au-node{{fill:#dfe8d8;stroke:#444}}
-.au .au-apart{{fill:#f4f1e8;stroke:#888;stroke-dasharray:4 2}}
-.au .au-l3{{fill:#f7f7f7;stroke:#888}}
-.au .au-core{{fill:#dde1e7;stroke:#999}}
-.au .au-cpu{{fill:#fff;stroke:#999}}
-.au .au-pci{{fill:#e8e8ee;stroke:#999}}
-.au .au-device{{fill:#fff;stroke:#555}}
-.au .au-sick{{fill:#fff;stroke:#b00;stroke-dasharray:2 2}}
-.au .au-held path{{stroke:#444;stroke-width:1}}
-.au .au-subject path{{stroke:#000;stroke-width:2.5}}
-"""
-"""The look of every picture; its classes begin with `au`, since a notebook's page has others."""
-
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
 _UNSEEN: Final = frozenset({"group", "text", "told", "title", "line", "machine"})
+
+
+@cache
+def style(name: str) -> str:
+    """Return the look of a thing; classes of pictures begin with `au`, since a notebook's page has others."""
+    return f"\n{Path(__file__).with_name(f'{name}.css').read_text('utf-8')}"
 
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
@@ -95,7 +78,7 @@ def picture(
     root.set("height", str(height))
     root.set("viewBox", f"0 0 {width} {height}")
     add(root, "title", title)
-    add(root, "style").text = _STYLE
+    add(root, "style").text = style("picture")
     if patterns:
         add(root, "defs").extend(patterns)
     add(root, "rect", width=width, height=height, class_="au-machine")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.overlay import signs_of
-from alignup.node.pictures.page import Table, containers_table, fragment, heading, holders_table, page, paragraph
+from alignup.node.pictures.page import containers_table, fragment, heading, holders_table, page, paragraph, table
 from alignup.node.pictures.picture import Scene, machine_page
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
 
 
 def test_text_is_escaped_and_kept() -> None:
-    table = Table((HOSTILE, "n"), [(HOSTILE, "1")], frozenset({"n"}))
-    seen = read_page(page(HOSTILE, [heading(HOSTILE), paragraph(HOSTILE), table.element()]))
+    made = table((HOSTILE, "n"), [(HOSTILE, "1")], frozenset({"n"}))
+    seen = read_page(page(HOSTILE, [heading(HOSTILE), paragraph(HOSTILE), made]))
 
     assert "script" not in seen.tags
     assert seen.text.count('<script>alert("&amp;")</script>') == 6
@@ -39,20 +39,24 @@ def test_a_fragment_is_no_page() -> None:
     assert fragment([paragraph("<b>")]) == "<div><p>&lt;b&gt;</p></div>"
 
 
+def rows_of(made):
+    return [tuple(cell.text for cell in row) for row in made.iter("tr")][1:]
+
+
 def test_what_a_container_got() -> None:
     admission = used_node(0).admit(pod("new", 2, 1, gpu=1))
-    table = containers_table(admission.to_dict()["containers"])
+    made = containers_table(admission.to_dict()["containers"])
 
-    assert table.rows == [("c0", "0", "yes", "1-2", "memory 1Gi @ 0", "example.com/gpu gpu0")]
+    assert rows_of(made) == [("c0", "0", "yes", "1-2", "memory 1Gi @ 0", "example.com/gpu gpu0")]
 
 
 def test_containers_of_the_shared_pool_hold_nothing() -> None:
     node = used_node(1)
     node.admit({"metadata": {"name": "shared"}, "spec": {"containers": [{"name": "c0"}]}})
     held = holdings_of(node)
-    table = holders_table(held, signs_of(one.pod_uid for one in held.containers if one))
+    made = holders_table(held, signs_of(one.pod_uid for one in held.containers if one))
 
-    assert table.rows == [
+    assert rows_of(made) == [
         ("A", "default/pod-0", "c0", "1", "memory 2Gi on node 0", "example.com/gpu gpu0"),
         ("-", "default/shared", "c0", "shared", "-", "-"),
     ]
