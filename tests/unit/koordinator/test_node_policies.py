@@ -466,7 +466,7 @@ def test_an_unknown_label_is_an_error(label: str) -> None:
 
 
 def test_labels_are_strings() -> None:
-    with pytest.raises(InputError, match=r"expected a string, got 3 at labels\['a'\]"):
+    with pytest.raises(InputError, match=r'expected a string, got 3 at labels\["a"\]'):
         Node.from_dict({"machine": machine_of(2, 2), "labels": {"a": 3}})
 
 
