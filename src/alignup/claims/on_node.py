@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 
 from alignup.claims.allocate import allocate
 from alignup.claims.gates import Gates, gates_of
-from alignup.claims.objects import Cel, Claim, Constraint, Device, DeviceId, Selector, Subrequest
+from alignup.claims.objects import Allocated, Cel, Claim, Constraint, Device, DeviceId, Selector, Subrequest
 from alignup.claims.pools import gather_pools
 from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
