@@ -25,6 +25,7 @@ os.environ.pop("COLUMNS", None)
 
 settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("any load"), max_examples=20 * QUICK)
+settings.register_profile("emulated", settings.get_profile("any load"), max_examples=max(QUICK // 10, 3))
 settings.load_profile("any load")
 
 

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from io import BytesIO
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -37,6 +37,7 @@ from alignup.scheduler.extender_wire import (
     encode_filtered,
     encode_preemption,
     encode_scores,
+    victims_told,
 )
 from alignup.scheduler.members import ExactMember
 
@@ -96,6 +97,7 @@ class _Handlers:
         self._extender.tell(args.pod.metadata, found)
         self._counts.refused.labels("yes").inc(len(found.failed))
         self._counts.refused.labels("no").inc(len(found.unresolvable))
+        await asyncio.sleep(0)  # whole nodes take as long to write
         return encode_filtered(found, args)
 
     async def prioritize(self, args: ExtenderArgs) -> bytes:
@@ -106,12 +108,14 @@ class _Handlers:
     async def preempt(self, args: PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
         budgets = await self._extender.budgets()
-        pod, victims = self._extender.read(args.pod), list(args.victims.items())
-        found: dict[str, tuple[list[str], int | None]] = {}
-        for start in range(0, len(victims), _NODES_AT_ONCE):
-            found |= self._answers.preempt(pod, dict(victims[start : start + _NODES_AT_ONCE]), budgets)
+        pod, nodes = self._extender.read(args.pod), list(args.by_node.items())
+        told: dict[str, Any] = {}
+        for start in range(0, len(nodes), _NODES_AT_ONCE):
+            some = dict(nodes[start : start + _NODES_AT_ONCE])
+            victims = {name: one.uids for name, one in some.items()}
+            told |= victims_told(self._answers.preempt(pod, victims, budgets), some)
             await asyncio.sleep(0)
-        return encode_preemption(found, args.violations)
+        return encode_preemption(told)
 
     async def evaluate(self, args: Batch) -> bytes:
         """Answer `/evaluate`."""

@@ -59,32 +59,29 @@ class _Victim(msgspec.Struct, gc=False):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class _Victims(msgspec.Struct, gc=False):
+class Victims(msgspec.Struct, gc=False):
+    """What the scheduler would evict from a node."""
+
     pods: list[_Victim] | None = msgspec.field(name="Pods", default=None)
     violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+    @property
+    def uids(self) -> list[str]:
+        """The uid of each pod."""
+        return [one.uid or one.metadata.uid for one in self.pods or ()]
 
 
 class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
     """The question of `preempt`."""
 
     pod: PodObject
-    node_name_to_victims: dict[str, _Victims] | None = None
-    node_name_to_meta_victims: dict[str, _Victims] | None = None
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, Victims] | None = None
 
     @property
-    def by_node(self) -> Mapping[str, _Victims]:
+    def by_node(self) -> Mapping[str, Victims]:
         """What the scheduler would evict from each node."""
         return self.node_name_to_meta_victims or self.node_name_to_victims or {}
-
-    @property
-    def victims(self) -> dict[str, list[str]]:
-        """By node, the uids of the pods that the scheduler would evict."""
-        return {name: [one.uid or one.metadata.uid for one in found.pods or ()] for name, found in self.by_node.items()}
-
-    @property
-    def violations(self) -> dict[str, int]:
-        """By node, how many disruption budgets these evictions violate."""
-        return {name: one.violations for name, one in self.by_node.items()}
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -163,7 +160,7 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
     Raises:
         InputError: it is none, or of too many nodes or victims.
     """
-    found = _decoded(data, _PREEMPTION, PreemptionArgs, lambda args: not any(args.victims.values()))
+    found = _decoded(data, _PREEMPTION, PreemptionArgs, lambda args: not any(one.uids for one in args.by_node.values()))
     _check_requests(found.pod)
     counts = [len(one.pods or ()) for one in found.by_node.values()]
     _check_count("nodes", len(counts))
@@ -278,7 +275,7 @@ def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:
     else:
         objects = args.objects
         answer["Nodes"] = {"metadata": {}, "items": [objects[name] for name in found.passed]}
-    return msgspec.json.encode(answer)
+    return _ENCODE(answer)
 
 
 def encode_error(message: str) -> bytes:
@@ -291,16 +288,20 @@ def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
     return msgspec.json.encode(list(map(_HostPriority, names, scores)))
 
 
-def encode_preemption(victims: Mapping[str, tuple[list[str], int | None]], told: Mapping[str, int]) -> bytes:
-    """Return the answer of `preempt`; violations that are not known are those that the scheduler told."""
-    found = {
+def victims_told(victims: Mapping[str, tuple[list[str], int | None]], asked: Mapping[str, Victims]) -> dict[str, Any]:
+    """Return what the answer of `preempt` says of some nodes; violations that are not known are those asked about."""
+    return {
         name: {
             "Pods": [{"UID": uid} for uid in uids],
-            "NumPDBViolations": told.get(name, 0) if violations is None else violations,
+            "NumPDBViolations": asked[name].violations if violations is None else violations,
         }
         for name, (uids, violations) in victims.items()
     }
-    return msgspec.json.encode({"NodeNameToMetaVictims": found})
+
+
+def encode_preemption(told: Mapping[str, Any]) -> bytes:
+    """Return the answer of `preempt`, by node what `victims_told` returns."""
+    return _ENCODE({"NodeNameToMetaVictims": told})
 
 
 def encode_bound(error: str = "") -> bytes:

@@ -392,7 +392,7 @@ def test_the_parts_of_a_question_are_bounded(more) -> None:
 def test_the_number_of_victims_is_bounded() -> None:
     pods = {"Pods": [{"UID": "x"}] * MOST_NAMES}
     question = {"Pod": pod_object("p"), "NodeNameToMetaVictims": {str(number): pods for number in range(5)}}
-    assert len(decode_preemption(json.dumps(question).encode()).victims) == 5
+    assert len(decode_preemption(json.dumps(question).encode()).by_node) == 5
     question["NodeNameToMetaVictims"]["more"] = {"Pods": [{"UID": "y"}]}
     with pytest.raises(InputError, match=f"at most {5 * MOST_NAMES} victims, got {5 * MOST_NAMES + 1}"):
         decode_preemption(json.dumps(question).encode())
