@@ -302,9 +302,9 @@ def check_free(path: Path, where: str) -> None:
         raise InputError(f"cannot serve a socket: {why(error)} at {path}") from error
     if not stat.S_ISSOCK(found):
         kind = _KINDS.get(stat.S_IFMT(found), "a device")
-        raise InputError(f"expected a socket or nothing at {path}, got {kind} at {where}")
+        raise InputError(f"{path} is {kind}, not a socket, at {where}")
     if is_served(path):
-        raise InputError(f"expected a socket that nobody serves, got {str(path)!r} at {where}")
+        raise InputError(f"somebody serves the socket {str(path)!r} already at {where}")
 
 
 def clear(path: Path, where: str) -> None:

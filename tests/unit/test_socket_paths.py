@@ -54,7 +54,7 @@ def test_what_was_left_is_removed(path):
 def test_what_is_no_socket_stays(path, make, kind):
     make(path)
     for work in (clear, check_free):
-        with pytest.raises(InputError, match=f"expected a socket or nothing at {path}, got {kind} at --metrics"):
+        with pytest.raises(InputError, match=f"{path} is {kind}, not a socket, at --metrics"):
             work(path, "--metrics")
     remove(path)
     assert path.lstat()
@@ -62,7 +62,7 @@ def test_what_is_no_socket_stays(path, make, kind):
 
 def test_what_is_served_stays(path):
     with served(path):
-        with pytest.raises(InputError, match=r"expected a socket that nobody serves, got .*a.sock' at --socket"):
+        with pytest.raises(InputError, match=r"somebody serves the socket .*a.sock' already at --socket"):
             clear(path, "--socket")
         remove(path)
         assert path.is_socket()

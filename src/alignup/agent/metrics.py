@@ -141,9 +141,7 @@ def serve_metrics(where: str, registry: CollectorRegistry) -> Callable[[], None]
     except (OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"cannot serve metrics: expected [ADDRESS:]PORT or a path, got {why(error)!r} at {where}"
-        ) from error
+        raise InputError(f"cannot serve metrics at {where}, [ADDRESS:]PORT or a path: {why(error)}") from error
 
 
 class _UnixServer(ThreadingWSGIServer):

@@ -63,7 +63,7 @@ def command(
         _answer_lines(lines, is_selectors=selectors is not None)
         return 0
     if not files or not resources:
-        raise click.UsageError("expected --resources and a CLAIM.yaml or POD.yaml")
+        raise click.UsageError("--resources and a CLAIM.yaml or POD.yaml are needed")
     return _allocate(resources, root, node_object, release, gates, files, as_json=as_json)
 
 
@@ -133,7 +133,7 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     from alignup.claims.read import claims_of_pod
 
     if len(asked.pods) > 1:
-        raise InputError(f"expected the claims of one pod, got those of {len(asked.pods)} pods")
+        raise InputError(f"the claims of one pod are asked for, and {len(asked.pods)} pods are given")
     if asked.pods:
         return claims_of_pod(asked.pods[0], known)
     return (*asked.claims, *asked.templates)

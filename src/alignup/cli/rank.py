@@ -149,7 +149,7 @@ def with_claims(cluster: Cluster, resources: Sequence[str]) -> Cluster:
         InputError: only amounts are known of the nodes.
     """
     if not cluster.nodes:
-        raise InputError("expected nodes as JSON lines with --resources, got NodeResourceTopology objects")
+        raise InputError("--resources needs nodes as JSON lines, not NodeResourceTopology objects")
     known = read_resources(resources)
     for name, node in zip(cluster.names, cluster.nodes, strict=True):
         node.know_claims(known, name=name)

@@ -78,7 +78,7 @@ def read_nodes(
     for complaint in errors:
         warn(f"a node is ignored: {complaint}")
     if not nodes:
-        raise InputError(f"expected at least one node, got none in {source}")
+        raise InputError(f"no nodes in {source}")
     return nodes
 
 
@@ -98,7 +98,7 @@ class NodeReader:
             admission = node.admit(pod_from_manifest(manifest))
             if not admission.admitted:
                 raise InputError(
-                    f"expected pods that the node admits in their order, got {admission.reason} "
+                    f"the node does not admit its own pods in their order: {admission.reason} "
                     f"({admission.message}) at pods[{index}]"
                 )
         return wire.name, node

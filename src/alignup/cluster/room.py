@@ -221,7 +221,7 @@ def plan_room(
         InputError: the cluster knows amounts only, or a pod is there already.
     """
     if not cluster.nodes:
-        raise InputError("expected a cluster made from nodes, got one of amounts only")
+        raise InputError("the cluster knows amounts only: make it from nodes")
     there = {one.uid for node in cluster.nodes for one in node.pods}
     for pod in pods:
         if pod.uid in there:

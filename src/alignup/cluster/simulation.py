@@ -288,7 +288,7 @@ class Simulation:
         rebalance: float | None = None,
     ) -> None:
         if not cluster.nodes:
-            raise InputError("expected a cluster made from nodes, got one of amounts only")
+            raise InputError("the cluster knows amounts only: make it from nodes")
         if attempts < 1:
             raise InputError.at("attempts", "at least one attempt", attempts)
         self.cluster = cluster

@@ -143,7 +143,7 @@ class DevicePlugins:
         """
         provider = node.devices
         if provider is None:
-            raise InputError("expected a node with a device provider, got one that was made without an inventory")
+            raise InputError("the node has no device provider: it was made without an inventory")
 
         def update(resource: str, devices: tuple[Device, ...]) -> None:
             known, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)

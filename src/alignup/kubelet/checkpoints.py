@@ -106,7 +106,7 @@ def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T
         InputError: it is no JSON, or not of this shape.
     """
     if not data.strip():
-        raise InputError(f"expected {what}, got an empty file at {source}")
+        raise InputError(f"expected {what}, but the file is empty at {source}")
     value: object = decode_json(data, what, source)
     with errors_in(source):
         return decode(value, kind)

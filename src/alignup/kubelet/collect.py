@@ -93,7 +93,7 @@ def collect(
     """
     found = dict(_kubelet_files(files, config, config_dir))
     if not found.keys() & {CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST}:
-        raise InputError(f"expected files of a kubelet, got none at {files.source}")
+        raise InputError(f"no files of a kubelet at {files.source}")
     for path, given in ((PODS, pods), (NODE, node)):
         document: Any = given
         if document is None and (data := files.read(path)) is not None:

@@ -77,7 +77,7 @@ def _texts(
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:
-            raise InputError(f"expected the configuration of the kubelet, got no file at {files.place(named)}")
+            raise InputError(f"the configuration of the kubelet is missing: no file at {files.place(named)}")
     if config_dir is not None:
         for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
             yield str(path), _given(path)
@@ -95,7 +95,7 @@ def _given(path: Path) -> bytes:
         return read_file(path)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise InputError(f"expected a KubeletConfiguration, got {why!r} at {path}") from error
+        raise InputError(f"cannot read the KubeletConfiguration at {path}: {why}") from error
 
 
 def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

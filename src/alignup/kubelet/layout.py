@@ -95,13 +95,13 @@ class FolderFiles:
         try:
             real = found.resolve(strict=True)
             if not real.is_relative_to(top.resolve()):
-                raise InputError(f"expected a file of the node, got a link to {str(real)!r} at {found}")
+                raise InputError(f"{found} leads out of the node's files, to {str(real)!r}")
             return read_file(real)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RuntimeError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"expected a readable file, got {why.lower()!r} at {found}") from error
+            raise InputError(f"cannot read {found}: {why.lower()}") from error
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, sorted; none if there is no such folder."""
@@ -111,7 +111,7 @@ class FolderFiles:
             return ()
         except OSError as error:
             why = (error.strerror or "").lower()
-            raise InputError(f"expected a readable folder, got {why!r} at {self.place(path)}") from error
+            raise InputError(f"cannot read the folder {self.place(path)}: {why}") from error
 
 
 def read_file(path: Path) -> bytes:
@@ -126,14 +126,14 @@ def read_file(path: Path) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"expected a plain file, got something else at {path}")
+            raise InputError(f"{path} is not a plain file")
         data = b""
         while len(data) <= _MOST_BYTES and (chunk := os.read(descriptor, max(_CHUNK, status.st_size + 1))):
             data += chunk
     finally:
         os.close(descriptor)
     if len(data) > _MOST_BYTES:
-        raise InputError(f"expected a file of up to {_MOST_BYTES} bytes, got more at {path}")
+        raise InputError(f"{path} is larger than {_MOST_BYTES} bytes")
     return data
 
 

@@ -93,7 +93,7 @@ def machine_of(files: NodeFiles) -> Machine:
     """
     kernel = files.kernel
     if kernel is None:
-        raise InputError(f"expected a folder sys that describes the machine, got none at {files.source}")
+        raise InputError(f"no folder sys, which describes the machine, at {files.source}")
     return describe(kernel)
 
 
@@ -129,7 +129,7 @@ def read_records(
             state = state.named(ids)
     listed, allocatable = find_answers(files)
     if state.is_empty and not configuration.source and listed is None:
-        raise InputError(f"expected files of a kubelet, got none at {files.source}")
+        raise InputError(f"no files of a kubelet at {files.source}")
     return NodeRecords(
         files, version, configuration, state, pods, listed, allocatable, node_object, allocated, newer_release(told)
     )

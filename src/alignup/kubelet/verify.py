@@ -160,8 +160,8 @@ def verify(
     running = {process.pid: process for process in processes}
     for pid in pids:
         if pid not in running or pid not in seats:
-            why = "one that does not run" if pid not in running else "one that is in none"
-            raise InputError(f"expected processes of containers or leases, got {why}: {pid}")
+            why = "does not run" if pid not in running else "belongs to no container and to no lease"
+            raise InputError(f"process {pid} {why}")
     found: list[Misplaced] = []
     for pid in list(pids) or sorted(seats.keys() & running.keys()):
         found += _misplaced(root, running[pid], seats[pid])

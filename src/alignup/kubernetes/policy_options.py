@@ -168,7 +168,7 @@ def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicy
     flags = {name: _flag(options, name, where) for name in CPU_OPTIONS}
     for one, other in _EXCLUSIVE:
         if flags[one] and flags[other]:
-            raise ConfigError(f"expected at most one of {one} and {other}, got both at {where}")
+            raise ConfigError(f"{one} and {other} exclude each other at {where}")
     return CpuOptions(**{name.replace("-", "_"): value for name, value in flags.items()})
 
 

@@ -133,7 +133,7 @@ class AgentSource:
         try:
             name.encode()
         except UnicodeEncodeError:  # no lease has such a name
-            raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`") from None
+            raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`") from None
         lease = self._ask(Release(name, force), Done, self._patience).lease
         if lease is None:
             raise InputError("the agent did not say which lease was released")
@@ -156,7 +156,9 @@ class AgentSource:
         if isinstance(reply, Failed):
             raise InputError(reply.detail)
         if not isinstance(reply, kind):
-            raise InputError(f"expected another reply of the agent, got {type(reply).__name__} at {self._path}")
+            raise InputError(
+                f"the agent at {self._path} answered with {type(reply).__name__}, which does not fit the request"
+            )
         return reply
 
     def _exchange(self, request: Request, limit: float | None, patience: float) -> Reply:

@@ -162,7 +162,7 @@ def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
 
 def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
     why = (error.strerror or "an error").lower()
-    return AllocationError(f"expected the kernel to let this process use CPUs {cpus}, got {why!r}")
+    return AllocationError(f"cannot bind this process to CPUs {cpus}: {why}")
 
 
 def _system_calls() -> tuple[int, int] | None:

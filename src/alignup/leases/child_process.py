@@ -305,7 +305,7 @@ def _mount(mounts: Sequence[Mount]) -> None:
         why = str(error)
     except OSError as error:
         words = (error.strerror or "an error").lower()
-        why = f"expected to mount what a device plugin asks for, got {words!r} at {error.filename}"
+        why = f"cannot mount what a device plugin asks for: {words} at {error.filename}"
     else:
         return
     _say(f"refused: {why}; --no-mounts leaves it to the command")

@@ -145,7 +145,7 @@ def check_release(lease: LeaseRecord | None, name: str, *, force: bool) -> tuple
         AllocationError: there is none, or its process runs, or may run, and `force` is not given.
     """
     if lease is None:
-        raise AllocationError(f"expected the name of a lease, got {name!r}: see `alignup ps`")
+        raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`")
     alive = lease_liveness(lease)
     if not force and alive is not Liveness.GONE:
         state = (

@@ -144,7 +144,7 @@ def check_machine(table: LeaseTable, machine: MachineIdentity, where: Path) -> N
     """
     if table.leases and table.machine is not None and table.machine.fingerprint != machine.fingerprint:
         raise InputError(
-            f"expected leases of this machine ({machine.description}), got leases of another one "
+            f"the leases are not of this machine ({machine.description}) but of another one "
             f"({table.machine.description}) held by {holders(table.leases)} at {where}; "
             "use --state to keep this machine's leases elsewhere"
         )
@@ -224,7 +224,7 @@ def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
 def _check_note(text: bytes, path: Path) -> None:
     """Reject a file that is somebody's work and no lock: it would be written over."""
     if text and not _NOTE.fullmatch(text):
-        raise InputError(f"expected a lock file of alignup or none, got another file at {path}")
+        raise InputError(f"{path} is no lock file of alignup")
 
 
 def _wait(descriptor: int, path: Path, tell: Callable[[str], None] | None) -> None:
@@ -419,15 +419,13 @@ class LeaseFile:
         if text is None:
             return _Found(LeaseTable())
         if len(text) > _LARGEST:
-            raise InputError(f"expected a file of leases of up to {_LARGEST} bytes, got more at {self.path}")
+            raise InputError(f"the file of leases {self.path} is larger than {_LARGEST} bytes")
         try:
             return _Found(decode_table(text, str(self.path)), checksum(text))
         except DamagedError as damage:
             if is_lease_text(text) or self.path == default_state():
                 return _Found(LeaseTable(), damage=damage, text=text)
-            raise InputError(
-                f"expected a file of leases or none, got another file at {self.path}; it is left as it is"
-            ) from None
+            raise InputError(f"{self.path} is no file of leases; it is left as it is") from None
 
     def _write(self, table: LeaseTable, lock: Lock) -> None:
         text = encode_table(table)

@@ -118,7 +118,7 @@ class Lease:
 
     def _check_held(self) -> None:
         if not self._is_held:
-            raise AllocationError(f"expected a lease that is held, got {self.name!r}, which was released")
+            raise AllocationError(f"lease {self.name!r} was released")
 
     def __enter__(self) -> Self:
         self._check_held()

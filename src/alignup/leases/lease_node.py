@@ -109,7 +109,7 @@ class LeaseNode:
             InputError: a device id comes twice, or the node was made without any resource.
         """
         if self._node.devices is None:
-            raise InputError("expected a node that was made with resources of devices, got one without")
+            raise InputError("the node was made without any device resource")
         self._node.devices.update(resource, devices, preference)
         self._inventory[resource] = devices
 
@@ -405,12 +405,12 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     for other in leases:
         twice = other.cpus & part.cpus
         if twice:
-            raise AllocationError(f"expected {number} to be free, got CPUs {twice} in use by '{id_words(other.id)}'")
+            raise AllocationError(f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'")
         for resource, ids in part.devices.items():
             both = sorted(set(ids) & set(other.devices.get(resource, ())))
             if both:
                 got = f"{resource} {', '.join(both)}"
-                raise AllocationError(f"expected {number} to be free, got {got} in use by '{id_words(other.id)}'")
+                raise AllocationError(f"{number} is not free: {got} in use by '{id_words(other.id)}'")
 
 
 def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:

@@ -146,7 +146,7 @@ class Users:
         ]
         for what, amount, most in wanted:
             if most is not None and amount > most:
-                raise AllocationError(f"expected up to {most} {what} of one user, got {amount}")
+                raise AllocationError(f"{amount} {what} are more than the {most} that one user may have")
 
     def _forget_idle(self, uid: int) -> None:
         held = self._holdings[uid]
@@ -229,7 +229,7 @@ class Ledger:
             try:
                 self._node.adopt(lease)
             except AllocationError as error:
-                raise InputError(f"expected leases that share nothing, got {lease.name!r}: {error}") from None
+                raise InputError(f"lease {lease.name!r} shares with others what it has alone: {error}") from None
             self._note(lease)
             if are_new:
                 self._entries.append(Given(lease))
@@ -545,9 +545,7 @@ def _free_name(held: _Holdings, wanted: str, made_up: str) -> str:
     if wanted:
         if wanted in names:
             other = held.leases[names[wanted]]
-            raise AllocationError(
-                f"expected a name that is not in use, got {wanted!r}, held by pid {other.process.pid}"
-            )
+            raise AllocationError(f"the name {wanted!r} is in use by process {other.process.pid}")
         return wanted
     name, number = made_up, 1
     while name in names:

@@ -172,9 +172,7 @@ def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | Non
     if memory_nodes is None:
         memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
-        raise InputError(
-            f"expected CPUs of a NUMA node among those that this process may use, got {CPUSet.from_int(cpus)}"
-        )
+        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and none of them is in a NUMA node")
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
     return replace(machine, numa_nodes=tuple(_cut(node, cpus, memory_nodes) for node in machine.numa_nodes))

@@ -57,7 +57,7 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     needed = []
     for mount in listed:
         if not os.path.exists(mount.host_path):  # noqa: PTH110  # of text
-            raise InputError(f"expected what a device plugin names to be there, got nothing at {mount.host_path}")
+            raise InputError(f"a device plugin names {mount.host_path}, where nothing is")
         target = posixpath.normpath(mount.container_path)
         if mount.read_only or target != posixpath.normpath(mount.host_path):
             needed.append(Mount(target, mount.host_path, mount.read_only))
@@ -132,9 +132,7 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
         missing.append(below)
     if above not in covers:
         if above == "/":
-            raise InputError(
-                f"expected a path of a device plugin in a folder that is there, got {mount.container_path}"
-            )
+            raise InputError(f"no folder holds the path {mount.container_path} of a device plugin")
         _cover(above)
         covers.append(above)
     *folders, last = reversed(missing)
@@ -209,7 +207,7 @@ def _make_read_only(path: str, flags: int = 0, propagation: int = 0) -> None:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        raise InputError(f"expected Linux 5.12 to make mounts read-only, got an older one at {path}") from None
+        raise InputError(f"mounts can be made read-only from Linux 5.12 on, and this one is older: {path}") from None
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -244,4 +244,4 @@ def _part_of_launcher(environment: Mapping[str, str]) -> str:
         if rank in environment and size in environment:
             return f"{environment[rank]}/{environment[size]}"
     names = ", ".join(f"{rank} and {size}" for rank, size in _LOCAL_RANKS)
-    raise InputError(f"expected a launcher's environment for --part auto ({names}), got none of them")
+    raise InputError(f"--part auto needs a launcher's environment ({names}), and none is set")

@@ -129,9 +129,9 @@ def read_archive(
         raise type(error)(f"{error} at {source}") from None
     # ValueError: numbers in headers that are none
     except (tarfile.TarError, ValueError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"expected {what}, got a file that is damaged or no archive at {source}") from error
+        raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
     except OSError as error:
-        raise InputError(f"expected {what}, got {error.strerror or str(error)!r} at {source}") from error
+        raise InputError(f"cannot read {what} at {source}: {(error.strerror or str(error)).lower()}") from error
 
 
 def _unpacked(path: Path, what: str) -> bytes:
@@ -154,7 +154,7 @@ def _unpacked(path: Path, what: str) -> bytes:
         while unpacked.tell() <= _MAX_UNPACKED and (chunk := opened.read(_CHUNK)):
             unpacked.write(chunk)
     if unpacked.tell() > _MAX_UNPACKED:
-        raise InputError(f"expected {what} of up to {_MAX_UNPACKED} bytes, got more")
+        raise InputError(f"{what} may have up to {_MAX_UNPACKED} bytes, and this has more")
     return unpacked.getvalue()
 
 

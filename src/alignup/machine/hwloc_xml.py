@@ -66,10 +66,10 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     found = _Found()
     _collect(top, 0, found)
     if not found.cpus:
-        raise InputError(f"expected objects of type PU, got none at {where}")
+        raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
         count = found.cpus.bit_count()
-        raise InputError(f"expected at most {CPU_COUNT_LIMIT} CPUs, got {count} at {where}")
+        raise InputError(f"{count} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
     cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
@@ -102,13 +102,13 @@ def parse_xml(data: bytes, where: str) -> Element:
     depth = 0
 
     def refuse(*_: object) -> NoReturn:
-        raise InputError(f"expected a document without entities of its own, got one that declares some at {where}")
+        raise InputError(f"entities of a document's own are not read at {where}")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MAX_DEPTH:
-            raise InputError(f"expected up to {_MAX_DEPTH} levels of objects, got more at {where}")
+            raise InputError(f"objects are nested more than {_MAX_DEPTH} levels deep at {where}")
         builder.start(tag, attributes)
 
     def end(tag: str) -> None:
@@ -123,7 +123,7 @@ def parse_xml(data: bytes, where: str) -> Element:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise InputError(f"expected XML that is well formed, got {str(error)!r} at {where}") from error
+        raise InputError(f"XML is not well formed: {error} at {where}") from error
     return builder.close()
 
 

@@ -68,7 +68,7 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
             data = file.read(_MAX_FILE + 1)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise InputError(f"expected a file with a machine, got {error.strerror!r} at {source}") from error
+        raise InputError(f"cannot read the machine at {source}: {(error.strerror or str(error)).lower()}") from error
     if len(data) > _MAX_FILE:
         raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
     from alignup.machine.archive import is_archive  # noqa: PLC0415  # see the module

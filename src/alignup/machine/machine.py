@@ -305,7 +305,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
 
     wire = decode(data, MachineWire, where)
     if not any(node.cores for node in wire.numa_nodes):
-        raise InputError(f"expected at least one CPU, got a machine with no CPUs at {where}.numaNodes")
+        raise InputError(f"the machine has no CPUs at {where}.numaNodes")
     _check_cpus(wire, where)
     order = sorted(range(len(wire.numa_nodes)), key=lambda index: wire.numa_nodes[index].id)
     ids = [wire.numa_nodes[index].id for index in order]

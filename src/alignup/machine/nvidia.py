@@ -72,7 +72,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
             named = [_driver_node(library, handle) for handle in handles]
             pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
-            raise InputError(f"expected NVIDIA's driver to describe its GPUs, got {str(error)!r}") from error
+            raise InputError(f"NVIDIA's driver cannot describe its GPUs: {error}") from error
     known = {_address(device.address): device for device in machine.pci_devices}
     devices = []
     for uuid, node, bus in zip(uuids, named, buses, strict=True):
@@ -99,7 +99,7 @@ def _session(library: Any) -> Iterator[None]:
     try:
         library.nvmlInit()
     except library.NVMLError as error:
-        message = f"expected NVIDIA's driver, got {str(error)!r}: is it installed and loaded on this machine?"
+        message = f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
         raise InputError(message) from error
     try:
         yield

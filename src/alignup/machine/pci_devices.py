@@ -87,7 +87,7 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
     for selector in selectors:
         chosen = [device for device in machine.pci_devices if selector.selects(device)]
         if not chosen:
-            raise InputError(f"expected a PCI device for {selector.resource}, got none that matches {selector}")
+            raise InputError(f"no PCI device matches {selector} for {selector.resource}")
         for device in chosen:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"

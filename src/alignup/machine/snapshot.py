@@ -34,7 +34,7 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     check_suffix(path, "the name of the snapshot")
     files = list(find_kernel_files(DirectoryTree(root)))
     if not files:
-        raise InputError(f"expected kernel files to pack, got none at {os.fspath(root)}")
+        raise InputError(f"no kernel files to pack at {os.fspath(root)}")
     packed = ((name, text.encode("ascii", "replace")) for name, text in files)
     write_archive(path, packed, "a snapshot")
     return len(files)
@@ -52,7 +52,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
     tree = kernel_tree(read_archive(path, _TOPS, kernel_file_size, is_pci_link), source)
     if tree is None:
         raise InputError(
-            f"expected a snapshot with files of sys and proc, got none at {source}; "
+            f"no files of sys and proc in the snapshot {source}; "
             "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
         )
     return tree

@@ -103,7 +103,7 @@ def read_topologies(
     for complaint in errors:
         warn(f"an object is ignored: {complaint} in {where}")
     if not found:
-        raise InputError(f"expected at least one {_KIND}, got none in {where}")
+        raise InputError(f"no {_KIND} in {where}")
     return _with_releases(found, nodes, where) if nodes else found
 
 
@@ -182,7 +182,7 @@ def _bytes(name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise InputError(f"expected a readable file, got {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+        raise InputError(f"cannot read {name!r}: {os.strerror(error.errno or 0).lower()}") from error
 
 
 def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:

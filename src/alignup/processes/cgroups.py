@@ -62,7 +62,7 @@ class Cgroups:
             if is_new and not is_cgroup:
                 place.rmdir()
         if not is_cgroup:
-            raise InputError(f"expected a cgroup of version 2, got another folder at {place}")
+            raise InputError(f"{place} is not a cgroup of version 2")
 
     def enclose(self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None) -> str:
         """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
@@ -193,14 +193,14 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
         mounts = (proc / "self" / "mountinfo").read_text("utf-8", "replace").splitlines()
     own = next((line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED)), None)
     if own is None:
-        raise InputError("expected cgroups of version 2, got none")
+        raise InputError("this process is in no cgroup of version 2")
     for mount in mounts:
         fields = mount.split()
         # outside of this process's cgroup namespace it starts with /..
         if fields[fields.index("-") + 1] == _TYPE and ".." not in own.split("/"):
             with suppress(ValueError):
                 return Path(fields[_POINT]) / PurePosixPath(own).relative_to(fields[_ROOT])
-    raise InputError(f"expected cgroups of version 2 to be mounted, got no such mount that shows {own}")
+    raise InputError(f"no mount of cgroups of version 2 shows {own}")
 
 
 class CgroupWatch:

@@ -96,9 +96,9 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
         fields = _stat(pid, proc)
     except OSError as error:
         why = (error.strerror or "an error").lower()
-        raise InputError(f"expected to read about process {pid} in {proc}, got {why!r}") from error
+        raise InputError(f"cannot read about process {pid} in {proc}: {why}") from error
     if fields is None:
-        raise InputError(f"expected a process {pid} in {proc}, got none: is {proc} mounted?")
+        raise InputError(f"no process {pid} in {proc}: is {proc} mounted?")
     return ProcessIdentity(
         pid=pid,
         start_time=int(fields[_START_TIME]),

@@ -96,13 +96,13 @@ class ProcessWatch:
                 )
             process = found
         if not runs_here(process):
-            raise InputError(f"expected a process that runs, got pid {process.pid}, which has ended")
+            raise InputError(f"process {process.pid} has ended")
         try:
             owner = os.stat(f"/proc/{process.pid}").st_uid  # noqa: PTH116  # many times a second
         except FileNotFoundError:
             owner = uid  # it has just ended, and so will its lease
         if uid not in {0, owner}:
-            raise InputError(f"expected a process of user {uid}, got pid {process.pid} of user {owner}")
+            raise InputError(f"process {process.pid} belongs to user {owner}, not to user {uid}")
         # it runs, and began when it was said to: all else is as for every process of this namespace
         return msgspec.structs.replace(self._me, pid=process.pid, start_time=process.start_time)
 

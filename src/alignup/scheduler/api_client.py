@@ -96,7 +96,7 @@ def object_path(collection: str, name: str, *parts: str) -> str:
         ApiError: no object can have the name, and in a path it would mean another one.
     """
     if name in {"", ".", ".."}:
-        raise ApiError(f"expected the name of an object, got {name!r} in {collection}", _FAILED)
+        raise ApiError(f"{name!r} cannot be the name of an object in {collection}", _FAILED)
     return "/".join((collection, quote(name, safe="", errors="surrogateescape"), *parts))
 
 
@@ -209,7 +209,7 @@ class Api:
         try:
             settings: dict[str, Any] = await self._configuration.auth_settings()
         except (ConfigException, OSError, ValueError) as error:
-            raise ApiError(f"expected a token, got: {error}") from error
+            raise ApiError(f"cannot read the token: {error}") from error
         found = [one for one in settings.values() if one.get("in") == "header"]
         return {one["key"]: bearer_header(one["value"]) for one in found}
 
@@ -323,7 +323,7 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a wrong file the library raises what its code just meets
-        raise InputError(f"expected credentials in {where}, got: {_words(error)}") from error
+        raise InputError(f"cannot use the credentials in {where}: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:
@@ -372,7 +372,7 @@ async def read_credentials(kubeconfig: str | None, context: str | None = None) -
     _check_server(configuration.host)
     token = bearer_header(configuration.api_key.get(_TOKEN, ""))
     if not token.isprintable():  # which is secret, so that it is not shown
-        raise InputError("expected a token of one line, got one with letters that no header can have")
+        raise InputError("the token has letters that no header can have")
     return configuration, namespace
 
 

@@ -197,7 +197,7 @@ class _Handlers:
         """Check that the caller has shown a certificate, where one is asked for: TLS has verified it."""
         transport = request.transport
         if self._needs_certificate and not (transport and transport.get_extra_info("peercert")):
-            raise web.HTTPForbidden(text="expected a client certificate, got none")
+            raise web.HTTPForbidden(text="a client certificate is needed")
 
 
 class _Reader:
@@ -250,7 +250,7 @@ class _Bodies:
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
             raise web.HTTPUnsupportedMediaType(
-                text=f"expected a body without Content-Encoding, got {one_line(encoding[:_SHOWN_LETTERS])}"
+                text=f"Content-Encoding {one_line(encoding[:_SHOWN_LETTERS])} is not supported"
             )
         if (request.content_length or 0) > LARGEST_QUESTION:
             raise _too_long(request.content_length or 0)
@@ -282,16 +282,15 @@ class _Bodies:
                         raise web.HTTPServiceUnavailable(text="other questions leave no room for this one")
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(
-                text=f"expected a whole body within {_BODY_SECONDS:g} seconds, got a part of it",
-                headers={"Connection": "close"},
+                text=f"the body was not whole within {_BODY_SECONDS:g} seconds", headers={"Connection": "close"}
             ) from error
         except (ConnectionError, web.RequestPayloadError) as error:
-            raise web.HTTPBadRequest(text="expected a whole body, got a part of it") from error
+            raise web.HTTPBadRequest(text="the body ended early") from error
 
 
 def _too_long(length: int) -> web.HTTPException:
     return web.HTTPRequestEntityTooLarge(
-        LARGEST_QUESTION, length, text=f"expected at most {LARGEST_QUESTION} bytes, got {length} or more"
+        LARGEST_QUESTION, length, text=f"the body has {length} bytes or more: at most {LARGEST_QUESTION} are read"
     )
 
 

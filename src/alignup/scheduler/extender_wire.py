@@ -193,7 +193,7 @@ def decode_binding(data: bytes) -> Binding:
 
 def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
     if count > most:
-        raise InputError(f"expected at most {most} {what}, got {count}")
+        raise InputError(f"{count} {what} are more than the {most} allowed")
 
 
 def _check_requests(pod: PodObject) -> None:
@@ -241,7 +241,7 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lac
         try:
             return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
         except _NOT_DECODED:
-            raise InputError(f"expected {expected}, got something else: {error}") from error
+            raise InputError(f"expected {expected}: {error}") from error
     with suppress(*_NOT_DECODED):
         return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
     return found

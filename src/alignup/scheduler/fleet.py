@@ -379,7 +379,7 @@ def read_fleet(text: bytes, source: str) -> list[FleetNode]:
     """
     nodes = list(_made(numbered_lines(text, source)))
     if not nodes:
-        raise InputError(f"expected at least one node, got none in {source}")
+        raise InputError(f"no nodes in {source}")
     return nodes
 
 

@@ -28,7 +28,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
             one mapping, or expands by aliases beyond measure.
     """
     if len(text) > TEXT_LIMIT:
-        raise InputError(f"expected at most {TEXT_LIMIT} bytes, got {len(text)} or more in {source}")
+        raise InputError(f"{source} has {len(text)} bytes or more: at most {TEXT_LIMIT} are read")
     try:
         if isinstance(text, bytes):
             characters = text.decode("utf-8-sig")
@@ -36,7 +36,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
             characters = text.removeprefix("\ufeff")
             characters.encode()  # a str may hold surrogates; what was decoded cannot
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise InputError(f"expected UTF-8, got {error.reason} at offset {error.start} of {source}") from None
+        raise InputError(f"not UTF-8: {error.reason} at offset {error.start} of {source}") from None
     if characters.lstrip().startswith("{"):
         found = _json_documents(characters)
         if found:

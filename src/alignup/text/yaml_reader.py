@@ -143,7 +143,7 @@ def read_yaml(text: str, source: str) -> list[object]:
         while loader.check_data():  # type: ignore[no-untyped-call]  # the stubs miss it
             documents.append(loader.get_data())
         if "&" in text and any(_expands(document) for document in documents):
-            raise InputError(f"expected aliases that add little, got ones that expand beyond measure in {source}")
+            raise InputError(f"aliases expand beyond measure in {source}")
     except yaml.YAMLError as error:
         raise InputError(f"expected YAML or JSON, but {_problem(error)} of {source}") from None
     finally:

@@ -117,7 +117,7 @@ def test_one_agent_only(file, ownership):
 
 def test_leases_of_another_machine_stay_where_they_are(file, socket, ownership):
     put(file, leasing.record("one"))
-    with pytest.raises(InputError, match=r"expected leases of this machine \(b\), got leases of another one"):
+    with pytest.raises(InputError, match=r"the leases are not of this machine \(b\) but of another one"):
         ownership.take_over(MachineIdentity("other", "b"), socket, pytest.fail)
     assert [lease.name for lease in file.read().leases] == ["one"]
     assert file.agent() == ""

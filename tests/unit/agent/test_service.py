@@ -201,7 +201,7 @@ def test_users_give_back_and_release_what_is_theirs():
             for request in (GiveBack(f"{1:016}"), GiveBack("none")):
                 assert one.send(request, ANN)[0] == [Done()]
             (refused,) = one.send(Release("n", force=True), ANN)[0]
-            assert "expected the name of a lease, got 'n'" in refused.detail
+            assert "no lease has the name 'n'" in refused.detail
             (refused,) = one.send(Release("n"))[0]
             assert f"held by pid {os.getpid()}, which is running; --force" in refused.detail
             assert [type(reply) for reply in one.send(List(), ANN)[0]] == [Leases]

@@ -100,7 +100,7 @@ def test_wrong_values_in_a_kubeconfig_are_one_line(alignup, write, cluster, user
             "users": [{"name": "u", "user": user}],
         },
     )
-    assert alignup("extender", "--kubeconfig", path).complains(f"expected credentials in {path}, got: ")
+    assert alignup("extender", "--kubeconfig", path).complains(f"cannot use the credentials in {path}: ")
 
 
 def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:

@@ -64,7 +64,7 @@ def test_a_name_that_nobody_has_is_refused(file):
     """Force does not help."""
     done = release(file, "mine", "--force")
     assert done.exit_code == 1
-    assert "expected the name of a lease, got 'mine'" in done.output
+    assert "no lease has the name 'mine'" in done.output
 
 
 def test_several_are_freed_at_once_and_each_that_is_not_is_named(file):

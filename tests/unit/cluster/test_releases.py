@@ -219,7 +219,7 @@ def test_node_objects_that_do_not_help_are_named():
         Cluster.from_node_resource_topologies([api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")])
     with pytest.raises(InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"):
         Cluster.from_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
-    with pytest.raises(InputError, match="expected at least one NodeResourceTopology, got none"):
+    with pytest.raises(InputError, match="no NodeResourceTopology in"):
         Cluster.from_node_resource_topologies([api_node("a", "v1.33.1")])
 
 

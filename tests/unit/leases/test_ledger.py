@@ -218,7 +218,7 @@ def test_leases_that_share_something_are_not_taken_over():
     books = ledger()
     lease = keep(books, "a", cpus=2)
     twin = msgspec.structs.replace(lease, id="b", name="twin")
-    with pytest.raises(InputError, match="expected leases that share nothing, got 'twin'"):
+    with pytest.raises(InputError, match="lease 'twin' shares with others"):
         ledger().restore([lease, twin])
 
 

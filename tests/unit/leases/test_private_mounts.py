@@ -89,7 +89,7 @@ def test_other_paths_and_what_is_read_only_are_needed(host):
     [DeviceAnswer(mounts=(Mount("/x", "/no/such"),)), DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),))],
 )
 def test_what_is_not_there_is_said(answer):
-    with pytest.raises(InputError, match="expected what a device plugin names to be there, got nothing at"):
+    with pytest.raises(InputError, match="a device plugin names .*, where nothing is"):
         needed_mounts(answer)
 
 
@@ -157,7 +157,7 @@ def test_kernels_without_the_call_refuse_what_is_read_only(host):
     """It would stay writable."""
     mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
     refused = privately("echo ran", mount, cwd=host, MOUNT_SETATTR=UNKNOWN_CALL)
-    assert f"expected Linux 5.12 to make mounts read-only, got an older one at {host}" in refused
+    assert f"read-only from Linux 5.12 on, and this one is older: {host}" in refused
     assert "ran" not in refused
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_mounted_is_an_error_that_names_it(host):
     found = privately("true", Mount(str(host / "file"), str(host / "library")))
     assert "NotADirectoryError" in found
     assert str(host / "file") in found
-    assert "expected a path of a device plugin in a folder that is there, got /alignup-test" in privately(
+    assert "no folder holds the path /alignup-test" in privately(
         "true", Mount("/alignup-test", str(host / "file"))
     )
 

@@ -200,7 +200,7 @@ def test_a_document_that_is_too_deep_is_refused():
         ("<topology", "XML that is well formed"),
         ("<html><object/></html>", "a topology with objects in it, got 'html'"),
         ("<topology/>", "a topology with objects in it"),
-        ('<topology><object type="Machine"/></topology>', "objects of type PU, got none at file.xml"),
+        ('<topology><object type="Machine"/></topology>', "no objects of type PU at file.xml"),
         (NEW.replace('local_memory="4096"', 'local_memory="-4"'), "local_memory of an object of type NUMANode"),
         (NEW.replace('depth="3"', 'depth="3" cpuset="1"'), "well formed"),
     ],

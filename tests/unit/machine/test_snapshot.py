@@ -89,7 +89,7 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
     """Nothing is unpacked, so nothing can be written where it should not be."""
     members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
 
-    with pytest.raises(InputError, match=r"files of sys and proc, got none at .*tar czf FILE -C / sys/devices/system"):
+    with pytest.raises(InputError, match=r"no files of sys and proc in the snapshot .*tar czf FILE -C / sys/devices/system"):
         load_snapshot(archive(tmp_path / "evil.tgz", members))
 
 
@@ -104,7 +104,7 @@ def test_an_uncompressed_archive_is_one_too(tmp_path):
 def test_a_file_that_is_no_archive_is_a_clear_error(tmp_path, content):
     (tmp_path / "x.tar.gz").write_bytes(content)
 
-    with pytest.raises(InputError, match=r"expected a snapshot, got .* at .*x\.tar\.gz"):
+    with pytest.raises(InputError, match=r"(expected|cannot read) a snapshot.* at .*x\.tar\.gz"):
         load_snapshot(tmp_path / "x.tar.gz")
 
 
@@ -124,7 +124,7 @@ def test_an_archive_that_is_too_large_is_a_clear_error(tmp_path, monkeypatch):
     path = archive(tmp_path / "x.tgz", server())
     monkeypatch.setattr(archive_module, "_MAX_UNPACKED", 1000)
 
-    with pytest.raises(InputError, match="a snapshot of up to 1000 bytes, got more"):
+    with pytest.raises(InputError, match="a snapshot may have up to 1000 bytes, and this has more"):
         load_snapshot(path)
 
 
@@ -163,7 +163,7 @@ def test_other_suffixes_are_refused_before_anything_is_read(tmp_path):
 
 
 def test_a_root_without_kernel_files_is_refused(tmp_path):
-    with pytest.raises(InputError, match="kernel files to pack, got none"):
+    with pytest.raises(InputError, match="no kernel files to pack"):
         take_snapshot(tmp_path, tmp_path / "machine.tgz")
     assert list(tmp_path.iterdir()) == []
 

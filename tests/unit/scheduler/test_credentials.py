@@ -34,7 +34,7 @@ def refusal(path: object) -> str:
     with pytest.raises(InputError) as caught:
         asyncio.run(connect(str(path)))
     said = str(caught.value)
-    assert said.startswith(f"expected credentials in {path}, got: ")
+    assert said.startswith(f"cannot use the credentials in {path}: ")
     assert "\n" not in said
     return said.partition(", got: ")[2]
 
@@ -137,7 +137,7 @@ def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> Non
         configuration = Configuration(host="http://127.0.0.1:9", api_key={"BearerToken": "t"})
         configuration.refresh_api_key_hook = gone
         api = Api(configuration)
-        with pytest.raises(ApiError, match=r"expected a token, got: .*No such file or directory"):
+        with pytest.raises(ApiError, match=r"cannot read the token: .*No such file or directory"):
             await api.request("GET", NODES)
         await api.close()
 

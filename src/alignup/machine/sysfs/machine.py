@@ -61,11 +61,11 @@ def describe(tree: KernelTree) -> Machine:
     """
     online, offline = cpu_numbers(tree)
     if not online:
-        expected = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0"
-        raise InputError(f"expected {expected}, got none at {tree.source}{_hint(tree)}")
+        missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
+        raise InputError(f"no {missing} at {tree.source}{_hint(tree)}")
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
-        raise InputError(f"expected at most {CPU_COUNT_LIMIT} CPUs that are online, got {count} at {tree.source}")
+        raise InputError(f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at {tree.source}")
     groups = cores(tree, online)
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
@@ -80,7 +80,7 @@ def describe(tree: KernelTree) -> Machine:
         nodes = _numa_nodes(tree, ids, listed, found)
     assigned = union(listed)
     if not assigned:
-        raise InputError(f"expected a NUMA node with CPUs that are online, got none at {tree.source}")
+        raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
     return Machine(
         numa_nodes=tuple(nodes),
         offline_cpus=tuple(bit_numbers(offline)),

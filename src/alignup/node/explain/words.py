@@ -54,11 +54,11 @@ def _places_in_words(names: Sequence[str]) -> str:
 
 
 def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
-    """Return a function that writes amounts of a resource, bytes in one unit."""
+    """Return a function that writes amounts of a resource, bytes in one unit unless that is too large for them."""
     if resource.unit != "bytes":
         return str
     unit = shared_unit([(resource.asked or 0, [place.free for place in resource.places])])
-    return lambda amount: amount_in(unit, amount) if amount else "0"
+    return lambda amount: short_bytes(amount) if amount * 100 < unit.size else amount_in(unit, amount)
 
 
 def offered_in_words(resource: ResourcePart) -> str:

@@ -44,7 +44,7 @@ def explanation_scene(explanation: Explanation) -> Scene:
         ValueError: the explanation does not know its machine.
     """
     if explanation.machine is None:
-        raise ValueError("expected an explanation that knows its machine, got one without")
+        raise ValueError("the explanation does not know its machine")
     holdings = explanation.after or explanation.before
     verdict = "admitted" if explanation.admitted else f"refused: {explanation.reason}"
     return Scene(
@@ -54,6 +54,7 @@ def explanation_scene(explanation: Explanation) -> Scene:
         holdings,
         explanation.uid,
         {} if explanation.admitted else _remarks(explanation),
+        {one.resource: amounts_in_words(one) for one in explanation.resources if one.places},
         explanation.cause,
     )
 

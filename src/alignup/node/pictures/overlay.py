@@ -17,7 +17,7 @@ from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
 
@@ -90,7 +90,12 @@ def _outline(x: int, y: int, width: int, height: int) -> str:
 
 
 def amounts_layer(
-    places: Mapping[Key, Box], holdings: Holdings, signs: Mapping[str, Sign], subject: str = "", name: str = ""
+    places: Mapping[Key, Box],
+    holdings: Holdings,
+    signs: Mapping[str, Sign],
+    subject: str = "",
+    name: str = "",
+    words: Mapping[str, Callable[[int], str]] | None = None,
 ) -> Layer:
     """Return the parts of each bar that are reserved and held, and how much is free.
 
@@ -100,11 +105,12 @@ def amounts_layer(
         signs: by uid of the pod.
         subject: the uid of the pod to be drawn with heavy lines.
         name: a further class of both elements.
+        words: how amounts of a resource are written, where not as everywhere.
     """
     shapes, texts = (Element("g", {"class": f"{kind} {name}".rstrip()}) for kind in ("au-bars", "au-signs"))
     layer = Layer(shapes, texts)
     for resource in holdings.resources:
-        unit = str if resource.devices else short_bytes
+        unit = (words or {}).get(resource.resource, str if resource.devices else short_bytes)
         for place in resource.places:
             keys: list[Key] = [("memory", *place.numa_nodes, resource.resource)]
             keys.append(("devices", resource.resource, *place.numa_nodes))

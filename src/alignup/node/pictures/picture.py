@@ -27,7 +27,7 @@ from alignup.records import Record, field, replace
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
     from alignup.machine.device_inventory import Device
@@ -51,6 +51,8 @@ class Scene(Record):
     """The uid of a pod to be drawn with heavy lines."""
     remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Lines to write into NUMA nodes, by kernel id."""
+    words: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
+    """By resource, how its amounts are written where the page has a unit for them."""
     subtitle: str = ""
     """Empty: the machine in one line."""
     is_headed: bool = True
@@ -84,7 +86,7 @@ def draw(scene: Scene) -> Element:
     holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
     layers = [
         reserved_layer(places, scene.holdings.reserved_cpus),
-        amounts_layer(places, scene.holdings, signs, scene.subject),
+        amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
         *(holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject) for one in holders),
     ]
     names = {signs[one.pod_uid]: one.pod for one in scene.holders}

@@ -95,7 +95,7 @@ def test_no_cpus_and_no_nodes_with_cpus_are_clear_errors(tmp_path):
     """With the root in them."""
     with pytest.raises(InputError, match=f"describe CPUs.*{tmp_path}"):
         Machine.from_sysfs(tmp_path)
-    with pytest.raises(InputError, match="a NUMA node with CPUs that are online, got none at test"):
+    with pytest.raises(InputError, match="no NUMA node has CPUs that are online at test"):
         machine(server() | {f"{NODE}/node{node}/cpumap": "0\n" for node in range(2)})
 
 
@@ -153,7 +153,7 @@ def test_more_cpus_or_nodes_than_a_kernel_can_have_are_refused():
     """Before all their files are read."""
     files = server()
     many = {f"sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(8193)}
-    with pytest.raises(InputError, match="expected at most 8192 CPUs that are online, got 8193"):
+    with pytest.raises(InputError, match="8193 CPUs that are online are more than the 8192 supported"):
         describe(MemoryTree("t", {**many, "sys/devices/system/cpu/online": "0-8192"}))
     nodes = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in range(65)}
     with pytest.raises(InputError, match="machines may have up to 64 NUMA nodes, and this one has 65"):

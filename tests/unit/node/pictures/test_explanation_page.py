@@ -89,7 +89,7 @@ def test_a_page_of_many_pods_says_how_many_it_shows() -> None:
 
 
 def test_an_explanation_without_a_machine_has_no_scene() -> None:
-    with pytest.raises(ValueError, match="knows its machine"):
+    with pytest.raises(ValueError, match="does not know its machine"):
         explanation_scene(replace(ADMITTED, machine=None))
 
 
@@ -101,3 +101,27 @@ def test_hostile_names_stay_text() -> None:
 
     assert "script" not in seen.tags
     assert '<script>alert("&amp;")</script>' in seen.text
+
+
+@pytest.mark.parametrize(("held", "asked"), [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")])
+def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
+    """One page has one unit for what is asked of a resource and what is free of it."""
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "memoryManagerPolicy": "Static",
+        "kubeReserved": {"memory": "1Gi"},
+        "evictionHard": {"memory.available": "0"},
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    node = Node(Machine.catalog()["xeon-2s"], kubelet)
+    small, large = pod("small", 1), pod("large", 1)
+    small["spec"]["containers"][0]["resources"]["limits"]["memory"] = held
+    large["spec"]["containers"][0]["resources"]["limits"]["memory"] = asked
+    assert node.admit(small).admitted
+    scene = explanation_scene(node.explain(large))
+    drawn = texts_of(drawing_of(scene))
+
+    for numa_id, remarks in scene.remarks.items():
+        (free,) = [line.rpartition(", ")[2] for line in remarks if "memory: " in line]
+        assert free in drawn, (numa_id, free)
+    assert not any(text.endswith(": 0Gi") for text in drawn)
