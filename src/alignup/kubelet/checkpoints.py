@@ -239,7 +239,7 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
     told = told or matching(_cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2)
     if told.version == 1 and "V1" not in known:
         raise InputError(
-            f"expected a state of version {known[0][1:]} or later for kubelet {version}, got 1 at {source}"
+            f"kubelet {version} reads states of version {known[0][1:]} or later, and this is version 1 at {source}"
         )
     return replace(state, **asdict(told))
 
@@ -647,7 +647,7 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
             raise one
         if not one.is_intact:
             raise InputError(
-                f"expected the checksum {one.expected_checksum} of what is written, got {one.checksum} "
+                f"the checksum is {one.checksum}, but {one.expected_checksum} for what is written "
                 f"at {files.place(path)}{_DAMAGED}"
             )
     return state_of(found)

@@ -64,20 +64,20 @@ def tls_context(certificate: str | None, key: str | None, client_ca: str | None)
     """
     if certificate is None and key is None:
         if client_ca is not None:
-            raise InputError("expected a certificate and its key beside --client-ca, got none")
+            raise InputError("--client-ca needs a certificate and its key")
         return None
     if certificate is None or key is None:
-        raise InputError("expected both a certificate and its key, got one of them")
+        raise InputError("a certificate and its key are given together")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"expected a certificate and its key in {certificate} and {key}, got: {error}") from error
+        raise InputError(f"cannot use the certificate {certificate} and its key {key}: {error}") from error
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
         except (OSError, ssl.SSLError) as error:
-            raise InputError(f"expected certificates of authorities in {client_ca}, got: {error}") from error
+            raise InputError(f"cannot use the authorities in {client_ca}: {error}") from error
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
@@ -141,7 +141,7 @@ async def serve(
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
         why = error.strerror if isinstance(error, OSError) else "no host can have the name"
-        raise InputError(f"expected an address to listen on, got {where[0]}:{where[1]}: {why}") from error
+        raise InputError(f"cannot listen on {where[0]}:{where[1]}: {why}") from error
     return runner, int(listening[0].sockets[0].getsockname()[1])
 
 

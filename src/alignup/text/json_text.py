@@ -66,7 +66,7 @@ def check_levels(text: bytes, expected: str) -> None:
         InputError: it has more.
     """
     if is_too_deep(text):
-        raise InputError(f"expected {expected}, got values that are nested more than {DEPTH_LIMIT} levels deep")
+        raise InputError(f"expected {expected}, but values are nested more than {DEPTH_LIMIT} levels deep")
 
 
 def is_too_deep(text: str | bytes) -> bool:

@@ -359,7 +359,7 @@ def test_the_socket_is_replaced_and_stays(path):
 def test_a_socket_that_somebody_serves_stays_theirs(path):
     async def work():
         async with serving(path, Service()):
-            with pytest.raises(InputError, match="expected a socket that nobody serves"):
+            with pytest.raises(InputError, match="somebody serves the socket"):
                 await AgentServer(path, "", Service()).start()
             reader, writer = await connected(path)
             writer.write(frame(List()))

@@ -62,13 +62,13 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         (["--listen", "1.2.3.4:99999"], ["HOST:PORT"]),
         (["--listen", "1.2.3.4:" + "9" * 5000], ["HOST:PORT"]),
         (["--listen", "[]:8080"], ["HOST:PORT", "[]:8080"]),
-        (["--listen", "\udcff:5"], ["an address to listen on", r"\udcff:5: no host can have the name"]),
-        (["--listen", "a..b:5"], ["an address to listen on", "a..b:5: no host can have the name"]),
+        (["--listen", "\udcff:5"], ["cannot listen on", r"\udcff:5: no host can have the name"]),
+        (["--listen", "a..b:5"], ["cannot listen on", "a..b:5: no host can have the name"]),
         (["--strategy", "\udcff"], ["--strategy"]),
-        (["--tls-cert", "cert"], ["both a certificate and its key"]),
-        (["--client-ca", "ca"], ["a certificate and its key beside --client-ca"]),
+        (["--tls-cert", "cert"], ["a certificate and its key are given together"]),
+        (["--client-ca", "ca"], ["--client-ca needs a certificate and its key"]),
         (["--lease", "name"], ["NAMESPACE/NAME", "--lease"]),
-        (["--tls-cert", "cert", "--tls-key", "key"], ["expected a certificate and its key in cert and key"]),
+        (["--tls-cert", "cert", "--tls-key", "key"], ["cannot use the certificate cert and its key key"]),
     ],
 )
 def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
@@ -77,8 +77,8 @@ def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
 
 def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:
     missing = tmp_path / "no"
-    assert alignup("extender", "--kubeconfig", missing).complains(f"in {missing}, got: no such file")
-    assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("expected credentials")
+    assert alignup("extender", "--kubeconfig", missing).complains(f"in {missing}: no such file")
+    assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("cannot use the credentials")
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,6 @@ def test_a_file_that_is_none_of_leases_is_left_alone(alignup, write) -> None:
     """It may be anything of the user's."""
     path = write("precious", DEEP)
 
-    assert alignup("ps", "--state", path).complains("got another file")
-    assert alignup("run", "--state", path, "true").complains("got another file", status=125)
+    assert alignup("ps", "--state", path).complains("is no file of leases")
+    assert alignup("run", "--state", path, "true").complains("is no file of leases", status=125)
     assert Path(path).read_bytes() == DEEP

@@ -51,7 +51,7 @@ def test_the_machine_of_a_node_comes_with_its_devices_and_configuration(alignup)
 
 
 def test_a_node_without_files_is_one_line(alignup, tmp_path):
-    assert alignup("machine", "--node", tmp_path).complains("expected files of a kubelet")
+    assert alignup("machine", "--node", tmp_path).complains("no files of a kubelet")
 
 
 def node_pods() -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_processes_that_sit_well_and_badly(alignup, root):
     assert ended.out.startswith("default/p51-00-node-real/c0: process 71 (work) may run on CPUs 0,3-24,27-47")
     ended = alignup("node", "verify", "--node", root, "--json", "70", "71")
     assert [(one["kind"], one["pid"]) for one in ended.lines] == [("cpus", 71)]
-    assert alignup("node", "verify", "--node", root, "72").complains("one that does not run: 72")
+    assert alignup("node", "verify", "--node", root, "72").complains("process 72 does not run")
 
 
 def test_leases_are_verified_by_their_file(alignup, root, tmp_path):

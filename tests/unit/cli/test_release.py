@@ -71,6 +71,6 @@ def test_several_are_freed_at_once_and_each_that_is_not_is_named(file):
     hold(file, start_time=1)
     done = release(file, "nobody", "mine", "--json")
     assert done.exit_code == 1
-    assert "got 'nobody'" in done.output
+    assert "name 'nobody'" in done.output
     assert '"name":"mine"' in done.output
     assert file.read().leases == ()

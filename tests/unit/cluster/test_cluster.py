@@ -103,7 +103,7 @@ def test_a_sensible_number_of_threads(threads):
 def test_amounts_alone_cannot_be_asked():
     """They answer with upper bounds, whose refusals are certain."""
     cluster = Cluster(["a"], [amounts_of(1, "restricted", devices={"example.com/gpu": ((1,), (1,))})])
-    with pytest.raises(InputError, match="made from nodes"):
+    with pytest.raises(InputError, match="amounts only: make it from nodes"):
         cluster.evaluate(pod_manifest("new"), exact=True)
     assert not cluster.evaluate(pod_manifest("new", gpu=1)).exact.any()
     refused = cluster.evaluate(pod_manifest("new", gpu=2))

@@ -147,7 +147,7 @@ def test_a_pod_that_is_there_or_a_cluster_of_amounts_is_refused() -> None:
     there = pod("x", 1)
     with pytest.raises(InputError, match="a pod that is on no node"):
         plan_room(Cluster.from_nodes({"a": node(there)}), [there])
-    with pytest.raises(InputError, match="made from nodes"):
+    with pytest.raises(InputError, match="amounts only: make it from nodes"):
         plan_room(Cluster.from_nodes({}), [there])
 
 

@@ -215,7 +215,7 @@ def test_removing_a_pod_that_found_no_place():
 
 def test_what_a_simulation_needs():
     amounts = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
-    with pytest.raises(InputError, match="made from nodes"):
+    with pytest.raises(InputError, match="amounts only: make it from nodes"):
         Simulation(amounts)
     with pytest.raises(InputError, match="at least one attempt"):
         Simulation(cluster_of(1), attempts=0)

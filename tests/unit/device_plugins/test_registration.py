@@ -65,9 +65,7 @@ def test_a_message_that_is_far_too_long_is_not_read(folder, accepted):
 @pytest.mark.usefixtures("accepted")
 def test_the_socket_is_the_users_only_and_goes_with_the_server(folder):
     assert (folder / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
-    with pytest.raises(
-        InputError, match=r"somebody serves the socket .* already at the folder of device plugins"
-    ):
+    with pytest.raises(InputError, match=r"somebody serves the socket .* already at the folder of device plugins"):
         RegistrationServer(folder, pytest.fail).start()
 
 

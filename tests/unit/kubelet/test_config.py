@@ -46,7 +46,7 @@ def test_flags_override_and_feature_gates_join(files):
 def test_a_kubelet_reads_only_what_its_flags_name(files):
     """Without --config it has its defaults, whatever lies in its folder."""
     assert read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))).fields == {}
-    with pytest.raises(InputError, match="the configuration of the kubelet, got no file"):
+    with pytest.raises(InputError, match="the configuration of the kubelet is missing: no file"):
         read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"])))
 
 

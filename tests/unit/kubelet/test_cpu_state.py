@@ -33,7 +33,7 @@ def test_version_1_needs_to_know_whose_containers_they_are():
 
 
 def test_version_1_is_not_read_by_newer_kubelets():
-    with pytest.raises(InputError, match=r"version 2 or later for kubelet 1\.37, got 1"):
+    with pytest.raises(InputError, match=r"kubelet 1\.37 reads states of version 2 or later, and this is version 1"):
         read_cpu_state(text(entries={"abc": "1-3"}), version=KubeletVersion(37))
 
 
@@ -53,7 +53,7 @@ def test_a_state_without_a_checksum_counts_as_intact():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "an empty file"),
+        (b"", "the file is empty"),
         (b'{"policyName":"static","defaultC', "JSON of a CPU manager's state"),
         (b"[]", "a mapping"),
         (text(defaultCpuSet="0-x"), "defaultCpuSet in cpu_manager_state"),

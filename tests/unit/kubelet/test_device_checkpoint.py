@@ -31,7 +31,7 @@ def test_devices_are_grouped_by_numa_node():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "an empty file"),
+        (b"", "the file is empty"),
         (b"{}", "the field 'Data', which is missing"),
         (text({"DeviceIDs": {"x": []}}), "ids of NUMA nodes, got 'x'"),
         (text({"DeviceIDs": ["a"]}), "DeviceIDs"),

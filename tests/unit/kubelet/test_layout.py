@@ -54,7 +54,7 @@ def test_no_link_leads_out_of_the_folder(tmp_path):
     (tmp_path / "secret").write_text("x")
     (root / "pods.json").unlink()
     (root / "pods.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(InputError, match="a link to"):
+    with pytest.raises(InputError, match="leads out of the node's files"):
         FolderFiles(root).read(PODS)
 
 
@@ -78,5 +78,5 @@ def test_what_is_neither_folder_nor_archive_is_one_line(tmp_path):
     with pytest.raises(InputError, match="the root of a machine or an archive of one"):
         open_node(tmp_path / "nowhere")
     (tmp_path / "x").write_text("{}")
-    with pytest.raises(InputError, match="a node's archive, got a file that is damaged"):
+    with pytest.raises(InputError, match="a node's archive, but the file is damaged"):
         open_node(tmp_path / "x")

@@ -43,7 +43,7 @@ def test_the_file_of_policy_none_has_no_nodes():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b" \n", "an empty file"),
+        (b" \n", "the file is empty"),
         (text()[:-20], "JSON of a memory manager's state"),
         (text(machineState={"one": {}}), "ids of NUMA nodes, got 'one'"),
         (text(machineState={"0": {"memoryMap": {"memory": {"free": -1}}}}), "free"),

@@ -234,7 +234,7 @@ def test_a_wrong_checksum_is_refused_with_the_way_on(written):
     path = root / "var/lib/kubelet/cpu_manager_state"
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "checksum": document["checksum"] ^ 1}))
-    with pytest.raises(InputError, match=r"expected the checksum .* alignup node check"):
+    with pytest.raises(InputError, match=r"the checksum is .* alignup node check"):
         Node.from_kubelet(root)
 
 
@@ -311,7 +311,7 @@ def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
 def test_no_machine_is_bad_input_unless_it_is_given(written):
     root, node = written
     shutil.rmtree(root / "sys")
-    with pytest.raises(InputError, match="a folder sys that describes the machine"):
+    with pytest.raises(InputError, match="no folder sys, which describes the machine"):
         Node.from_kubelet(root)
     assert holdings(Node.from_kubelet(root, machine=node.machine)) == holdings(node)
 

@@ -108,9 +108,9 @@ def test_named_processes_must_run_in_a_container(root):
     process(root, 70, own(root), cgroup=SYSTEMD)
     process(root, 71, "0-15")
     assert misplaced(root, 70) == []
-    with pytest.raises(InputError, match="one that is in none: 71"):
+    with pytest.raises(InputError, match="process 71 belongs to no container and to no lease"):
         misplaced(root, 71)
-    with pytest.raises(InputError, match="one that does not run: 99"):
+    with pytest.raises(InputError, match="process 99 does not run"):
         misplaced(root, 99)
 
 

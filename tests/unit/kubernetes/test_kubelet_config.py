@@ -118,7 +118,7 @@ def test_options_that_exclude_each_other(one, other, together):
     if together:
         assert parse_cpu_options(both)
     else:
-        with pytest.raises(ConfigError, match=f"at most one of {one} and {other}, got both"):
+        with pytest.raises(ConfigError, match=f"{one} and {other} exclude each other"):
             parse_cpu_options(both)
     assert parse_cpu_options({one: "true", other: "false"})
 

@@ -99,7 +99,7 @@ def test_leases_of_another_machine_are_in_the_way(file):
     lease = leasing.record("one")
     add(file, lease)
     other = MachineIdentity("n", "another")
-    with pytest.raises(InputError, match=r"\(another\), got leases of another one \(a machine\) held by one"):
+    with pytest.raises(InputError, match=r"\(another\) but of another one \(a machine\) held by one"):
         add(file, leasing.record("two"), other)
     with file.change() as change:
         change.drop(lease.id)
@@ -133,9 +133,9 @@ def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
 def test_a_file_that_is_none_of_leases_is_left_alone(file, text):
     """It may be anything of the user's."""
     file.path.write_bytes(text)
-    with pytest.raises(InputError, match=r"got another file at .*leases.json; it is left as it is"):
+    with pytest.raises(InputError, match=r"leases.json is no file of leases; it is left as it is"):
         file.read()
-    with pytest.raises(InputError, match="got another file"), file.change():
+    with pytest.raises(InputError, match="is no file of leases"), file.change():
         pass
     assert file.path.read_bytes() == text
     assert not list(file.path.parent.glob("*.damaged*"))

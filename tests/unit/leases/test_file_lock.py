@@ -151,7 +151,7 @@ def test_a_file_that_is_no_lock_is_not_written_over(tmp_path):
     (tmp_path / "soft").symlink_to(precious)
     (tmp_path / "hard").hardlink_to(precious)
     (tmp_path / "other").write_text("precious")
-    for name, why in (("soft", "symbolic link"), ("hard", "more than one name"), ("other", "another file")):
+    for name, why in (("soft", "symbolic link"), ("hard", "more than one name"), ("other", "no lock file")):
         with pytest.raises(InputError, match=why), locked(tmp_path / name):
             pass
     assert precious.read_text() == (tmp_path / "other").read_text() == "precious"

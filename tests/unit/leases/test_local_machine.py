@@ -39,7 +39,7 @@ def test_cpus_and_memory_out_of_reach_are_cut():
     assert [[core.cpus for core in node.cores] for node in cut.numa_nodes] == [[(0,), (1,)], [(4,)]]
     assert [node.memory for node in cut.numa_nodes] == [0, 16 * leasing.GI]
     assert reachable(machine, -1, -1) is machine
-    with pytest.raises(InputError, match="may use, got 99"):
+    with pytest.raises(InputError, match="may use CPUs 99 only"):
         reachable(machine, 1 << 99, -1)
 
 

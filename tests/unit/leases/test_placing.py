@@ -136,7 +136,7 @@ def test_a_part_is_the_same_whoever_else_is_there():
 def test_a_part_of_which_somebody_has_something_is_refused():
     """CPUs, devices or memory."""
     held = place(make_request(cpus=1))
-    with pytest.raises(AllocationError, match=r"part 0 .*to be free, got CPUs 0 in use by 'new'; held now: new"):
+    with pytest.raises(AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"):
         place(part(0), [held])
     held = place(make_request(devices={leasing.GPU: 1}))
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):

@@ -210,9 +210,7 @@ def test_what_cannot_be_mounted_is_an_error_that_names_it(host):
     found = privately("true", Mount(str(host / "file"), str(host / "library")))
     assert "NotADirectoryError" in found
     assert str(host / "file") in found
-    assert "no folder holds the path /alignup-test" in privately(
-        "true", Mount("/alignup-test", str(host / "file"))
-    )
+    assert "no folder holds the path /alignup-test" in privately("true", Mount("/alignup-test", str(host / "file")))
 
 
 # --- with an agent

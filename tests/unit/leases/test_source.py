@@ -54,7 +54,7 @@ def test_names_are_unique(file):
     """A number makes them so; a wish that cannot be granted is refused."""
     assert [get(file, make_request()).name for _ in range(3)] == ["n", "n-2", "n-3"]
     assert get(file, make_request(name="mine")).name == "mine"
-    with pytest.raises(AllocationError, match=f"got 'mine', held by pid {os.getpid()}"):
+    with pytest.raises(AllocationError, match=f"the name 'mine' is in use by process {os.getpid()}"):
         get(file, make_request(name="mine"))
 
 

@@ -60,10 +60,10 @@ ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devic
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ({"leases": 1}, "up to 1 leases of one user, got 2"),
-        ({"cpus": 3}, "up to 3 CPUs of one user, got 4"),
-        ({"memory": GI}, f"up to {GI} bytes of memory of one user, got {2 * GI}"),
-        ({"devices": {NIC: 1}}, f"up to 1 devices of {NIC} of one user, got 2"),
+        ({"leases": 1}, "2 leases are more than the 1 that one user"),
+        ({"cpus": 3}, "4 CPUs are more than the 3 that one user"),
+        ({"memory": GI}, f"{2 * GI} bytes of memory are more than the {GI} that one user may have"),
+        ({"devices": {NIC: 1}}, f"2 devices of {NIC} are more than the 1 that one user may have"),
         ({"devices": {"example.com/gpu": 0}}, ""),
         ({"leases": None, "cpus": 4, "memory": 2 * GI, "devices": {NIC: 2}}, ""),
     ],

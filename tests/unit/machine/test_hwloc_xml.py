@@ -185,19 +185,19 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><topology><objec
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_entities_are_refused(encoding):
     """They can grow beyond any bound, in any encoding."""
-    with pytest.raises(InputError, match=r"without entities of its own, got one that declares some at file\.xml"):
+    with pytest.raises(InputError, match=r"entities of a document's own are not read at file\.xml"):
         machine_from_hwloc_xml(BOMB.encode(encoding), "file.xml")
 
 
 def test_a_document_that_is_too_deep_is_refused():
-    with pytest.raises(InputError, match="up to 200 levels"):
+    with pytest.raises(InputError, match="more than 200 levels"):
         parse_xml(b"<a>" * 300, "file.xml")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<topology", "XML that is well formed"),
+        ("<topology", "XML is not well formed"),
         ("<html><object/></html>", "a topology with objects in it, got 'html'"),
         ("<topology/>", "a topology with objects in it"),
         ('<topology><object type="Machine"/></topology>', "no objects of type PU at file.xml"),
@@ -234,7 +234,7 @@ def topology(pu='cpuset="0x1"', node='local_memory="1024"', extra="", head=""):
 )
 def test_numbers_beyond_measure_are_refused(document):
     """In one line, at once."""
-    with pytest.raises(InputError, match="expected"):
+    with pytest.raises(InputError, match="expected|65536 CPUs are more than the 8192 supported"):
         machine_from_hwloc_xml(document)
 
 

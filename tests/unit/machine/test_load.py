@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
         load_machine("x")
     monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
     monkeypatch.setattr(load, "_MAX_FILE", 10)
-    with pytest.raises(InputError, match="a file with a machine, got 'denied' at x"):
+    with pytest.raises(InputError, match="cannot read the machine at x: denied"):
         load_machine("x")
 
 

@@ -148,7 +148,7 @@ BAD = {
     "no list": ({}, "expected the field 'numaNodes', which is missing at machine"),
     "no mapping": ([], r"expected a mapping, got \[\] at machine"),
     "no nodes": ({"numaNodes": []}, "no CPUs"),
-    "no CPUs": ({"numaNodes": [{"id": 0, "memory": GI, "cores": []}]}, "a machine with no CPUs at machine"),
+    "no CPUs": ({"numaNodes": [{"id": 0, "memory": GI, "cores": []}]}, "the machine has no CPUs at machine"),
     "negative memory": (change((*NODE, "memory"), -1), r"got -1 at machine\.numaNodes\[0\]\.memory"),
     "memory as text": (change((*NODE, "memory"), "4Gi"), r"a whole number, got '4Gi' at machine\.numaNodes\[0\]"),
     "negative id": (change((*NODE, "id"), -2), r"got -2 at machine\.numaNodes\[0\]\.id"),

@@ -138,7 +138,7 @@ def test_gpus_behind_a_switch_are_pairs_too():
 
 
 def test_without_a_driver_there_is_a_clear_sentence():
-    with pytest.raises(InputError, match="expected NVIDIA's driver, got 'init failed': is it installed"):
+    with pytest.raises(InputError, match="cannot use NVIDIA's driver: init failed; is it installed"):
         read_gpus(MACHINE, nvml=Nvml(fails=("init",)))
 
 
@@ -146,7 +146,7 @@ def test_a_driver_that_fails_later_is_let_go():
     """The library is shut down all the same."""
     nvml = Nvml(fails=("count",))
 
-    with pytest.raises(InputError, match="to describe its GPUs, got 'count failed'"):
+    with pytest.raises(InputError, match="cannot describe its GPUs: count failed"):
         read_gpus(MACHINE, nvml=nvml)
     assert nvml.open == 0
 

@@ -89,7 +89,9 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
     """Nothing is unpacked, so nothing can be written where it should not be."""
     members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
 
-    with pytest.raises(InputError, match=r"no files of sys and proc in the snapshot .*tar czf FILE -C / sys/devices/system"):
+    with pytest.raises(
+        InputError, match=r"no files of sys and proc in the snapshot .*tar czf FILE -C / sys/devices/system"
+    ):
         load_snapshot(archive(tmp_path / "evil.tgz", members))
 
 
@@ -153,7 +155,7 @@ def test_a_header_that_is_damaged_is_a_clear_error(tmp_path):
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path):
-    with pytest.raises(InputError, match="got 'No such file or directory' at"):
+    with pytest.raises(InputError, match="cannot read a snapshot at .*: no such file"):
         load_snapshot(tmp_path / "x.tgz")
 
 

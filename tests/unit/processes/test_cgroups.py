@@ -143,13 +143,13 @@ VERSION_1 = Path("/sys/fs/cgroup/memory")
 )
 def test_a_cgroup_of_version_1_does_not_tell_of_its_end():
     place = VERSION_1 / f"alignup-test-{os.getpid()}"
-    with pytest.raises(InputError, match="a cgroup of version 2, got another folder"):
+    with pytest.raises(InputError, match="is not a cgroup of version 2"):
         Cgroups(place)
     assert not place.exists()
 
 
 def test_another_folder_is_no_cgroup(tmp_path):
-    with pytest.raises(InputError, match="a cgroup of version 2, got another folder"):
+    with pytest.raises(InputError, match="is not a cgroup of version 2"):
         Cgroups(tmp_path / "x")
     assert not (tmp_path / "x").exists()
     with pytest.raises(InputError, match="cannot make cgroups: no such file or directory"):
@@ -191,7 +191,7 @@ def test_the_cgroup_of_a_process_is_found_where_it_is_mounted(tmp_path, own, roo
     if expected:
         assert str(cgroup_of("7", proc)) == expected
     else:
-        with pytest.raises(InputError, match=f"no such mount that shows {own}"):
+        with pytest.raises(InputError, match=f"no mount of cgroups of version 2 shows {own}"):
             cgroup_of("7", proc)
 
 

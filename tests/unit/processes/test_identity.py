@@ -126,7 +126,7 @@ def test_of_a_process_that_cannot_be_read_nothing_is_known(tmp_path):
     (tmp_path / "7/stat").mkdir()  # an error of another kind
     assert liveness(found, proc) is Liveness.UNKNOWN
     assert not runs_here(found, proc)
-    with pytest.raises(InputError, match="expected to read about process 7"):
+    with pytest.raises(InputError, match="cannot read about process 7"):
         identify(7, proc)
 
 

@@ -139,7 +139,7 @@ def test_only_number_and_start_are_taken_from_who_asks():
         watch = ProcessWatch(lambda _: None)
         forged = msgspec.structs.replace(me, host="other", host_name="x" * 60_000, time_namespace=7)
         found = watch.checked(forged, Caller(os.geteuid()))
-        with pytest.raises(InputError, match="expected a process that runs"):
+        with pytest.raises(InputError, match="has ended"):
             watch.checked(msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid()))
         watch.close()
         return found

@@ -232,7 +232,7 @@ def test_the_state_of_each_node_is_served() -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (b"", "at least one node"),
+        (b"", "no nodes in"),
         (b"{", "JSON"),
         (b"[]", "a node as a JSON object with a name"),
         (b'{"name": 3}', "a node as a JSON object with a name"),

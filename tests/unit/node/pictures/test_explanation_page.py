@@ -103,7 +103,9 @@ def test_hostile_names_stay_text() -> None:
     assert '<script>alert("&amp;")</script>' in seen.text
 
 
-@pytest.mark.parametrize(("held", "asked"), [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")])
+@pytest.mark.parametrize(
+    ("held", "asked"), [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")]
+)
 def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
     """One page has one unit for what is asked of a resource and what is free of it."""
     kubelet = {
