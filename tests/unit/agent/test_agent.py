@@ -565,7 +565,7 @@ def what_nobody_may(folder, roots):
     source.give_back(roots)
     if len(source.overview().leases) != 2 or source.release("roots", force=True).lease.id != lease.id:
         return 3
-    with pytest.raises(AllocationError, match="expected the name of a lease"):
+    with pytest.raises(AllocationError, match="no lease has the name"):
         source.release("roots", force=True)
     with pytest.raises(AllocationError, match="5 CPUs are more than the 4 that one user may have"):
         source.acquire(claim(cpus=5))

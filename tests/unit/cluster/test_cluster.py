@@ -274,7 +274,7 @@ def test_json_lines_name_the_line_of_an_error():
     ):
         with pytest.raises(InputError, match=message):
             cluster_of(good, line)
-    with pytest.raises(InputError, match="at least one node"):
+    with pytest.raises(InputError, match="no nodes in"):
         cluster_of("", " ")
     with pytest.raises(ConfigError, match="nodes:1"):
         cluster_of(node_line("b", kubelet={"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "x"}))
