@@ -82,7 +82,7 @@ def test_freeing_can_fail(monkeypatch):
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "sched_setaffinity", refused)
-    with pytest.raises(AllocationError, match="this process to CPUs .*: invalid argument"):
+    with pytest.raises(AllocationError, match=r"this process to CPUs .*: invalid argument"):
         restore(earlier)
 
 

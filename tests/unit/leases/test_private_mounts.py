@@ -89,7 +89,7 @@ def test_other_paths_and_what_is_read_only_are_needed(host):
     [DeviceAnswer(mounts=(Mount("/x", "/no/such"),)), DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),))],
 )
 def test_what_is_not_there_is_said(answer):
-    with pytest.raises(InputError, match="a device plugin names .*, where nothing is"):
+    with pytest.raises(InputError, match=r"a device plugin names .*, where nothing is"):
         needed_mounts(answer)
 
 

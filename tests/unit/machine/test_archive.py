@@ -53,7 +53,7 @@ def test_what_is_too_large_or_no_archive_is_one_line(tmp_path):
     (tmp_path / "y.tgz").write_bytes(b"hello")
     with pytest.raises(InputError, match="damaged or no archive"):
         read(tmp_path / "y.tgz")
-    with pytest.raises(InputError, match="cannot read a snapshot at .*: no such file"):
+    with pytest.raises(InputError, match=r"cannot read a snapshot at .*: no such file"):
         read(tmp_path / "none.tgz")
     with pytest.raises(InputError, match=r"a suffix of \.tar\.xz"):
         write_archive(tmp_path / "x.zip", FILES, "an archive")

@@ -234,7 +234,7 @@ def topology(pu='cpuset="0x1"', node='local_memory="1024"', extra="", head=""):
 )
 def test_numbers_beyond_measure_are_refused(document):
     """In one line, at once."""
-    with pytest.raises(InputError, match="expected|65536 CPUs are more than the 8192 supported"):
+    with pytest.raises(InputError, match=r"expected|65536 CPUs are more than the 8192 supported"):
         machine_from_hwloc_xml(document)
 
 

@@ -155,7 +155,7 @@ def test_a_header_that_is_damaged_is_a_clear_error(tmp_path):
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path):
-    with pytest.raises(InputError, match="cannot read a snapshot at .*: no such file"):
+    with pytest.raises(InputError, match=r"cannot read a snapshot at .*: no such file"):
         load_snapshot(tmp_path / "x.tgz")
 
 
