@@ -57,7 +57,7 @@ class DirectoryTree:
         try:
             os.scandir(self.source).close()
         except OSError as error:
-            message = f"cannot read {self.source} as a directory with sys and proc in it: {error.strerror.lower()}"
+            message = f"cannot read {self.source} as a directory with sys and proc in it: {(error.strerror or str(error)).lower()}"
             hint = "; Machine.load reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 
