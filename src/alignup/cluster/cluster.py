@@ -491,7 +491,7 @@ class Cluster:
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
         if exact and len(self._members) < len(self):
-            raise InputError("expected a cluster made from nodes, got one of amounts only")
+            raise InputError("the cluster knows amounts only: make it from nodes")
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)
         answer = Evaluation.empty(len(self))
