@@ -57,7 +57,8 @@ class DirectoryTree:
         try:
             os.scandir(self.source).close()
         except OSError as error:
-            message = f"cannot read {self.source} as a directory with sys and proc in it: {(error.strerror or str(error)).lower()}"
+            why = (error.strerror or str(error)).lower()
+            message = f"cannot read {self.source} as a directory with sys and proc in it: {why}"
             hint = "; Machine.load reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 
