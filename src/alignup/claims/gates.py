@@ -6,14 +6,12 @@ and 1.35 tries pools in no order: where two of them match, nobody can say which 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
 NEWEST: Final = "1.37"

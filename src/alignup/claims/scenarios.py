@@ -6,7 +6,8 @@ The lines and the answers have the form of the vectors in `tests/vectors/claims`
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,9 +21,6 @@ from alignup.claims.problem import AllocationError, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.kubernetes.node_object import node_object
 from alignup.text.typed import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class _Scenario(msgspec.Struct):

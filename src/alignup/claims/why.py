@@ -6,7 +6,8 @@ alone, a claim without one constraint, the claims before. Every suggestion was t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
@@ -14,10 +15,6 @@ from alignup.claims.allocate import solve
 from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
 from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of
 from alignup.records import Record, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _STEPS: Final = 2_000_000
 """The bound of each question that is asked again."""

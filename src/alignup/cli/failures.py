@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
 from alignup.errors import AlignupError, InputError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BAD_INPUT = 2
 INTERRUPTED = 130

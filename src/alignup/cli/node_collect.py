@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -13,9 +14,6 @@ from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
 from alignup.text.byte_sizes import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WORTH = {
     "sys": ("sys/", "the machine is not known elsewhere without --machine"),

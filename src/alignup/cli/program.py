@@ -10,17 +10,15 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import ClassVar, TextIO
 
 import click
 
 from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
 from alignup.errors import AlignupWarning
 from alignup.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MOST_SAID = 50
 """A file of many bad lines has no more warnings than a person reads."""

@@ -5,12 +5,9 @@ Answers are read off the wire in `alignup.device_plugins`; here they are joined 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Mount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

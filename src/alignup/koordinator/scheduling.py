@@ -6,8 +6,9 @@ profile of `alignup.koordinator.profiles` answers. The caller says what a node h
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.koordinator.effective import (
@@ -27,9 +28,6 @@ from alignup.koordinator.occupancy import Occupancy, exclusivity_sentence, holdi
 from alignup.koordinator.profiles import Exclusivity, Profile, Utilisations
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 class NodeView(Record):

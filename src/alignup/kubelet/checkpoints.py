@@ -15,9 +15,10 @@ are registered (`pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go`, of Kube
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -32,9 +33,6 @@ from alignup.records import Record
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 from alignup.topology_manager.admission import MemoryBlock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _T = TypeVar("_T")
 

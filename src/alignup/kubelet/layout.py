@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.policy_options import GO_BOOLEANS
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LONGEST: Final = 16 << 20
 _STATUS: Final = re.compile(r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE)

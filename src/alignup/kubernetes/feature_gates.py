@@ -6,16 +6,13 @@ gate on whose needs are off. What each release knows is in `alignup.kubernetes.v
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.versions import GateStage, KubeletVersion, release_of
 from alignup.text.known_keys import unknown_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 OPTION_GATES: Final = (
     "CPUManagerPolicyAlphaOptions",

@@ -5,15 +5,12 @@ Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.records import Record, field, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 __all__ = ["ANY_NODE", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
 

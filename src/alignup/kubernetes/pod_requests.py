@@ -6,8 +6,9 @@ quantities, and `alignup.kubernetes.qos` decides the QoS class; the providers al
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod import ANY_NODE, Container, NodeConstraints, Pod
@@ -15,10 +16,6 @@ from alignup.kubernetes.qos import QOSClass, qos_class
 from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})

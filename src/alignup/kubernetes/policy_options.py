@@ -7,14 +7,12 @@ strings in Go are.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
 from alignup.kubernetes.versions import KNOWN_VERSIONS, NEWEST, KubeletVersion, release_of
 from alignup.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class OptionFamily(Record):

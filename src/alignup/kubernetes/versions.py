@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache, total_ordering
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VERSION: Final = re.compile(
     r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?", re.ASCII

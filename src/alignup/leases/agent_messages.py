@@ -7,8 +7,9 @@ Both ends read what somebody else wrote, so lengths have bounds and every field 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,9 +18,6 @@ from alignup.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_l
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 from alignup.text.json_text import decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
 """Names the socket of the agent to ask; empty: none."""

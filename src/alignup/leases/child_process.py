@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
 from alignup.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 from alignup.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 OWN_FAILURE: Final = 125
 """The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout."""

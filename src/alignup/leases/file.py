@@ -17,9 +17,10 @@ import os
 import re
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,10 +29,6 @@ from alignup.leases.evidence import find_evidence, with_evidence
 from alignup.leases.record import LeaseTable, MachineIdentity, check_amounts, encode_leases, holders, lease_decoder
 from alignup.text.json_text import decode_json
 from alignup.trusted_files import distrust, make_folders, open_own, open_plain, replace_file, set_aside, system_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 VERSION: Final = 1
 AGENT_VERSION: Final = 2

@@ -13,16 +13,13 @@ import os
 import posixpath
 import stat
 import struct
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -10,9 +11,6 @@ from alignup.device_plugins.answer import DeviceAnswer  # noqa: TC001  # msgspec
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # as above
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _T = TypeVar("_T")
 _SHOWN: Final = 4

@@ -12,15 +12,13 @@ import lzma
 import os
 import tarfile
 import zlib
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Literal, Self
+from typing import IO, Final, Literal, Self
 
 from alignup.errors import InputError
 from alignup.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20

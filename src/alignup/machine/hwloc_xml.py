@@ -9,7 +9,8 @@ to a snapshot.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Iterable
+from typing import Final, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -19,10 +20,6 @@ from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
 from alignup.machine.machine import Machine
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
 from alignup.records import Record, field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 _MIN_HUGEPAGE: Final = 64 << 10
 _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")

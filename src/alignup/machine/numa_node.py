@@ -7,15 +7,13 @@ sets: bit i is the CPU that the kernel numbers i.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
 

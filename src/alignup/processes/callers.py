@@ -11,16 +11,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.processes.identity import ProcessIdentity, identify, runs_here
 from alignup.trusted_files import Connection, peer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _SO_PEERPIDFD: Final = 77
 """Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""

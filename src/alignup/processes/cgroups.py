@@ -11,18 +11,15 @@ import asyncio
 import logging
 import os
 import select
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import InputError
 from alignup.processes.identity import EVENTS, ProcessIdentity, has_processes, runs_here, shows_processes
 from alignup.trusted_files import system_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
-
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"

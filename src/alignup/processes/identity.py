@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from alignup.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 EVENTS: Final = "cgroup.events"
 """The file of a cgroup that says whether there are processes in it, or below."""

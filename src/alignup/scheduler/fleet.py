@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -36,10 +37,6 @@ from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import Description, decode_holdings, decode_report, holdings_of
 from alignup.scheduler.watch import Backoff, Follower, Pauses, list_objects
 from alignup.text.json_text import decode_json, numbered_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-
 
 DURATION: Final = "alignup.dev/duration"
 """The annotation of a pod that says for how many seconds it runs."""

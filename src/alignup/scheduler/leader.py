@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,9 +23,6 @@ from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, ApiError
 from alignup.scheduler.objects import Metadata, decode_pod
 from alignup.scheduler.watch import decode_list
 from alignup.text.json_text import decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LEADER: Final = "alignup.dev/leader"
 """The label of the pod that leads: the Service selects it."""

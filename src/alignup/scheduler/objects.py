@@ -7,7 +7,7 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping  # noqa: TC003  # msgspec reads annotations
+from collections.abc import Mapping  # msgspec reads annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 

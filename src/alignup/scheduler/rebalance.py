@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -17,10 +18,6 @@ from alignup.errors import AlignupError
 from alignup.scheduler.api_client import Api, pod_path
 from alignup.scheduler.ask import read_cluster
 from alignup.scheduler.objects import decode_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _LOOK_SECONDS: Final = 0.5
 _HOUR: Final = 3600.0

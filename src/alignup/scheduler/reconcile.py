@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -18,9 +19,6 @@ from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError,
 from alignup.scheduler.ask import WHY_REJECTED, why_rejected
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.watch import Follower, Pauses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0

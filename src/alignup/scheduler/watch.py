@@ -8,8 +8,9 @@ object that cannot be read is ignored.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -18,9 +19,6 @@ from alignup.errors import AlignupError, InputError
 from alignup.records import Record
 from alignup.scheduler.api_client import FORBIDDEN, GONE, JSON, MISSING, Api, ApiError, Status
 from alignup.text.json_text import decode_json, is_too_deep, without_depths
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
 
 T = TypeVar("T")
 _D = TypeVar("_D")

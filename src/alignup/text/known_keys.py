@@ -5,10 +5,8 @@ Which keys there are is said by the module that reads the document; what to do a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 _ALIKE: Final = 0.75
 

@@ -5,8 +5,9 @@ The facts come from a `Refusal`: the hints of each provider and the result of th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from alignup.errors import one_line
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -15,10 +16,6 @@ from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
 
 __all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os  # evaluated by whoever asks for the types of the options
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet  # as above
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 CPU_FOLDER: Final = "sys/devices/system/cpu"
 NODE_FOLDER: Final = "sys/devices/system/node"

@@ -6,13 +6,11 @@ than common sans-serif fonts, since the reader's font is unknown.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 from unicodedata import combining, east_asian_width
 
 from alignup.records import Record, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 FONT: Final = 11
 """Pixels of the font of headings."""

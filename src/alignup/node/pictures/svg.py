@@ -5,16 +5,13 @@ Elements are built with the standard library, which escapes what it is given; te
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from alignup.node.pictures.boxes import CELL_FONT, HEADER, PADDING, Box, drawable, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
 _UNSEEN: Final = frozenset({"group", "text", "told", "title", "line", "machine"})
