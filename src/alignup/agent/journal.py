@@ -156,14 +156,6 @@ def write_journal(path: Path, table: LeaseTable, lost: str = "") -> int:
     return len(text)
 
 
-class _Batch(NamedTuple):
-    """Lines, and who is to hear that they are written, or why they are not."""
-
-    lines: list[bytes]
-    told: list[Callable[[], None]]
-    failed: list[Callable[[str], None]]
-
-
 class Journal:
     """A journal that is being written, from within an event loop.
 
@@ -194,7 +186,8 @@ class Journal:
         self._written = written
         self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size = self._first_size = os.fstat(self._descriptor).st_size
-        self._batch = _Batch([], [], [])
+        self._batch: list[tuple[list[bytes], Callable[[], None], Callable[[str], None]]] = []
+        """Lines, and who is to hear that they are written, or why they are not."""
         self._wake = asyncio.Event()
         self._is_closing = False
         self._trouble = ""
@@ -221,9 +214,7 @@ class Journal:
         if self._trouble and lines:
             failed(self._trouble)
             return
-        self._batch.lines.extend(lines)
-        self._batch.told.append(tell)
-        self._batch.failed.append(failed)
+        self._batch.append((lines, tell, failed))
         self._wake.set()
 
     async def close(self) -> None:
@@ -237,21 +228,22 @@ class Journal:
     async def _run(self) -> None:
         """Write what is appended until closed."""
         loop = asyncio.get_running_loop()
-        while not self._is_closing or self._batch.told:
+        while not self._is_closing or self._batch:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._batch = self._batch, _Batch([], [], [])
+            batch, self._batch = self._batch, []
+            lines = [line for own, _, _ in batch for line in own]
             try:
-                if batch.lines and not self._trouble:
-                    await loop.run_in_executor(self._disk, self._task(batch.lines))
+                if lines and not self._trouble:
+                    await loop.run_in_executor(self._disk, self._task(lines))
                     self.commits += 1
             except Exception as error:  # noqa: BLE001  # nobody is above, and those who asked wait
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {why(error)}"
                 self._broken(self._trouble)
-            for tell, failed in zip(batch.told, batch.failed, strict=True):
+            for _, tell, failed in batch:
                 # each by itself: one that fails is logged, and stops nobody else
-                if self._trouble and batch.lines:
+                if self._trouble and lines:
                     loop.call_soon(failed, self._trouble)
                 else:
                     loop.call_soon(tell)

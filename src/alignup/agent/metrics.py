@@ -13,10 +13,11 @@ import threading
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from pathlib import Path
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
@@ -131,104 +132,86 @@ def serve_metrics(where: str, registry: CollectorRegistry) -> Callable[[], None]
     Raises:
         InputError: they cannot be served there.
     """
+    is_path = "/" in where
     try:
-        if "/" in where:
-            return _serve_at_socket(Path(where), registry)
-        address, _, port = where.rpartition(":")
-        server, thread = start_http_server(int(port), address.strip("[]") or _LOOPBACK, registry)
-        assert isinstance(server, ThreadingWSGIServer)  # noqa: S101  # it says so
-        return _stopping(server, thread)
-    except (OSError, ValueError, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot serve metrics at {where}, [ADDRESS:]PORT or a path: {why(error)}") from error
-
-
-class _UnixServer(ThreadingWSGIServer):
-    """Serves at a unix socket, whose clients have no address."""
-
-    address_family = socket.AF_UNIX
-    request_queue_size = 64
-
-    def server_bind(self) -> None:
-        """Bind the socket, for its group only from the beginning."""
-        with mode_of_new_files(0o660):
-            self.socket.bind(self.server_address)
-        self.server_name, self.server_port = "metrics", 0
-        self.setup_environ()
-
-    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        """Return a connection, with an address that its handler can show."""
-        connection, _ = self.socket.accept()
-        return connection, ("", 0)
-
-
-def _serve_at_socket(path: Path, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve at a unix socket, in the place of one that was left there; return how to end that.
-
-    Raises:
-        InputError: there is something else, or somebody serves it.
-        OSError: it cannot be made.
-    """
-    clear(path, "--metrics")
-    server = _UnixServer(str(path), WSGIRequestHandler)  # type: ignore[arg-type]  # a path is the address here
-    server.set_app(make_wsgi_app(registry))
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    stop = _stopping(server, thread)
-    thread.start()
-
-    def stop_and_remove() -> None:
-        stop()
-        remove(path)
-
-    return stop_and_remove
-
-
-def _stopping(server: ThreadingWSGIServer, thread: threading.Thread) -> Callable[[], None]:
-    """Return how to end a server, in which nobody who comes and goes, or says nothing, is of consequence."""
-
-    class Handler(WSGIRequestHandler):
-        timeout = _PATIENCE
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    server.RequestHandlerClass = Handler
-    server.handle_error = _note_error  # type: ignore[assignment]  # of this one server
-    free = threading.Semaphore(_AT_ONCE)
-
-    def begin(request: socket.socket, address: Any) -> None:
-        if free.acquire(blocking=False):
-            threading.Thread(target=handle, args=(request, address), daemon=True).start()
+        if is_path:
+            clear(Path(where), "--metrics")
+            server = _Server(socket.AF_UNIX, where, registry)
         else:
-            server.shutdown_request(request)
-
-    def handle(request: socket.socket, address: Any) -> None:
-        late = threading.Timer(_PATIENCE, _end, (request,))
-        late.start()
-        try:
-            server.process_request_thread(request, address)
-        finally:
-            late.cancel()
-            free.release()
-
-    server.process_request = begin  # type: ignore[assignment]  # as above
+            host, _, port = where.rpartition(":")
+            found = socket.getaddrinfo(host.strip("[]") or _LOOPBACK, int(port), type=socket.SOCK_STREAM)
+            family, *_, address = found[0]
+            server = _Server(family, (address[0], int(port)), registry)
+    except InputError:
+        raise
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(f"cannot serve metrics at {where}, [ADDRESS:]PORT or a path: {why(error)}") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
 
     def stop() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
+        if is_path:
+            remove(Path(where))
 
     return stop
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class _Server(ThreadingWSGIServer):
+    """Serves metrics at an address or a unix socket; nobody who comes and goes, or says nothing, is of consequence."""
+
+    request_queue_size = 64
+
+    def __init__(self, family: int, address: Any, registry: CollectorRegistry) -> None:
+        self.address_family = family
+        self._free = threading.Semaphore(_AT_ONCE)
+        super().__init__(address, _Handler)
+        self.set_app(make_wsgi_app(registry))
+
+    def server_bind(self) -> None:
+        """Bind the socket, which is for its group only from the beginning if it is a unix socket."""
+        with mode_of_new_files(0o660):
+            TCPServer.server_bind(self)
+        self.server_name, self.server_port = "metrics", 0
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Return a connection, with an address that its handler can show."""
+        connection, address = super().get_request()
+        return connection, address or ("", 0)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there are not too many."""
+        if self._free.acquire(blocking=False):
+            threading.Thread(target=self._answer, args=(request, client_address), daemon=True).start()
+        else:
+            self.shutdown_request(request)
+
+    def handle_error(self, *_: object) -> None:
+        """Ignore clients that disconnect; log anything else."""
+        if not isinstance(sys.exception(), OSError):
+            _LOG.exception("a request for metrics failed")
+
+    def _answer(self, request: socket.socket, address: Any) -> None:
+        late = threading.Timer(_PATIENCE, _end, (request,))
+        late.start()
+        try:
+            self.process_request_thread(request, address)
+        finally:
+            late.cancel()
+            self._free.release()
 
 
 def _end(request: socket.socket) -> None:
     """End a connection that takes too long, however often something comes."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
-
-
-def _note_error(*_: object) -> None:
-    """Ignore clients that disconnect; log anything else."""
-    if not isinstance(sys.exception(), OSError):
-        _LOG.exception("a request for metrics failed")

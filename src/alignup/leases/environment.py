@@ -107,17 +107,13 @@ def variables(
         memory: bytes that were asked for.
         devices: ids by resource.
     """
-    found: dict[str, str] = {}
-    if cpus:
-        found["ALIGNUP_CPUS"] = str(cpus)
-    nodes = ",".join(map(str, numa_nodes))
-    if nodes:
-        found["ALIGNUP_NUMA_NODES"] = nodes
-    if memory:
-        found["ALIGNUP_MEMORY"] = str(memory)
-    for resource, ids in sorted(devices.items()):
-        found[device_variable(resource)] = ",".join(ids)
-    return found
+    found = {
+        "ALIGNUP_CPUS": str(cpus),
+        "ALIGNUP_NUMA_NODES": ",".join(map(str, numa_nodes)),
+        "ALIGNUP_MEMORY": str(memory or ""),
+    }
+    named = {device_variable(resource): ",".join(ids) for resource, ids in sorted(devices.items())}
+    return {**{name: value for name, value in found.items() if value}, **named}
 
 
 def cuda_variables(
@@ -125,44 +121,30 @@ def cuda_variables(
 ) -> dict[str, str]:
     """Return the variables that make CUDA see some GPUs only; none where there is no GPU among the devices.
 
+    CUDA takes UUIDs, and numbers: of PCI addresses, the position among the machine's NVIDIA GPUs in the
+    order of the bus; of names that mean nothing to it, the position in the inventory.
+
     Args:
         devices: ids by resource.
         inventory: all devices of the machine.
         machine: the machine.
 
     Raises:
-        InputError: there is a GPU that CUDA has no number for.
+        InputError: there is a GPU that CUDA has no number for, such as a PCI address of no NVIDIA GPU.
     """
-    if not devices.get(GPU_RESOURCE):
+    ids = devices.get(GPU_RESOURCE, ())
+    if not ids:
         return {}
-    listed = [device.id for device in inventory.get(GPU_RESOURCE, ())]
-    return _cuda(devices[GPU_RESOURCE], listed, machine)
-
-
-def _cuda(ids: Sequence[str], listed: Sequence[str], machine: Machine) -> dict[str, str]:
-    """Return the variables that make CUDA see these GPUs only.
-
-    CUDA takes UUIDs, and numbers: of PCI addresses, the position among the machine's NVIDIA GPUs in the
-    order of the bus; of names that mean nothing to it, the position in the inventory.
-
-    Raises:
-        InputError: a PCI address is not that of an NVIDIA GPU of the machine.
-    """
     if all(identity.startswith(_UUID_PREFIXES) for identity in ids):
         return {"CUDA_VISIBLE_DEVICES": ",".join(ids)}
-    order, wanted = list(listed), list(ids)
-    if all(_PCI_ADDRESS.fullmatch(identity) for identity in ids):
-        wanted = [_as_kernel_writes(identity) for identity in ids]
+    order, wanted = [device.id for device in inventory.get(GPU_RESOURCE, ())], list(ids)
+    addresses = [found for found in map(_PCI_ADDRESS.fullmatch, ids) if found]
+    if len(addresses) == len(ids):
+        # NVIDIA's tools write the domain in eight digits and capitals, sysfs does not
+        wanted = [f"{int(found['domain'], 16):04x}:{found['slot'].lower()}" for found in addresses]
         order = sorted(device.address for device in machine.pci_devices if is_gpu(device))
     for identity, name in zip(ids, wanted, strict=True):
         if name not in order:  # left out, it would be held and never seen
             raise InputError.at(f"the devices of {GPU_RESOURCE}", "a GPU that CUDA can number", identity)
     numbers = sorted(map(order.index, wanted))
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))}
-
-
-def _as_kernel_writes(address: str) -> str:
-    """Return a PCI address as sysfs has it; NVIDIA's tools write the domain in eight digits and capitals."""
-    match = _PCI_ADDRESS.fullmatch(address)
-    assert match is not None  # noqa: S101  # the caller has looked
-    return f"{int(match['domain'], 16):04x}:{match['slot'].lower()}"

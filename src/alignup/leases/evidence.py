@@ -9,6 +9,7 @@ itself, have it in a file in memory. Both are visible in /proc to the same user,
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -198,23 +199,15 @@ def _texts(folder: int, uid: int) -> Iterator[bytes]:
     except OSError:
         return
     try:
-        for name in _names(descriptor):
-            try:
-                link = os.readlink(name, dir_fd=descriptor)
-            except OSError:
-                continue
-            if link == _LINK:
-                yield _read(name, descriptor, uid)
+        names: list[str] = []
+        with suppress(OSError):  # its process has ended since it was opened
+            names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
+        for name in names:
+            with suppress(OSError):
+                if os.readlink(name, dir_fd=descriptor) == _LINK:
+                    yield _read(name, descriptor, uid)
     finally:
         os.close(descriptor)
-
-
-def _names(folder: int) -> list[str]:
-    """Return the names in an open folder of /proc; none if its process has ended since it was opened."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _read(name: str, folder: int, uid: int | None = None) -> bytes:

@@ -208,7 +208,8 @@ def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
         descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             text = os.pread(descriptor, _LONGEST_NOTE, 0)
-            _check_note(text, path)
+            if text and not _NOTE.fullmatch(text):  # somebody's work, which would be written over
+                raise InputError(f"{path} is no lock file of alignup")  # noqa: TRY301  # it is closed
             _wait(descriptor, path, tell)
             if Lock(path, descriptor).is_valid():
                 return descriptor
@@ -216,12 +217,6 @@ def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-
-
-def _check_note(text: bytes, path: Path) -> None:
-    """Reject a file that is somebody's work and no lock: it would be written over."""
-    if text and not _NOTE.fullmatch(text):
-        raise InputError(f"{path} is no lock file of alignup")
 
 
 def _wait(descriptor: int, path: Path, tell: Callable[[str], None] | None) -> None:
@@ -303,10 +298,15 @@ class LeaseFile:
             long for the lock.
     """
 
-    __slots__ = ("path", "tell")
+    __slots__ = ("_lock", "agent_lock", "journal", "path", "tell")
 
     def __init__(self, path: Path | None, tell: Callable[[str], None]) -> None:
         self.path = (path or default_state()).absolute()
+        self._lock = self.path.with_name(f"{self.path.name}.lock")
+        self.journal = self.path.with_name(f"{self.path.name}.journal")
+        """Where the leases are while an agent has them."""
+        self.agent_lock = self.path.with_name(f"{self.path.name}.agent")
+        """The file that the agent has locked as long as it runs; its second line is the agent's socket."""
         self.tell = tell
 
     def read(self) -> LeaseTable:
@@ -369,16 +369,6 @@ class LeaseFile:
                 # another process may have been given the same, by a lock of its own
                 raise InputError(f"the lock file was removed at {self.path}.lock; try again")
 
-    @property
-    def journal(self) -> Path:
-        """Where the leases are while an agent has them."""
-        return self.path.with_name(self.path.name + ".journal")
-
-    @property
-    def agent_lock(self) -> Path:
-        """The file that the agent has locked as long as it runs; its second line is the agent's socket."""
-        return self.path.with_name(self.path.name + ".agent")
-
     def _agent_of_journal(self, found: _Found, lock: Lock | None = None) -> str:
         """Return the socket of the agent whose journal is beside a file that names none; empty: the file counts.
 
@@ -387,22 +377,16 @@ class LeaseFile:
         """
         if found.table.agent or not self.journal.exists():
             return found.table.agent or ""
-        if found.checksum and found.checksum == (self._written() if lock is None else lock.checksum):
+        written = lock.checksum if lock else ""
+        if lock is None:
+            with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as noted:
+                written = _note(noted.fileno())[1]
+        if found.checksum and found.checksum == written:
             return ""
         with suppress(OSError), os.fdopen(open_plain(self.agent_lock), "rb") as file:
             _, _, rest = file.read(_LONGEST_NOTES).partition(b"\n")
             return os.fsdecode(rest.partition(b"\n")[0]) or _UNKNOWN_AGENT
         return _UNKNOWN_AGENT
-
-    def _written(self) -> str:
-        """Return the checksum of the file when it was written last; empty: not known."""
-        with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as file:
-            return _note(file.fileno())[1]
-        return ""
-
-    @property
-    def _lock(self) -> Path:
-        return self.path.with_name(self.path.name + ".lock")
 
     def _look(self, opener: Callable[[Path, int], int]) -> _Found:
         """Read the file as it is."""

@@ -67,10 +67,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     @property
     def memory_sizes(self) -> dict[str, int]:
         """Bytes by type, summed over its nodes."""
-        sizes: dict[str, int] = {}
-        for share in self.memory:
-            sizes[share.type] = sizes.get(share.type, 0) + share.size
-        return sizes
+        return {kind: sum(taken.values()) for kind, taken in self.memory_by_node.items()}
 
     @property
     def memory_by_node(self) -> dict[str, dict[int, int]]:
@@ -153,8 +150,8 @@ Entry: TypeAlias = Given | Freed | Joined | Left
 
 
 def encode_leases(value: msgspec.Struct) -> bytes:
-    """Return records of leases, or what contains them, as JSON."""
-    return msgspec.json.encode(value, enc_hook=_cpu_list)
+    """Return records of leases, or what contains them, as JSON, in which a set of CPUs is a list such as `0-3,8`."""
+    return msgspec.json.encode(value, enc_hook=str)
 
 
 def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
@@ -177,13 +174,6 @@ def check_amounts(leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple
         )
         if not fits:
             raise InputError(f"the amounts of lease {lease.name!r} are impossible, at {where}")
-
-
-def _cpu_list(value: object) -> str:
-    """Return a field that JSON has no type for as text."""
-    if isinstance(value, CPUSet):
-        return str(value)
-    raise NotImplementedError(f"no form in JSON for {type(value).__name__}")
 
 
 def _cpu_set(kind: type, value: Any) -> CPUSet:
